@@ -1,0 +1,23 @@
+//! What can be said about an attention stack without running it.
+//!
+//! Three rooms, and nothing here touches a tensor:
+//!
+//! - [`task`]: the problems. One per file: definition, sampler, brute-force oracle, encoding.
+//! - [`stack`]: the stack grammar (`linear*3 (full gdn*3)*12`) and the resolved [`stack::Plan`] that every other
+//!   crate reads.
+//! - [`bound`]: what a stack provably can and cannot do. Its [`bound::checker`] is the trusted core; the
+//!   [`bound::search`] only proposes points, and a point the checker refuses is never shown.
+//!
+//! ```
+//! use rung_theory::stack::{Defaults, Plan};
+//!
+//! let plan = Plan::parse("(gdn*3 full)*12", &Defaults::default())?;
+//! assert_eq!(plan.capacity().rungs, 12);
+//! # Ok::<(), rung_theory::stack::StackError>(())
+//! ```
+
+//pub mod bound;
+pub mod page;
+pub mod spec;
+pub mod stack;
+//pub mod task;

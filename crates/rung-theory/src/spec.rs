@@ -1,0 +1,309 @@
+//! The small syntax that stacks and tasks share: `name{key=value,key=value}`.
+//!
+//! A value is a whole number, a word, or a list of numbers:
+//!
+//! ```text
+//! mamba2{heads=8,head=64,state=128}
+//! funccomp{hops=3,m=8,n=[4,4],order=hard}
+//! ```
+//!
+//! [`Scanner`] walks the text once, left to right, and every error carries the column, what was found there and
+//! what was expected. Nothing is allocated beyond what was typed, so hostile input costs its own length.
+
+use std::fmt;
+
+/// A value in braces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A whole number.
+    Number(u64),
+    /// A word: letters, digits, `-` and `_`, not starting with a digit.
+    Word(String),
+    /// A list of whole numbers in brackets.
+    List(Vec<u64>),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(out, "{number}"),
+            Self::Word(word) => out.write_str(word),
+            Self::List(items) => {
+                let items: Vec<String> = items.iter().map(u64::to_string).collect();
+                write!(out, "[{}]", items.join(","))
+            }
+        }
+    }
+}
+
+/// A name with its options, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The name before the brace.
+    pub name: String,
+    /// The options, in the order typed.
+    pub options: Vec<(String, Value)>,
+    /// The byte at which the name stands: [`column`] makes a column of it where an error needs one.
+    pub at: usize,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.name)?;
+        if self.options.is_empty() {
+            return Ok(());
+        }
+        let options: Vec<String> = self.options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        write!(out, "{{{}}}", options.join(","))
+    }
+}
+
+/// A text that does not follow the syntax.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("column {column}: found {found}, expected {expected}")]
+pub struct SyntaxError {
+    /// Where, counted in characters from 1.
+    pub column: usize,
+    /// What stands there.
+    pub found: String,
+    /// What could have stood there.
+    pub expected: String,
+}
+
+/// The column, in characters from 1, of a byte offset.
+pub fn column(text: &str, at: usize) -> usize {
+    text[..at].chars().count() + 1
+}
+
+/// Walks a text once.
+#[derive(Debug)]
+pub struct Scanner<'a> {
+    text: &'a str,
+    /// Byte offset of the next character.
+    at: usize,
+}
+
+impl<'a> Scanner<'a> {
+    /// Starts at the front of `text`.
+    pub fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The next character, without taking it.
+    pub fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    /// The byte offset of the next character.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Skips white space and tells whether there was any.
+    pub fn skip_space(&mut self) -> bool {
+        let rest = &self.text[self.at..];
+        let skipped = rest.len() - rest.trim_start().len();
+        self.at += skipped;
+        skipped > 0
+    }
+
+    /// Takes `wanted` if it stands next.
+    pub fn take(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+
+    /// Takes `wanted` or fails.
+    ///
+    /// # Errors
+    /// Something else stands there.
+    pub fn require(&mut self, wanted: char) -> Result<(), SyntaxError> {
+        if self.take(wanted) { Ok(()) } else { Err(self.error(&format!("`{wanted}`"))) }
+    }
+
+    /// An error at the next character.
+    pub fn error(&self, expected: &str) -> SyntaxError {
+        let found = match self.peek() {
+            None => "the end".to_owned(),
+            Some(_) => {
+                let word: String = self.text[self.at..].chars().take_while(|c| !c.is_whitespace()).take(24).collect();
+                format!("`{}`", word.escape_debug())
+            }
+        };
+        SyntaxError { column: column(self.text, self.at), found, expected: expected.to_owned() }
+    }
+
+    /// A run of characters for which `belongs` holds (possibly empty).
+    fn run(&mut self, belongs: impl Fn(char) -> bool) -> &'a str {
+        let rest = &self.text[self.at..];
+        let end = rest.find(|c| !belongs(c)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    /// A word such as `mamba2` or `query-first`.
+    ///
+    /// # Errors
+    /// Something else stands there.
+    pub fn word(&mut self, expected: &str) -> Result<String, SyntaxError> {
+        if !self.peek().is_some_and(|c| c.is_ascii_alphabetic()) {
+            return Err(self.error(expected));
+        }
+        Ok(self.run(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-').to_owned())
+    }
+
+    /// A whole number that fits 64 bits, without leading zeros.
+    ///
+    /// # Errors
+    /// Something else stands there, or it does not fit.
+    pub fn number(&mut self) -> Result<u64, SyntaxError> {
+        let mut probe = Self { text: self.text, at: self.at };
+        let digits = probe.run(|c| c.is_ascii_digit());
+        let leading_zero = digits.len() > 1 && digits.starts_with('0');
+        match digits.parse() {
+            Ok(number) if !leading_zero => {
+                self.at = probe.at;
+                Ok(number)
+            }
+            _ if digits.is_empty() => Err(self.error("a whole number")),
+            _ if leading_zero => Err(self.error("a whole number without leading zeros")),
+            _ => Err(self.error("a whole number below 2^64")),
+        }
+    }
+
+    fn value(&mut self) -> Result<Value, SyntaxError> {
+        match self.peek() {
+            Some('[') => self.list().map(Value::List),
+            Some(c) if c.is_ascii_digit() => self.number().map(Value::Number),
+            Some(c) if c.is_ascii_alphabetic() => self.word("a word").map(Value::Word),
+            _ => Err(self.error("a whole number, a word or a list such as [4,4]")),
+        }
+    }
+
+    fn list(&mut self) -> Result<Vec<u64>, SyntaxError> {
+        self.require('[')?;
+        let mut items = Vec::new();
+        self.skip_space();
+        while !self.take(']') {
+            if !items.is_empty() {
+                self.require(',')?;
+                self.skip_space();
+            }
+            items.push(self.number()?);
+            self.skip_space();
+        }
+        Ok(items)
+    }
+
+    /// `name` or `name{key=value,..}`. Asking for the same key twice is an error.
+    ///
+    /// # Errors
+    /// The text does not follow the syntax.
+    pub fn call(&mut self, expected: &str) -> Result<Call, SyntaxError> {
+        let at = self.at;
+        let name = self.word(expected)?;
+        let mut options: Vec<(String, Value)> = Vec::new();
+        if self.take('{') {
+            self.skip_space();
+            while !self.take('}') {
+                if !options.is_empty() {
+                    self.require(',')?;
+                    self.skip_space();
+                }
+                let start = self.at;
+                let key = self.word("an option such as `heads=8`, or `}`")?;
+                if options.iter().any(|(known, _)| *known == key) {
+                    let found = format!("`{key}` a second time");
+                    let column = column(self.text, start);
+                    return Err(SyntaxError { column, found, expected: "each option once".to_owned() });
+                }
+                self.skip_space();
+                self.require('=')?;
+                self.skip_space();
+                options.push((key, self.value()?));
+                self.skip_space();
+            }
+        }
+        Ok(Call { name, options, at })
+    }
+}
+
+/// Reads one call and nothing else: how tasks are named on the command line.
+///
+/// # Errors
+/// The text does not follow the syntax, or something stands after the call.
+pub fn parse_call(text: &str) -> Result<Call, SyntaxError> {
+    let mut scanner = Scanner::new(text);
+    scanner.skip_space();
+    let call = scanner.call("a name")?;
+    scanner.skip_space();
+    if scanner.peek().is_some() {
+        return Err(scanner.error("the end"));
+    }
+    Ok(call)
+}
+
+/// The known name nearest to a mistyped one, if any is near enough to suggest.
+pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // A longer word than any name cannot be near one, and the distance is quadratic in length.
+    let typed: Vec<char> = typed.to_lowercase().chars().take(40).collect();
+    let best = known.into_iter().map(|name| (distance(&typed, name), name)).min()?;
+    (best.0 <= (typed.len().max(3)) / 2).then_some(best.1)
+}
+
+/// Edits (insert, delete, replace) that turn one word into the other.
+fn distance(typed: &[char], name: &str) -> usize {
+    let name: Vec<char> = name.chars().collect();
+    let mut row: Vec<usize> = (0..=name.len()).collect();
+    for (i, a) in typed.iter().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, b) in name.iter().enumerate() {
+            let replaced = corner + usize::from(a != b);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[name.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_prints_back_what_it_read() {
+        for text in ["full", "mamba2{heads=8,head=64}", "funccomp{hops=3,n=[4,4],order=query-first}", "x{n=[]}"] {
+            assert_eq!(parse_call(text).unwrap().to_string(), text);
+        }
+        assert_eq!(parse_call(" a{ b = 1 , c = [ 1 , 2 ] } ").unwrap().to_string(), "a{b=1,c=[1,2]}");
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        for (text, column, expected) in [
+            ("", 1, "a name"),
+            ("a{b=}", 5, "a whole number, a word or a list such as [4,4]"),
+            ("a{b=1", 6, "`,`"),
+            ("a{b=1,b=2}", 7, "each option once"),
+            ("a{b=01}", 5, "a whole number without leading zeros"),
+            ("a{b=99999999999999999999}", 5, "a whole number below 2^64"),
+            ("a b", 3, "the end"),
+            ("é{", 1, "a name"),
+        ] {
+            let error = parse_call(text).unwrap_err();
+            assert_eq!((error.column, error.expected.as_str()), (column, expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_is_suggested_only_when_near() {
+        let names = ["full", "linear", "mamba2", "gdn"];
+        assert_eq!(nearest("lineer", names), Some("linear"));
+        assert_eq!(nearest("manba2", names), Some("mamba2"));
+        assert_eq!(nearest("zzzzzzzz", names), None);
+    }
+}

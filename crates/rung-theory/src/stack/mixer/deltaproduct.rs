@@ -1,0 +1,40 @@
+//! DeltaProduct: several delta steps per token.
+//!
+//! A product of Householder-like factors can rotate and permute, so one layer tracks groups that a single factor cannot:
+//! two factors with negative eigenvalues are enough for S3.
+//!
+//! # Recurrence
+//! `S <- alpha_t S` (if gated), then for j = 1..steps: `S <- S + beta_tj k_tj (v_tj - S^T k_tj)^T`; read after the last.
+//!
+//! # Parallel form
+//! Gated DeltaNet on a text `steps` times as long, with the gate on the first micro-step and every last output kept.
+//!
+//! # State
+//! As Gated DeltaNet: micro-steps do not enlarge the state; only the convolution's channels grow with them.
+//!
+//! # Reduces to
+//! Gated DeltaNet (or DeltaNet, ungated) when `steps = 1`.
+//!
+//! # Source
+//! Siems et al. 2025 (2502.10297).
+
+use super::{MixerKind, YES_NO, choice, count, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "deltaproduct",
+    aliases: &["gated-deltaproduct", "gdp"],
+    fields: &[
+        size("heads", "query and key heads", |n| n.defaults.heads),
+        size("value-heads", "value heads, each with its own state", |n| n.get("heads")),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| n.get("head")),
+        count("conv", "taps of the short convolution, 0 for none", |_| 4),
+        size("steps", "delta steps per token", |_| 2),
+        choice("gate", "decay the state once per token", YES_NO),
+        choice("negative", "allow negative eigenvalues", YES_NO),
+    ],
+    facts: |n| {
+        super::gated_delta_facts(n, n.wide("steps"))
+    },
+};

@@ -1,0 +1,69 @@
+//! DeepSeek sparse attention: an indexer picks single tokens, attention reads only those.
+//!
+//! The choice is made token by token over the whole past, so the cache grows and nothing is out of reach: a full layer with a
+//! message of its own. Bounds on block summaries say nothing about it, since a block of one token is its own summary.
+//!
+//! # Recurrence
+//! Index score `I_ts = sum_j w_tj relu(q_tj . k_s)`; attention over the `top` best tokens, one choice for all heads, on a
+//! latent cache.
+//!
+//! # Parallel form
+//! Latent attention with a mask of `top` tokens per row.
+//!
+//! # State
+//! None of fixed size: `latent + rope` numbers per token, and the index key of `index-head`.
+//!
+//! # Reduces to
+//! Latent attention when `top` reaches the length of the text.
+//!
+//! # Source
+//! DeepSeek-V3.2 (2512.02556).
+
+use super::{Facts, Message, MixerKind, Reach, Selection, Work, count, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "dsa",
+    aliases: &["deepseek-sparse", "indexer"],
+    fields: &[
+        size("heads", "query heads", |n| n.defaults.heads),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("latent", "width of the latent kept per token", |n| 4 * n.get("head")),
+        count("rope", "width of the shared rotary key", |n| n.get("head") / 2),
+        size("value", "width of a value head", |n| n.get("head")),
+        count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
+        size("top", "tokens attended to", |_| 2048),
+        size("index-heads", "heads of the indexer", |_| 64),
+        size("index-head", "width of an index key", |_| 128),
+    ],
+    facts: |n| {
+        let (heads, head, rope, value) = (n.wide("heads"), n.wide("head"), n.wide("rope"), n.wide("value"));
+        let (latent, rank, width) = (n.wide("latent"), n.wide("query-rank"), n.width());
+        let (top, index_heads, index_head) = (n.wide("top"), n.wide("index-heads"), n.wide("index-head"));
+        let queries = if rank == 0 { width * heads * (head + rope) } else { rank * (width + heads * (head + rope)) };
+        let asking = if rank == 0 { width } else { rank };
+        let index = asking * index_heads * index_head + width * (index_head + index_heads);
+        let parameters =
+            queries + width * (latent + rope) + latent * heads * (head + value) + heads * value * width + index;
+        let selection = Selection {
+            groups: 1,
+            picked: top,
+            block: 1,
+            // Of a chosen token either every head's weight and the shared value cross, or all that is cached.
+            cached: (heads + latent).min(latent + rope),
+            compressed: false,
+            summary: index_head,
+        };
+        Facts {
+            reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            growing: latent + rope + index_head,
+            parameters,
+            // The indexer looks at every token; attention at the chosen ones, counted with the token.
+            work: Work {
+                token: 2 * parameters + 2 * top * heads * (head + rope + value),
+                seen: 2 * index_heads * index_head,
+                limit: None,
+            },
+            ..Facts::NOTHING
+        }
+    },
+};

@@ -1,0 +1,47 @@
+//! Fake-full attention: softmax, but only over what a bounded cache kept.
+//!
+//! The control for a question the hierarchy raises: is it the recurrence or the size of the state that costs a hop? It
+//! reads like softmax and remembers like a recurrence. A token that was dropped can never be seen again; that is what
+//! sets it apart from sparse attention, which picks from the whole past.
+//!
+//! # Recurrence
+//! A cache policy gives index sets `C_t`, a subset of `C_{t-1}` and t, of at most `size` members, chosen from what is
+//! cached. Output: softmax attention over `C_t`.
+//!
+//! # Parallel form
+//! Masked softmax, with the mask of the policy.
+//!
+//! # State
+//! `size` tokens of `kv * (key + value)` numbers, and for `heavy` the attention mass of each. Policies: the last tokens, the
+//! first few and the last, the first, every so many-th, a reservoir, the heaviest.
+//!
+//! # Reduces to
+//! `window` for the policy `last`; full attention when `size` reaches the length of the text.
+//!
+//! # Source
+//! Ours; the policies are those of the cache-eviction literature.
+
+use super::{Facts, MixerKind, Work, attention, choice, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "fake",
+    aliases: &["fake-full"],
+    fields: &[
+        size("heads", "query heads", |n| n.defaults.heads),
+        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| n.get("head")),
+        size("size", "tokens kept", |n| (n.get("head") / 2).max(1)),
+        choice("policy", "which tokens are kept", &["last", "sinks", "prefix", "stride", "reservoir", "heavy"]),
+    ],
+    facts: |n| {
+        let tokens = n.wide("size");
+        let mass = if n.get("policy") == 5 { n.wide("heads") } else { 0 };
+        Facts {
+            state: tokens * (n.wide("kv") * (n.wide("key") + n.wide("value")) + mass),
+            work: Work { limit: Some(tokens), ..attention(n).work },
+            ..attention(n)
+        }
+    },
+};

@@ -1,0 +1,41 @@
+//! Fastmax: softmax with its exponential cut after one or two terms.
+//!
+//! A polynomial kernel factorises exactly, so attention with it is a sum over the past, like linear attention with more
+//! features.
+//!
+//! # Recurrence
+//! Kernel `f(x) = sum_{l<=p} x^l / l!`; prefix sums of v, of k and k v^T, and for order 2 of `vec(kk^T)` and `vec(kk^T) v^T`; the
+//! output is the ratio of the same form with v and with 1.
+//!
+//! # Parallel form
+//! `A_ts = f(q_t.k_s) / sum f`. Normalise q and k per token: a mean or maximum over all tokens leaks the future.
+//!
+//! # State
+//! `heads * (1 + key + .. + key^order) * (value + 1)` numbers.
+//!
+//! # Reduces to
+//! Normalised linear attention with features `[1, x]` (order 1) or `[1, x, vec(xx^T)/sqrt 2]` (order 2).
+//!
+//! # Source
+//! Gerami et al. 2024 (2402.07901).
+
+use super::{Facts, Field, MixerKind, Work, matrix_state, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "fastmax",
+    aliases: &["fast", "based"],
+    fields: &[
+        Field { name: "order", help: "terms kept after the constant, 1 or 2", choices: &[], least: 1, most: 2, default: |_| 2 },
+        size("heads", "heads, each with its own state", |n| n.defaults.heads),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| n.get("head")),
+    ],
+    facts: |n| {
+        let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));
+        let features = if n.get("order") == 1 { 1 + key } else { 1 + key + key * key };
+        let core = matrix_state(heads, key, value, n.width(), false);
+        let state = heads * features * (value + 1);
+        Facts { state, work: Work { token: 2 * core.parameters + 4 * state, ..core.work }, carries: 0, ..core }
+    },
+};

@@ -1,0 +1,37 @@
+//! Log-linear Gated DeltaNet: a gated delta state for every power-of-two span of the past.
+//!
+//! The same Fenwick tree of states as log-linear Mamba-2, with Gated DeltaNet's transition on every level.
+//!
+//! # Recurrence
+//! As log-linear Mamba-2, with `alpha_t (I - beta k k^T)` applied to all levels and `beta_t k_t v_t^T` written to level 0.
+//!
+//! # Parallel form
+//! `([tril(Q K^T) (I + stril(Diag(beta) K K^T))^-1] . L . Lambda) Diag(beta) V`.
+//!
+//! # State
+//! At most `levels` times Gated DeltaNet's, and its convolution.
+//!
+//! # Reduces to
+//! Gated DeltaNet when every lambda is 1.
+//!
+//! # Source
+//! Guo et al. 2025 (2506.04761).
+
+use super::{MixerKind, count, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "loglinear-gdn",
+    aliases: &["log-linear-gdn"],
+    fields: &[
+        size("heads", "query and key heads", |n| n.defaults.heads),
+        size("value-heads", "value heads, each with its own state", |n| n.get("heads")),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| n.get("head")),
+        count("conv", "taps of the short convolution, 0 for none", |_| 4),
+        size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
+    ],
+    facts: |n| {
+        super::log_linear(super::gated_delta_facts(n, 1), n)
+    },
+};

@@ -1,0 +1,38 @@
+//! Log-linear Mamba-2: a state for every power-of-two span of the past.
+//!
+//! The recent past is kept finely and the distant past coarsely, in a Fenwick tree of states; a learned weight per level
+//! mixes them. The state grows with the logarithm of the text, so a bound must say up to which length it counted.
+//!
+//! # Recurrence
+//! Before token t, the states of levels 0..b (b the lowest set bit of t) merge into level b+1; all levels decay; level 0
+//! becomes `k_t v_t^T`; `o_t = sum_l lambda_t^(l) (S_t^(l))^T q_t`.
+//!
+//! # Parallel form
+//! `O = (Q K^T . L . Lambda) V`, `Lambda_ts = lambda_t^(level(t,s))`, `level(t,s)` the bit length of `t xor s`.
+//!
+//! # State
+//! At most `levels` times Mamba-2's, and Mamba-2's convolution.
+//!
+//! # Reduces to
+//! Mamba-2 when every lambda is 1.
+//!
+//! # Source
+//! Guo et al. 2025 (2506.04761).
+
+use super::{MixerKind, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "loglinear-mamba2",
+    aliases: &["log-linear-mamba2"],
+    fields: &[
+        size("head", "width of a head", |n| (2 * n.defaults.width()).min(64)),
+        size("heads", "heads", |n| 2 * n.defaults.width() / n.get("head")),
+        size("state", "state indices per channel", |_| 128),
+        size("groups", "groups of heads that share B and C", |_| 1),
+        size("conv", "taps of the convolution", |_| 4),
+        size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
+    ],
+    facts: |n| {
+        super::log_linear(super::mamba2_facts(n), n)
+    },
+};

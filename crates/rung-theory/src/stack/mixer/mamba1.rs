@@ -1,0 +1,45 @@
+//! Mamba: a selective state space with its own decay for every channel and state index.
+//!
+//! The step size is computed from the token, so the layer chooses per channel how long to remember.
+//!
+//! # Recurrence
+//! `h_t[c,m] = exp(dt_tc A_cm) h_{t-1}[c,m] + dt_tc B_tm x_tc`, `y_tc = sum_m C_tm h_t[c,m] + D_c x_tc`, x after a short
+//! convolution and SiLU, the output gated by SiLU(z).
+//!
+//! # Parallel form
+//! An associative scan; there is no matrix-product form, because every pair (c, m) decays at its own rate.
+//!
+//! # State
+//! `inner * state` numbers, and `conv - 1` inputs for each of the `inner` channels of the convolution.
+//!
+//! # Reduces to
+//! Mamba-2 when A is constant within a head.
+//!
+//! # Source
+//! Gu and Dao 2023 (2312.00752).
+
+use super::{Facts, MixerKind, Work, size, with_convolution};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "mamba1",
+    aliases: &["mamba", "s6"],
+    fields: &[
+        size("inner", "channels after expansion", |n| 2 * n.defaults.width()),
+        size("state", "state indices per channel", |_| 16),
+        size("conv", "taps of the convolution", |_| 4),
+        size("rank", "rank of the step size's projection", |n| n.defaults.width().div_ceil(16)),
+    ],
+    facts: |n| {
+        let (inner, state, rank, width) = (n.wide("inner"), n.wide("state"), n.wide("rank"), n.width());
+        let parameters = 3 * width * inner + inner * (rank + 2 * state) + rank * inner + inner * state;
+        let token = 2 * parameters + 6 * inner * state;
+        let core = Facts {
+            state: inner * state,
+            parameters,
+            work: Work { token, ..Work::default() },
+            carries: inner,
+            ..Facts::NOTHING
+        };
+        with_convolution(core, inner, n.wide("conv"))
+    },
+};

@@ -1,0 +1,37 @@
+//! Mamba-2: a state space with one decay per head, so that chunks are matrix products.
+//!
+//! The simplification of Mamba that runs as fast as linear attention: scalar decay per head, wide states, keys and queries
+//! (B and C) shared by groups of heads.
+//!
+//! # Recurrence
+//! `S_t = exp(dt_t a_h) S_{t-1} + B_t (dt_t x_t)^T`, `y_t = S_t^T C_t + D_h x_t`; a short convolution and SiLU on (x, B, C); the
+//! gate SiLU(z) before a norm over all channels.
+//!
+//! # Parallel form
+//! `Y = (C B^T . L)(dt . X)` with `L_ts = exp(sum of dt a over s+1..t)`; chunks as in RetNet.
+//!
+//! # State
+//! `heads * head * state` numbers, and `conv - 1` inputs for each of `heads * head + 2 * groups * state` channels.
+//!
+//! # Reduces to
+//! Linear attention with scalar decay, `q = C, k = B, v = dt x`.
+//!
+//! # Source
+//! Dao and Gu 2024 (2405.21060).
+
+use super::{MixerKind, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "mamba2",
+    aliases: &["ssd"],
+    fields: &[
+        size("head", "width of a head", |n| (2 * n.defaults.width()).min(64)),
+        size("heads", "heads", |n| 2 * n.defaults.width() / n.get("head")),
+        size("state", "state indices per channel", |_| 128),
+        size("groups", "groups of heads that share B and C", |_| 1),
+        size("conv", "taps of the convolution", |_| 4),
+    ],
+    facts: |n| {
+        super::mamba2_facts(n)
+    },
+};

@@ -1,0 +1,54 @@
+//! MoBA: each query head attends to the few blocks whose mean key it likes best.
+//!
+//! Every token is kept, so the cache grows as for full attention; only the reading is sparse. In the bounds it is a full
+//! layer with a different message, and in the block-sparse bound the mean key is the summary that must not collide.
+//!
+//! # Recurrence
+//! Score of a block `q_t . mean(k in block)`; take the best `top` blocks, the current one always among them; softmax attention
+//! over their tokens.
+//!
+//! # Parallel form
+//! Full attention with a mask per head.
+//!
+//! # State
+//! None of fixed size: `kv * (key + value)` numbers per token; the block means are derived from them.
+//!
+//! # Reduces to
+//! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
+//!
+//! # Source
+//! Lu et al. 2025 (2502.13189).
+
+use super::{Facts, Message, MixerKind, Reach, Selection, Work, attention, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "moba",
+    aliases: &["block-sparse"],
+    fields: &[
+        size("heads", "query heads", |n| n.defaults.heads),
+        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| n.get("head")),
+        size("block", "tokens in a block", |_| 256),
+        size("top", "blocks attended to, the current one included", |_| 4),
+    ],
+    facts: |n| {
+        let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
+        let (block, top) = (n.wide("block"), n.wide("top"));
+        let selection = Selection {
+            groups: heads,
+            picked: top - 1,
+            block,
+            cached: key + value,
+            compressed: false,
+            summary: kv * key,
+        };
+        Facts {
+            reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            growing: kv * (key + value),
+            work: Work { limit: Some(top * block), ..attention(n).work },
+            ..attention(n)
+        }
+    },
+};

@@ -1,0 +1,528 @@
+//! The mixers, one per file: names, options, and the numbers that the theory needs.
+//!
+//! A mixer is known here by its sizes only: how many numbers cross from one token to the next, how many are kept
+//! for every token, how wide a message it can send. That is all a bound needs, and it is what makes the theory
+//! apply *by type*: a mixer either reads the whole prefix ([`Reach::Full`]) or sees it through a state of fixed
+//! size ([`Reach::Bounded`]).
+//!
+//! Adding one: write a file with the page on top and a `KIND`, and add its name to the list in [`registry!`].
+//!
+//! Options are whole numbers (or a word out of a list). Each has a default, worked out from the stack's defaults
+//! and from the options before it, so a plan always holds every number explicitly.
+
+use std::fmt;
+
+use super::{Defaults, StackError};
+use crate::page::{Page, Subject};
+use crate::spec::{self, Call, Value};
+
+/// No size in a stack may exceed this: products of four of them, times layers and bits, still fit 128 bits.
+pub const LARGEST: u64 = 1 << 24;
+
+macro_rules! registry {
+    ($($module:ident),* $(,)?) => {
+        $(mod $module;)*
+        /// Every mixer, in the order in which lists show them.
+        pub static KINDS: &[&MixerKind] = &[$(&$module::KIND),*];
+        const SOURCES: &[&str] = &[$(include_str!(concat!(stringify!($module), ".rs"))),*];
+    };
+}
+
+registry! {
+    full, mla, compositional, window, chunked, fake,
+    linear, retnet, lightning, gla, hgrn2, rwkv6, rwkv7, mamba1, mamba2, rglru,
+    deltanet, gdn, kda, deltaproduct, loglinear_mamba2, loglinear_gdn, fastmax, inline, conv,
+    moba, nsa, dsa, none,
+}
+
+/// How far a mixer sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Any token of the prefix: a full-attention layer in the sense of the bounds.
+    Full(Message),
+    /// Only what a state of fixed size carries from token to token.
+    Bounded,
+}
+
+/// What a token can learn from a prefix in one full-attention layer, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Query heads, each with its own accumulator.
+    pub heads: u128,
+    /// Width of one head's accumulator.
+    pub value: u128,
+    /// A layer that picks some tokens or blocks and reads only those.
+    pub selection: Option<Selection>,
+}
+
+/// A layer that picks before it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// Groups of heads that pick separately.
+    pub groups: u128,
+    /// Tokens or blocks picked by each group.
+    pub picked: u128,
+    /// Tokens in a block; 1 for a choice of single tokens.
+    pub block: u128,
+    /// Numbers kept for each token that a group reads.
+    pub cached: u128,
+    /// Whether the summaries are also attended to (a compressed branch).
+    pub compressed: bool,
+    /// Numbers in one block's summary, all heads: what the block-sparse bound counts.
+    pub summary: u128,
+}
+
+/// Work in floating-point operations (a multiply and an add are two).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// For each token, whatever came before.
+    pub token: u128,
+    /// For each earlier token that is looked at.
+    pub seen: u128,
+    /// How many earlier tokens are looked at, at most; none for all of them.
+    pub limit: Option<u128>,
+}
+
+/// Everything the theory, the audit and the reports read off a mixer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Full or bounded.
+    pub reach: Reach,
+    /// Numbers of recurrent state.
+    pub state: u128,
+    /// Numbers kept by short convolutions and token shifts.
+    pub tail: u128,
+    /// Numbers kept for each token of a window.
+    pub window: u128,
+    /// Tokens in that window, the current one included.
+    pub window_tokens: u128,
+    /// Numbers kept for every token, for ever.
+    pub growing: u128,
+    /// Numbers of state that stand *before* this layer: a convolution in front of the projections.
+    pub front: u128,
+    /// Weights.
+    pub parameters: u128,
+    /// Arithmetic.
+    pub work: Work,
+    /// Channels in which a construction can hand bits to the next token; 0 where no construction is known.
+    pub carries: u128,
+    /// The sizes hold for contexts of at most 2^this tokens.
+    pub log2_context: Option<u64>,
+}
+
+impl Facts {
+    /// A layer with nothing in it: files start from this and name what they have.
+    const NOTHING: Self = Self {
+        reach: Reach::Bounded,
+        state: 0,
+        tail: 0,
+        window: 0,
+        window_tokens: 0,
+        growing: 0,
+        front: 0,
+        parameters: 0,
+        work: Work { token: 0, seen: 0, limit: None },
+        carries: 0,
+        log2_context: None,
+    };
+
+    /// Numbers that cross from one token to the next. A window of W tokens hands on W-1 of them.
+    pub fn crossing(&self) -> u128 {
+        self.state + self.tail + self.window * self.window_tokens.saturating_sub(1)
+    }
+}
+
+/// One option of a mixer.
+#[derive(Debug)]
+pub struct Field {
+    /// What users type.
+    pub name: &'static str,
+    /// One line for `rung explain`.
+    pub help: &'static str,
+    /// The words it takes, if it takes words; their index is the number kept.
+    pub choices: &'static [&'static str],
+    /// The smallest number allowed.
+    pub least: u64,
+    /// The largest number allowed.
+    pub most: u64,
+    /// Its value when not given, from the stack's defaults and the options before it.
+    pub default: fn(&Numbers) -> u64,
+}
+
+const fn size(name: &'static str, help: &'static str, default: fn(&Numbers) -> u64) -> Field {
+    Field { name, help, choices: &[], least: 1, most: LARGEST, default }
+}
+
+const fn count(name: &'static str, help: &'static str, default: fn(&Numbers) -> u64) -> Field {
+    Field { name, help, choices: &[], least: 0, most: LARGEST, default }
+}
+
+const fn choice(name: &'static str, help: &'static str, choices: &'static [&'static str]) -> Field {
+    Field { name, help, choices, least: 0, most: LARGEST, default: |_| 0 }
+}
+
+/// Bits per number, an option of every mixer.
+const BITS: Field = Field { most: Defaults::MOST_BITS, ..size("bits", "bits per number", |_| 0) };
+
+const NO_YES: &[&str] = &["no", "yes"];
+const YES_NO: &[&str] = &["yes", "no"];
+
+/// A mixer as the registry knows it.
+#[derive(Debug)]
+pub struct MixerKind {
+    /// The name that is printed.
+    pub name: &'static str,
+    /// Other names that are read.
+    pub aliases: &'static [&'static str],
+    /// Its options.
+    pub fields: &'static [Field],
+    /// Its sizes.
+    pub facts: fn(&Numbers) -> Facts,
+}
+
+/// The resolved numbers of one mixer, with the stack's defaults at hand.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    defaults: Defaults,
+    values: Vec<(&'static str, u64)>,
+}
+
+impl Numbers {
+    /// The number of an option of this mixer.
+    ///
+    /// # Panics
+    /// If the mixer has no such option: a mistake in its file, met by the test that resolves every mixer.
+    pub fn get(&self, name: &str) -> u64 {
+        let found = self.values.iter().find(|(known, _)| *known == name);
+        found.unwrap_or_else(|| panic!("no option {name} in {:?}", self.values)).1
+    }
+
+    /// The same, wide enough to multiply.
+    fn wide(&self, name: &str) -> u128 {
+        u128::from(self.get(name))
+    }
+
+    /// The width of the residual stream.
+    fn width(&self) -> u128 {
+        u128::from(self.defaults.width())
+    }
+}
+
+/// A mixer with every number explicit.
+#[derive(Clone)]
+pub struct Mixer {
+    kind: &'static MixerKind,
+    numbers: Numbers,
+    facts: Facts,
+    bits: u64,
+}
+
+impl PartialEq for Mixer {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind.name == other.kind.name && self.numbers.values == other.numbers.values && self.bits == other.bits
+    }
+}
+
+impl Eq for Mixer {}
+
+impl fmt::Debug for Mixer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{self}")
+    }
+}
+
+/// Prints every number, so that the text means the same under any defaults of the same width.
+impl fmt::Display for Mixer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.call().fmt(out)
+    }
+}
+
+impl Mixer {
+    /// Resolves a call such as `mamba2{heads=8}`.
+    ///
+    /// # Errors
+    /// No mixer or option has that name, or a number is out of range.
+    pub fn resolve(call: &Call, defaults: &Defaults) -> Result<Self, StackError> {
+        let kind = find(&call.name).ok_or_else(|| StackError::UnknownMixer {
+            name: call.name.clone(),
+            nearest: spec::nearest(&call.name, all_names()).map(str::to_owned),
+        })?;
+        let unknown = call.options.iter().find(|(key, _)| key != "bits" && !kind.fields.iter().any(|f| f.name == key));
+        if let Some((option, _)) = unknown {
+            let known: Vec<&str> = kind.fields.iter().map(|field| field.name).chain(["bits"]).collect();
+            return Err(StackError::UnknownOption {
+                mixer: kind.name,
+                option: option.clone(),
+                nearest: spec::nearest(option, known.iter().copied()).map(str::to_owned),
+                known: known.join(", "),
+            });
+        }
+        let given = |name: &str| call.options.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+        let mut numbers = Numbers { defaults: *defaults, values: Vec::with_capacity(kind.fields.len()) };
+        for field in kind.fields {
+            let number = match given(field.name) {
+                Some(value) => read(kind.name, field, value)?,
+                None => (field.default)(&numbers).clamp(field.least, field.most),
+            };
+            numbers.values.push((field.name, number));
+        }
+        let bits = match given("bits") {
+            Some(value) => read(kind.name, &BITS, value)?,
+            None => defaults.bits,
+        };
+        let facts = (kind.facts)(&numbers);
+        Ok(Self { kind, numbers, facts, bits })
+    }
+
+    /// Builds one in Rust, as the audit does: `Mixer::new("gdn", &[("heads", 16)], &defaults)`.
+    ///
+    /// # Errors
+    /// As [`Mixer::resolve`].
+    pub fn new(name: &str, numbers: &[(&str, u64)], defaults: &Defaults) -> Result<Self, StackError> {
+        let options = numbers.iter().map(|&(key, number)| (key.to_owned(), Value::Number(number))).collect();
+        Self::resolve(&Call { name: name.to_owned(), options, at: 0 }, defaults)
+    }
+
+    /// The name that is printed.
+    pub fn name(&self) -> &'static str {
+        self.kind.name
+    }
+
+    /// Its sizes.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Bits per number of its state and messages.
+    pub fn bits(&self) -> u64 {
+        self.bits
+    }
+
+    /// The number of one of its options.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.numbers.values.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
+    }
+
+    /// Bits of state that cross from one token to the next.
+    pub fn state_bits(&self) -> u128 {
+        self.facts.crossing() * u128::from(self.bits)
+    }
+
+    /// The call that names it with every number.
+    pub fn call(&self) -> Call {
+        let words = |field: &Field, number: u64| match field.choices.get(number as usize) {
+            Some(word) => Value::Word((*word).to_owned()),
+            None => Value::Number(number),
+        };
+        let fields = self.kind.fields.iter().zip(&self.numbers.values);
+        let mut options: Vec<_> = fields.map(|(f, &(name, number))| (name.to_owned(), words(f, number))).collect();
+        options.push(("bits".to_owned(), Value::Number(self.bits)));
+        Call { name: self.kind.name.to_owned(), options, at: 0 }
+    }
+}
+
+fn read(mixer: &'static str, field: &Field, value: &Value) -> Result<u64, StackError> {
+    let (least, most, choices) = (field.least, field.most, field.choices);
+    match value {
+        Value::Word(word) if choices.contains(&word.as_str()) => {
+            Ok(choices.iter().position(|known| known == word).unwrap_or_default() as u64)
+        }
+        // A plan made in Rust gives the index of a word.
+        Value::Number(number) if !choices.is_empty() && *number < choices.len() as u64 => Ok(*number),
+        Value::Number(number) if choices.is_empty() && (least..=most).contains(number) => Ok(*number),
+        _ => Err(StackError::BadOption {
+            mixer,
+            option: field.name,
+            found: value.to_string(),
+            expected: if choices.is_empty() {
+                format!("a whole number from {least} to {most}")
+            } else {
+                format!("one of {}", choices.join(", "))
+            },
+        }),
+    }
+}
+
+/// The mixer of that name or alias.
+pub fn find(name: &str) -> Option<&'static MixerKind> {
+    KINDS.iter().copied().find(|kind| kind.name == name || kind.aliases.contains(&name))
+}
+
+/// Every name and alias.
+pub fn all_names() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().flat_map(|kind| std::iter::once(kind.name).chain(kind.aliases.iter().copied()))
+}
+
+/// The pages of all mixers.
+pub fn pages() -> Vec<Page> {
+    let page =
+        |(kind, &source): (&&MixerKind, &&'static str)| Page { name: kind.name, subject: Subject::Mixer, source };
+    KINDS.iter().zip(SOURCES).map(page).collect()
+}
+
+/// The sizes of a recurrence `S = A S + k v^T` with `heads` states of `key` by `value`.
+///
+/// Its projections (query, key, value, output) and its state update are shared by the whole family; `erase` adds
+/// the second product of a delta rule.
+fn matrix_state(heads: u128, key: u128, value: u128, width: u128, erase: bool) -> Facts {
+    let state = heads * key * value;
+    let parameters = width * heads * (2 * key + 2 * value);
+    let touched = if erase { 7 } else { 5 };
+    Facts {
+        state,
+        parameters,
+        work: Work { token: 2 * parameters + touched * state, ..Work::default() },
+        carries: heads * value,
+        ..Facts::NOTHING
+    }
+}
+
+/// Adds a short depthwise convolution over `channels` to what a layer has.
+fn with_convolution(facts: Facts, channels: u128, taps: u128) -> Facts {
+    let weights = channels * taps;
+    Facts {
+        tail: facts.tail + channels * taps.saturating_sub(1),
+        parameters: facts.parameters + weights,
+        work: Work { token: facts.work.token + 2 * weights, ..facts.work },
+        ..facts
+    }
+}
+
+/// Adds projections or gates with that many weights.
+fn with_weights(facts: Facts, weights: u128) -> Facts {
+    Facts {
+        parameters: facts.parameters + weights,
+        work: Work { token: facts.work.token + 2 * weights, ..facts.work },
+        ..facts
+    }
+}
+
+/// The sizes of softmax attention over key/value heads, before it is said how far it sees.
+fn attention(n: &Numbers) -> Facts {
+    let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
+    let parameters = n.width() * (heads * (key + value) + kv * (key + value));
+    let seen = 2 * heads * (key + value);
+    Facts { parameters, work: Work { token: 2 * parameters, seen, limit: None }, ..Facts::NOTHING }
+}
+
+/// The sizes of Mamba-2, which its log-linear form shares.
+fn mamba2_facts(n: &Numbers) -> Facts {
+    let (heads, head, state, groups) = (n.wide("heads"), n.wide("head"), n.wide("state"), n.wide("groups"));
+    let (inner, shared) = (heads * head, 2 * groups * state);
+    let parameters = n.width() * (2 * inner + shared + heads) + inner * n.width();
+    let core = Facts {
+        state: inner * state,
+        parameters,
+        work: Work { token: 2 * parameters + 5 * inner * state, ..Work::default() },
+        carries: inner,
+        ..Facts::NOTHING
+    };
+    with_convolution(core, inner + shared, n.wide("conv"))
+}
+
+/// The sizes of Gated DeltaNet and its kin, with `steps` delta steps per token.
+fn gated_delta_facts(n: &Numbers, steps: u128) -> Facts {
+    let (heads, value_heads) = (n.wide("heads"), n.wide("value-heads"));
+    let (key, value, width) = (n.wide("key"), n.wide("value"), n.width());
+    let (keys, values) = (heads * key, value_heads * value);
+    let state = value_heads * key * value;
+    // Query, per-step key and value, output and its gate, then the decay and per-step rate of each value head.
+    let parameters = width * (keys + steps * (keys + values) + 2 * values + (1 + steps) * value_heads);
+    let core = Facts {
+        state,
+        parameters,
+        work: Work { token: 2 * parameters + (3 + 4 * steps) * state, ..Work::default() },
+        carries: values,
+        ..Facts::NOTHING
+    };
+    with_convolution(core, keys + steps * (keys + values), n.wide("conv"))
+}
+
+/// A state for every level of the hierarchy. No construction is claimed for it.
+fn log_linear(core: Facts, n: &Numbers) -> Facts {
+    let levels = n.wide("levels");
+    let work = Work { token: core.work.token + 2 * levels * core.state, ..core.work };
+    Facts { state: levels * core.state, work, carries: 0, log2_context: Some(n.get("levels") - 1), ..core }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, defaults: &Defaults) -> Result<Mixer, StackError> {
+        Mixer::resolve(&spec::parse_call(text).unwrap(), defaults)
+    }
+
+    #[test]
+    fn every_mixer_resolves_prints_and_reads_back_under_odd_defaults() {
+        for defaults in [Defaults::default(), Defaults { heads: 1, head_dim: 1, bits: 1, ..Defaults::default() }] {
+            for name in all_names() {
+                let mixer = parse(name, &defaults).unwrap();
+                assert_eq!(parse(&mixer.to_string(), &defaults).unwrap(), mixer);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_every_page_has_its_headings() {
+        let names: Vec<_> = all_names().collect();
+        let unique: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(names.len(), unique.len());
+        for page in pages() {
+            for heading in ["# Recurrence", "# Parallel form", "# State", "# Reduces to", "# Source"] {
+                assert!(page.text().contains(heading), "{} lacks {heading}", page.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_sizes_do_not_overflow() {
+        let defaults = Defaults { heads: LARGEST, head_dim: 1, bits: 64, ..Defaults::default() };
+        for kind in KINDS {
+            let all: Vec<(&str, u64)> =
+                kind.fields.iter().filter(|f| f.choices.is_empty()).map(|f| (f.name, f.most)).collect();
+            let mixer = Mixer::new(kind.name, &all, &defaults).unwrap();
+            assert!(mixer.state_bits() < u128::MAX >> 1);
+        }
+    }
+
+    #[test]
+    fn state_sizes_match_the_published_defaults_at_width_2048() {
+        let wide = |heads| Defaults { heads, head_dim: 2048 / heads, ..Defaults::default() };
+        for (text, heads, state, tail) in [
+            ("retnet{heads=8,key=256,value=512}", 8, 1_048_576, 0),
+            ("gla{heads=4}", 4, 524_288, 0),
+            ("hgrn2{expand=128}", 16, 262_144, 0),
+            ("rwkv6{head=64}", 32, 131_072, 4_096),
+            ("rwkv7{head=64}", 32, 131_072, 4_096),
+            ("mamba1", 16, 65_536, 12_288),
+            ("mamba2", 16, 524_288, 13_056),
+            ("deltanet{heads=4,key=512,value=512}", 4, 1_048_576, 18_432),
+            ("gdn{heads=6,key=256,value=512}", 6, 786_432, 18_432),
+            ("kda{heads=16,key=128,value=128}", 16, 262_144, 18_432),
+            ("linear{heads=1,key=4,value=4}", 1, 20, 0),
+            ("fastmax{order=2,heads=1,key=3,value=5}", 1, (1 + 3 + 9) * 6, 0),
+            ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5) + 1, 2 * 2 * 5),
+        ] {
+            let mixer = parse(text, &wide(heads)).unwrap();
+            assert_eq!((mixer.facts().state, mixer.facts().tail), (state, tail), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_window_hands_on_all_but_the_current_token() {
+        let mixer = parse("window{size=128,kv=8,key=64,value=64,bits=16}", &Defaults::default()).unwrap();
+        assert_eq!(mixer.state_bits(), 127 * 2 * 8 * 64 * 16);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let error = |text| parse(text, &Defaults::default()).unwrap_err().to_string();
+        assert!(error("lineer").contains("did you mean `linear`"));
+        assert!(error("full{head=0}").contains("option"));
+        assert!(error("full{heads=0}").contains("found 0, expected a whole number from 1"));
+        assert!(error("full{heads=99999999999}").contains("found 99999999999"));
+        assert!(error("linear{map=cube}").contains("one of elu"));
+    }
+}

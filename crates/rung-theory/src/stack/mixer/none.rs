@@ -1,0 +1,27 @@
+//! No mixer: the layer moves nothing between tokens.
+//!
+//! Pruned models drop the attention of some layers; only the channel mixer is left there.
+//!
+//! # Recurrence
+//! `o_t = 0`.
+//!
+//! # Parallel form
+//! The same.
+//!
+//! # State
+//! None.
+//!
+//! # Reduces to
+//! Nothing smaller.
+//!
+//! # Source
+//! Layers of this kind: Puzzle, Bercovich et al. 2024 (2411.19146).
+
+use super::{Facts, MixerKind};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "none",
+    aliases: &["noop", "identity"],
+    fields: &[],
+    facts: |_| Facts::NOTHING,
+};

@@ -1,0 +1,59 @@
+//! Native sparse attention: compressed blocks, a few chosen blocks, and a window.
+//!
+//! Three branches with gates: attention to block summaries, to the tokens of the blocks those summaries make look best,
+//! and to the last tokens.
+//!
+//! # Recurrence
+//! `o = g_cmp o_cmp + g_slc o_slc + g_win o_win`. Summaries: a learned map of `length` tokens at every `stride`. A block's score is
+//! the attention its summaries get, summed over the query heads of a group.
+//!
+//! # Parallel form
+//! Three masked softmaxes, the second with a mask that depends on the first.
+//!
+//! # State
+//! None of fixed size: `kv * (key + value)` numbers per token, and one compressed pair per `stride` tokens.
+//!
+//! # Reduces to
+//! Full causal attention in its second branch when `top` reaches the number of blocks.
+//!
+//! # Source
+//! Yuan et al. 2025 (2502.11089).
+
+use super::{Facts, Message, MixerKind, Reach, Selection, Work, attention, count, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "nsa",
+    aliases: &["native-sparse"],
+    fields: &[
+        size("heads", "query heads", |n| n.defaults.heads),
+        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| n.get("head")),
+        size("block", "tokens in a block that can be chosen", |_| 64),
+        size("top", "blocks chosen by a group", |_| 16),
+        size("length", "tokens in a summary", |_| 32),
+        size("stride", "tokens between summaries", |_| 16),
+        count("window", "tokens of the window, 0 for none", |_| 512),
+    ],
+    facts: |n| {
+        let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
+        let (block, top, window) = (n.wide("block"), n.wide("top"), n.wide("window"));
+        // Summaries that overlap a block: those that start in it, and those that reach into it from before.
+        let summaries = block.div_ceil(n.wide("stride")) + n.wide("length").div_ceil(n.wide("stride")) - 1;
+        let selection = Selection {
+            groups: kv,
+            picked: top + window.div_ceil(block),
+            block,
+            cached: key + value,
+            compressed: true,
+            summary: summaries * kv * (key + value),
+        };
+        Facts {
+            reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            growing: kv * (key + value),
+            work: Work { limit: Some(top * block + window), ..attention(n).work },
+            ..attention(n)
+        }
+    },
+};

@@ -1,0 +1,35 @@
+//! RetNet: linear attention that forgets at a fixed rate per head.
+//!
+//! The decays `1 - 2^(-5-h)` give each head its own horizon; a rotation of queries and keys gives positions.
+//!
+//! # Recurrence
+//! `S_t = gamma_h S_{t-1} + k_t v_t^T`, `o_t = S_t^T q_t`, q and k rotated, then a norm per head and a SiLU gate.
+//!
+//! # Parallel form
+//! `(Q K^T . D) V` with `D_ts = gamma^(t-s)`; in chunks with the same powers between chunks.
+//!
+//! # State
+//! `heads * key * value` numbers; values are twice as wide as keys by default.
+//!
+//! # Reduces to
+//! Linear attention without normaliser when gamma = 1 and nothing is rotated.
+//!
+//! # Source
+//! Sun et al. 2023 (2307.08621).
+
+use super::{MixerKind, matrix_state, size, with_weights};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "retnet",
+    aliases: &["retention"],
+    fields: &[
+        size("heads", "heads, each with its own state", |n| n.defaults.heads),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| 2 * n.get("head")),
+    ],
+    facts: |n| {
+        let core = matrix_state(n.wide("heads"), n.wide("key"), n.wide("value"), n.width(), false);
+        with_weights(core, n.width() * n.wide("heads") * n.wide("value"))
+    },
+};

@@ -1,0 +1,35 @@
+//! RWKV-6: a gated recurrence read before it is written, with token shift.
+//!
+//! Every input of the layer is a mixture of the token and its predecessor, the mixture itself depending on the token; a
+//! bonus lets the current token be read without passing through the state.
+//!
+//! # Recurrence
+//! `o_t = (S_{t-1} + Diag(u) k_t v_t^T)^T r_t`, then `S_t = Diag(w_t) S_{t-1} + k_t v_t^T`, `w = exp(-exp(..))` per channel.
+//!
+//! # Parallel form
+//! Weight of s < t: `sum_c r_tc k_sc exp(G_{t-1,c} - G_{s,c})`; of s = t: `sum_c r_tc u_c k_tc`.
+//!
+//! # State
+//! `heads * head * head` numbers, and one vector of `width` for each of the two token shifts (time mix and channel mix).
+//!
+//! # Reduces to
+//! GLA's state of the step before, when u = 0; linear attention when u = 1 and w = 1.
+//!
+//! # Source
+//! Peng et al. 2024 (2404.05892).
+
+use super::{Facts, MixerKind, matrix_state, size, with_weights};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "rwkv6",
+    aliases: &["finch"],
+    fields: &[
+        size("heads", "heads, each with its own state", |n| n.defaults.heads),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+    ],
+    facts: |n| {
+        let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
+        let core = with_weights(matrix_state(heads, head, head, width, false), width * (heads * head + 10 * 32 + 128));
+        Facts { tail: 2 * width, carries: 0, ..core }
+    },
+};

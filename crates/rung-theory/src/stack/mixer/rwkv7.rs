@@ -1,0 +1,37 @@
+//! RWKV-7: a generalised delta rule with vector gates, and token shift.
+//!
+//! The state is decayed per channel, erased along a normalised key with a vector learning rate, and written with another
+//! key: transitions with negative eigenvalues are possible, so it can track states that a pure decay cannot.
+//!
+//! # Recurrence
+//! `S_t = Diag(w_t) S_{t-1} - (a_t . kk_t)(kk_t^T S_{t-1}) + k_t v_t^T`, `y_t = S_t^T r_t`, then a group norm, a bonus for the
+//! token itself, and a gate. The erase term sees the state before its decay.
+//!
+//! # Parallel form
+//! In chunks: a unit lower-triangular solve turns the erasures into one correction of the values.
+//!
+//! # State
+//! `heads * head * head` numbers, and one vector of `width` for each of the two token shifts. The first layer's values,
+//! which later layers mix in, belong to the same token and cross nothing.
+//!
+//! # Reduces to
+//! DeltaNet when w = 1 and the erase and write keys agree.
+//!
+//! # Source
+//! Peng et al. 2025 (2503.14456).
+
+use super::{Facts, MixerKind, matrix_state, size, with_weights};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "rwkv7",
+    aliases: &["goose"],
+    fields: &[
+        size("heads", "heads, each with its own state", |n| n.defaults.heads),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+    ],
+    facts: |n| {
+        let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
+        let core = with_weights(matrix_state(heads, head, head, width, true), width * (heads * head + 8 * 64));
+        Facts { tail: 2 * width, ..core }
+    },
+};

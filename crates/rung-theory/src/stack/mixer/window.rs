@@ -1,0 +1,46 @@
+//! Sliding-window attention: softmax over the last few tokens only.
+//!
+//! A window of fixed size is a bounded state, however it is computed: what left the window is gone. Attention sinks (the
+//! first few tokens kept for ever) add their tokens to the state.
+//!
+//! # Recurrence
+//! As full attention with s in `[t - size + 1, t]`: the current token counts as one of the window.
+//!
+//! # Parallel form
+//! Banded softmax, `n * size` scores.
+//!
+//! # State
+//! `size - 1 + sinks` tokens of `kv * (key + value)` numbers cross from one token to the next. Programs keep `size` of
+//! them in a ring buffer, and that is what a cache is charged.
+//!
+//! # Reduces to
+//! Full attention when `size` reaches the length of the text.
+//!
+//! # Source
+//! Beltagy et al. 2020 (2004.05150); sinks: Xiao et al. 2023 (2309.17453).
+
+use super::{Facts, MixerKind, Work, attention, count, size};
+
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "window",
+    aliases: &["swa", "sliding", "local"],
+    fields: &[
+        size("heads", "query heads", |n| n.defaults.heads),
+        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
+        size("head", "width of a head", |n| n.defaults.head_dim),
+        size("key", "width of a key head", |n| n.get("head")),
+        size("value", "width of a value head", |n| n.get("head")),
+        size("size", "tokens in the window, the current one included", |_| 1024),
+        count("sinks", "first tokens that are always seen", |_| 0),
+    ],
+    facts: |n| {
+        Facts {
+            window: n.wide("kv") * (n.wide("key") + n.wide("value")),
+            window_tokens: n.wide("size") + n.wide("sinks"),
+            // A window of one token hands nothing on.
+            carries: if n.get("size") > 1 { n.wide("kv") * n.wide("value") } else { 0 },
+            work: Work { limit: Some(n.wide("size") + n.wide("sinks")), ..attention(n).work },
+            ..attention(n)
+        }
+    },
+};
