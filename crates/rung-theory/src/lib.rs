@@ -16,7 +16,7 @@
 //! # Ok::<(), rung_theory::stack::StackError>(())
 //! ```
 
-//pub mod bound;
+pub mod bound;
 pub mod page;
 pub mod spec;
 pub mod stack;

@@ -17,7 +17,7 @@
 //! # Source
 //! LFM2 (2511.23404).
 
-use super::{Facts, MixerKind, size, with_convolution, with_weights};
+use super::{Facts, MixerKind, YES_NO, choice, size, with_convolution, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "conv",
@@ -25,10 +25,12 @@ pub(super) static KIND: MixerKind = MixerKind {
     fields: &[
         size("taps", "taps of the convolution", |_| 3),
         size("channels", "channels", |n| n.defaults.width()),
+        choice("gated", "gate and project, or only convolve what another mixer projected", YES_NO),
     ],
     facts: |n| {
         let (taps, channels) = (n.wide("taps"), n.wide("channels"));
-        let core = with_weights(Facts::NOTHING, 4 * n.width() * channels);
+        let projections = if n.get("gated") == 0 { 4 * n.width() * channels } else { 0 };
+        let core = with_weights(Facts::NOTHING, projections);
         // One tap sees only the token itself.
         let carries = if taps > 1 { channels } else { 0 };
         Facts { carries, ..with_convolution(core, channels, taps) }

@@ -32,8 +32,8 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("value", "width of a value head", |n| n.get("head")),
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
         size("top", "tokens attended to", |_| 2048),
-        size("index-heads", "heads of the indexer", |_| 64),
-        size("index-head", "width of an index key", |_| 128),
+        count("index-heads", "heads of the indexer, 0 to reuse an earlier layer's choice", |_| 64),
+        count("index-head", "width of an index key, 0 to reuse an earlier layer's choice", |_| 128),
     ],
     facts: |n| {
         let (heads, head, rope, value) = (n.wide("heads"), n.wide("head"), n.wide("rope"), n.wide("value"));

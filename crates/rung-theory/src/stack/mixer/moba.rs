@@ -11,7 +11,8 @@
 //! Full attention with a mask per head.
 //!
 //! # State
-//! None of fixed size: `kv * (key + value)` numbers per token; the block means are derived from them.
+//! None of fixed size: `kv * (key + value)` numbers per token; the block means are derived from them. Where an indexer
+//! scores a block by its best token, `index` more numbers are kept per token, and the block's summary is all of them.
 //!
 //! # Reduces to
 //! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
@@ -19,7 +20,7 @@
 //! # Source
 //! Lu et al. 2025 (2502.13189).
 
-use super::{Facts, Message, MixerKind, Reach, Selection, Work, attention, size};
+use super::{Facts, Message, MixerKind, Reach, Selection, Work, attention, count, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "moba",
@@ -32,21 +33,23 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("value", "width of a value head", |n| n.get("head")),
         size("block", "tokens in a block", |_| 256),
         size("top", "blocks attended to, the current one included", |_| 4),
+        size("groups", "groups of heads that choose together", |n| n.get("heads")),
+        count("index", "width of a separate index key, 0 to score by mean keys", |_| 0),
     ],
     facts: |n| {
         let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
-        let (block, top) = (n.wide("block"), n.wide("top"));
+        let (block, top, index) = (n.wide("block"), n.wide("top"), n.wide("index"));
         let selection = Selection {
-            groups: heads,
+            groups: n.wide("groups"),
             picked: top - 1,
             block,
             cached: key + value,
             compressed: false,
-            summary: kv * key,
+            summary: if index == 0 { kv * key } else { block * index },
         };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
-            growing: kv * (key + value),
+            growing: kv * (key + value) + index,
             work: Work { limit: Some(top * block), ..attention(n).work },
             ..attention(n)
         }

@@ -32,7 +32,7 @@ registry! {
     full, mla, compositional, window, chunked, fake,
     linear, retnet, lightning, gla, hgrn2, rwkv6, rwkv7, mamba1, mamba2, rglru,
     deltanet, gdn, kda, deltaproduct, loglinear_mamba2, loglinear_gdn, fastmax, inline, conv,
-    moba, nsa, dsa, none,
+    moba, nsa, dsa, compressed, none,
 }
 
 /// How far a mixer sees.

@@ -19,7 +19,7 @@
 //! # Source
 //! Beltagy et al. 2020 (2004.05150); sinks: Xiao et al. 2023 (2309.17453).
 
-use super::{Facts, MixerKind, Work, attention, count, size};
+use super::{Facts, MixerKind, NO_YES, Work, attention, choice, count, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "window",
@@ -32,10 +32,11 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("value", "width of a value head", |n| n.get("head")),
         size("size", "tokens in the window, the current one included", |_| 1024),
         count("sinks", "first tokens that are always seen", |_| 0),
+        choice("tied", "one vector serves as key and value", NO_YES),
     ],
     facts: |n| {
         Facts {
-            window: n.wide("kv") * (n.wide("key") + n.wide("value")),
+            window: n.wide("kv") * (n.wide("key") + if n.get("tied") == 0 { n.wide("value") } else { 0 }),
             window_tokens: n.wide("size") + n.wide("sinks"),
             // A window of one token hands nothing on.
             carries: if n.get("size") > 1 { n.wide("kv") * n.wide("value") } else { 0 },

@@ -1,0 +1,413 @@
+//! A small interior-point solver for programs in logarithms.
+//!
+//! The conditions of the lower bound are sums of monomials in the unknown sizes. In the logarithms of the sizes such a
+//! condition is convex, so the best real-valued point is the only local one and Newton's method with a log barrier finds
+//! it in milliseconds. Nothing here is trusted: the search rounds what comes out to integers and asks the checker.
+//!
+//! An [`Expression`] is `log2(sum of 2^term) - log2(a linear form)`; a [`Term`] is linear, plus possibly the logarithm of
+//! the binary entropy of `2^v`, which is what the tail of a draw looks like.
+
+use std::f64::consts::LN_2;
+
+/// A linear form: a constant and coefficients by variable.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Linear {
+    pub(super) constant: f64,
+    pub(super) coefficients: Vec<(usize, f64)>,
+}
+
+impl Linear {
+    pub(super) fn constant(constant: f64) -> Self {
+        Self { constant, coefficients: Vec::new() }
+    }
+
+    pub(super) fn variable(index: usize) -> Self {
+        Self { constant: 0.0, coefficients: vec![(index, 1.0)] }
+    }
+
+    /// The sum, that is, the logarithm of the product.
+    pub(super) fn plus(mut self, other: &Self) -> Self {
+        self.constant += other.constant;
+        self.coefficients.extend(&other.coefficients);
+        self
+    }
+
+    /// The difference, that is, the logarithm of the quotient.
+    pub(super) fn minus(mut self, other: &Self) -> Self {
+        self.constant -= other.constant;
+        self.coefficients.extend(other.coefficients.iter().map(|&(index, factor)| (index, -factor)));
+        self
+    }
+
+    pub(super) fn at(&self, point: &[f64]) -> f64 {
+        self.constant + self.coefficients.iter().map(|&(index, factor)| factor * point[index]).sum::<f64>()
+    }
+}
+
+/// A monomial, possibly times the entropy of `2^v` for one variable v < 0.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    pub(super) linear: Linear,
+    pub(super) entropy: Option<usize>,
+}
+
+impl From<Linear> for Term {
+    fn from(linear: Linear) -> Self {
+        Self { linear, entropy: None }
+    }
+}
+
+/// `log2(sum of 2^term) - log2(divisor)`.
+#[derive(Clone, Debug)]
+pub(super) struct Expression {
+    pub(super) terms: Vec<Term>,
+    pub(super) divisor: Option<Linear>,
+}
+
+impl From<Linear> for Expression {
+    fn from(linear: Linear) -> Self {
+        Self { terms: vec![linear.into()], divisor: None }
+    }
+}
+
+/// Minimise `objective` with every constraint at most 0. The `domain` is kept strictly from the first step on: it is
+/// where the expressions are defined at all.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) variables: usize,
+    pub(super) objective: Expression,
+    pub(super) constraints: Vec<Expression>,
+    pub(super) domain: Vec<Linear>,
+}
+
+/// log2 of the entropy of 2^r in bits, with its first two derivatives in r.
+pub(super) fn log_entropy(r: f64) -> (f64, f64, f64) {
+    let rho = r.exp2();
+    let rest = -(r * LN_2).exp_m1(); // 1 - rho without cancellation
+    let h = -rho * r - rest * rest.log2();
+    let slope = rest.log2() - r;
+    let bend = -1.0 / (rho * rest * LN_2);
+    let ratio = rho * slope / h;
+    (h.log2(), ratio, LN_2 * (rho * (slope + rho * bend) / h - ratio * ratio))
+}
+
+/// Value, gradient and Hessian sums of a barrier function.
+struct Sums {
+    gradient: Vec<f64>,
+    hessian: Vec<f64>,
+}
+
+impl Sums {
+    fn new(variables: usize) -> Self {
+        Self { gradient: vec![0.0; variables], hessian: vec![0.0; variables * variables] }
+    }
+
+    fn rank_one(&mut self, vector: &[(usize, f64)], factor: f64) {
+        let n = self.gradient.len();
+        for &(i, a) in vector {
+            for &(j, b) in vector {
+                self.hessian[i * n + j] += factor * a * b;
+            }
+        }
+    }
+}
+
+impl Expression {
+    fn value(&self, point: &[f64]) -> f64 {
+        let logs: Vec<f64> = self.terms.iter().map(|term| term.value(point)).collect();
+        let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logs.iter().map(|log| (log - top).exp2()).sum();
+        top + sum.log2() - self.divisor.as_ref().map_or(0.0, |divisor| divisor.at(point).log2())
+    }
+
+    /// Adds `scale * f(value)` to the sums, given f' and f'' at the value (already scaled).
+    fn add(&self, point: &[f64], sums: &mut Sums, first: f64, second: f64) {
+        let logs: Vec<f64> = self.terms.iter().map(|term| term.value(point)).collect();
+        let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logs.iter().map(|log| (log - top).exp2()).sum();
+        let n = point.len();
+        let mut gradient = vec![0.0; n];
+        for (term, log) in self.terms.iter().zip(&logs) {
+            let weight = (log - top).exp2() / sum;
+            if weight < 1e-18 {
+                continue;
+            }
+            let (slope, bend) = term.slope(point);
+            for &(index, factor) in &slope {
+                gradient[index] += weight * factor;
+            }
+            sums.rank_one(&slope, first * LN_2 * weight);
+            if let Some((index, bend)) = bend {
+                sums.hessian[index * n + index] += first * weight * bend;
+            }
+        }
+        let spread: Vec<(usize, f64)> = nonzero(&gradient);
+        sums.rank_one(&spread, -first * LN_2);
+        if let Some(divisor) = &self.divisor {
+            let value = divisor.at(point);
+            for &(index, factor) in &divisor.coefficients {
+                gradient[index] -= factor / (value * LN_2);
+            }
+            sums.rank_one(&merge(&divisor.coefficients), first / (value * value * LN_2));
+        }
+        let whole = nonzero(&gradient);
+        sums.rank_one(&whole, second);
+        for (index, factor) in whole {
+            sums.gradient[index] += first * factor;
+        }
+    }
+}
+
+impl Term {
+    fn value(&self, point: &[f64]) -> f64 {
+        self.linear.at(point) + self.entropy.map_or(0.0, |index| log_entropy(point[index]).0)
+    }
+
+    /// The gradient by variable, and the second derivative that the entropy adds.
+    fn slope(&self, point: &[f64]) -> (Vec<(usize, f64)>, Option<(usize, f64)>) {
+        let mut slope = self.linear.coefficients.clone();
+        let bend = self.entropy.map(|index| {
+            let (_, first, second) = log_entropy(point[index]);
+            slope.push((index, first));
+            (index, second)
+        });
+        (merge(&slope), bend)
+    }
+}
+
+/// Coefficients with each variable once.
+fn merge(coefficients: &[(usize, f64)]) -> Vec<(usize, f64)> {
+    let mut merged: Vec<(usize, f64)> = Vec::with_capacity(coefficients.len());
+    for &(index, factor) in coefficients {
+        match merged.iter_mut().find(|(known, _)| *known == index) {
+            Some((_, sum)) => *sum += factor,
+            None => merged.push((index, factor)),
+        }
+    }
+    merged
+}
+
+fn nonzero(dense: &[f64]) -> Vec<(usize, f64)> {
+    dense.iter().copied().enumerate().filter(|(_, value)| *value != 0.0).collect()
+}
+
+/// Solves `hessian * step = -gradient`, adding to the diagonal until the matrix is positive definite.
+///
+/// Active constraints make some diagonal entries larger than others by many orders, so the matrix is scaled to a unit
+/// diagonal first: what is then added is small for every variable alike.
+fn newton_step(sums: &Sums, fixed: &[bool]) -> Option<Vec<f64>> {
+    let n = sums.gradient.len();
+    let free: Vec<usize> = (0..n).filter(|&i| !fixed[i]).collect();
+    let scale: Vec<f64> = free.iter().map(|&i| sums.hessian[i * n + i].abs().max(1e-12).sqrt().recip()).collect();
+    let size = free.len();
+    let mut scaled = vec![0.0; size * size];
+    for (a, &i) in free.iter().enumerate() {
+        for (b, &j) in free.iter().enumerate() {
+            scaled[a * size + b] = sums.hessian[i * n + j] * scale[a] * scale[b];
+        }
+    }
+    let mut ridge = 1e-14;
+    while ridge < 1e6 {
+        let mut lower = scaled.clone();
+        for a in 0..size {
+            lower[a * size + a] += ridge;
+        }
+        if let Some(factor) = cholesky(lower, size) {
+            let right = free.iter().zip(&scale).map(|(&i, scale)| -sums.gradient[i] * scale).collect();
+            let mut step = vec![0.0; n];
+            for ((value, &i), scale) in substitute(&factor, right, size).into_iter().zip(&free).zip(&scale) {
+                step[i] = value * scale;
+            }
+            return Some(step);
+        }
+        ridge *= 10.0;
+    }
+    None
+}
+
+fn cholesky(mut a: Vec<f64>, n: usize) -> Option<Vec<f64>> {
+    for j in 0..n {
+        for k in 0..j {
+            let factor = a[j * n + k];
+            for i in j..n {
+                a[i * n + j] -= a[i * n + k] * factor;
+            }
+        }
+        let pivot = a[j * n + j];
+        if !(pivot.is_finite() && pivot > 0.0) {
+            return None;
+        }
+        let root = pivot.sqrt();
+        for i in j..n {
+            a[i * n + j] /= root;
+        }
+    }
+    Some(a)
+}
+
+fn substitute(lower: &[f64], mut right: Vec<f64>, n: usize) -> Vec<f64> {
+    for i in 0..n {
+        for k in 0..i {
+            right[i] -= lower[i * n + k] * right[k];
+        }
+        right[i] /= lower[i * n + i];
+    }
+    for i in (0..n).rev() {
+        for k in i + 1..n {
+            right[i] -= lower[k * n + i] * right[k];
+        }
+        right[i] /= lower[i * n + i];
+    }
+    right
+}
+
+impl Program {
+    /// How far the worst constraint is from holding; negative when all hold strictly.
+    pub(super) fn violation(&self, point: &[f64]) -> f64 {
+        self.constraints.iter().map(|constraint| constraint.value(point)).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    fn in_domain(&self, point: &[f64]) -> bool {
+        self.domain.iter().all(|linear| linear.at(point) < 0.0)
+    }
+
+    /// The minimum from a start in the domain, with some variables held fixed.
+    ///
+    /// Returns none if no point satisfies all constraints.
+    pub(super) fn solve(&self, start: &[f64], fixed: &[bool]) -> Option<Vec<f64>> {
+        let start = if self.violation(start) < -1e-9 { start.to_vec() } else { self.feasible(start, fixed)? };
+        self.minimise(start, fixed, None)
+    }
+
+    /// The minimum of the objective itself: what is best, whether or not it is good enough.
+    pub(super) fn objective_at(&self, point: &[f64]) -> f64 {
+        self.objective.value(point)
+    }
+
+    /// A strictly feasible point: one more variable bounds all constraints from above, and is pushed down.
+    fn feasible(&self, start: &[f64], fixed: &[bool]) -> Option<Vec<f64>> {
+        let slack = self.variables;
+        let mut relaxed = self.clone();
+        relaxed.variables += 1;
+        relaxed.objective = Linear::variable(slack).into();
+        for constraint in &mut relaxed.constraints {
+            for term in &mut constraint.terms {
+                term.linear.coefficients.push((slack, -1.0));
+            }
+        }
+        let mut point = start.to_vec();
+        point.push(self.violation(start).max(0.0) + 1.0);
+        let fixed: Vec<bool> = fixed.iter().copied().chain([false]).collect();
+        let mut point = relaxed.minimise(point, &fixed, Some(slack))?;
+        point.pop();
+        (self.in_domain(&point) && self.violation(&point) < 0.0).then_some(point)
+    }
+
+    /// Barrier method. With `until` it stops as soon as that variable is clearly negative.
+    fn minimise(&self, mut point: Vec<f64>, fixed: &[bool], until: Option<usize>) -> Option<Vec<f64>> {
+        const GAP: f64 = 1e-9;
+        let count = (self.constraints.len() + self.domain.len()) as f64;
+        // A search for any feasible point should head for it, not for the middle of everything.
+        let mut weight = if until.is_some() { 64.0 } else { 1.0 };
+        while count / weight > GAP {
+            for _ in 0..60 {
+                if until.is_some_and(|index| point[index] < -1e-6) {
+                    return Some(point);
+                }
+                let sums = self.sums(&point, weight);
+                let Some(step) = newton_step(&sums, fixed) else { break };
+                let slope: f64 = step.iter().zip(&sums.gradient).map(|(a, b)| a * b).sum();
+                if -slope < 1e-10 {
+                    break;
+                }
+                let here = self.barrier(&point, weight)?;
+                let mut length = 1.0;
+                let moved = loop {
+                    let next: Vec<f64> = point.iter().zip(&step).map(|(v, s)| v + length * s).collect();
+                    if self.barrier(&next, weight).is_some_and(|value| value <= here + 0.1 * length * slope) {
+                        break Some(next);
+                    }
+                    length *= 0.5;
+                    if length < 1e-12 {
+                        break None;
+                    }
+                };
+                match moved {
+                    Some(next) => point = next,
+                    None => break,
+                }
+            }
+            weight *= 8.0;
+        }
+        Some(point)
+    }
+
+    fn barrier(&self, point: &[f64], weight: f64) -> Option<f64> {
+        if !self.in_domain(point) {
+            return None;
+        }
+        let mut value = weight * self.objective.value(point);
+        for linear in &self.domain {
+            value -= (-linear.at(point)).ln();
+        }
+        for constraint in &self.constraints {
+            let slack = -constraint.value(point);
+            if slack <= 0.0 {
+                return None;
+            }
+            value -= slack.ln();
+        }
+        value.is_finite().then_some(value)
+    }
+
+    fn sums(&self, point: &[f64], weight: f64) -> Sums {
+        let mut sums = Sums::new(self.variables);
+        self.objective.add(point, &mut sums, weight, 0.0);
+        for linear in &self.domain {
+            let slack = -linear.at(point);
+            let coefficients = merge(&linear.coefficients);
+            for &(index, factor) in &coefficients {
+                sums.gradient[index] += factor / slack;
+            }
+            sums.rank_one(&coefficients, 1.0 / (slack * slack));
+        }
+        for constraint in &self.constraints {
+            let slack = -constraint.value(point);
+            constraint.add(point, &mut sums, 1.0 / slack, 1.0 / (slack * slack));
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn solves_a_program_with_a_known_answer() {
+        // Minimise x + y with 2^-x + 2^-y <= 1: by symmetry x = y = 1.
+        let negative = |index: usize| Term::from(Linear::constant(0.0).minus(&Linear::variable(index)));
+        let program = Program {
+            variables: 2,
+            objective: Linear::variable(0).plus(&Linear::variable(1)).into(),
+            constraints: vec![Expression { terms: vec![negative(0), negative(1)], divisor: None }],
+            domain: vec![],
+        };
+        let best = program.solve(&[-3.0, 0.5], &[false, false]).unwrap();
+        assert!((best[0] - 1.0).abs() < 1e-4 && (best[1] - 1.0).abs() < 1e-4, "{best:?}");
+        // With x held at 2, y = log2(4/3).
+        let held = program.solve(&[2.0, 5.0], &[true, false]).unwrap();
+        assert!((held[1] - (4.0_f64 / 3.0).log2()).abs() < 1e-6, "{held:?}");
+        assert!(program.solve(&[-1.0, 0.0], &[true, false]).is_none());
+    }
+
+    #[test]
+    fn entropy_derivatives_agree_with_differences() {
+        for r in [-20.0, -5.0, -1.0, -0.3, -0.01_f64] {
+            let step = 1e-4 * r.abs();
+            let [low, mid, high] = [r - step, r, r + step].map(log_entropy);
+            assert!((mid.1 - (high.0 - low.0) / (2.0 * step)).abs() < 1e-5 * mid.1.abs().max(1.0), "{r}");
+            assert!((mid.2 - (high.1 - low.1) / (2.0 * step)).abs() < 1e-4 * mid.2.abs().max(1.0), "{r}");
+        }
+    }
+}

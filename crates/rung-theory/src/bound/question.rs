@@ -1,0 +1,126 @@
+//! What the bound is asked: full layers, message bits and block states, for a number of hops.
+//!
+//! A stack with F full layers and a wish for L hops falls under one of the two cases of the theorem, or under neither:
+//!
+//! - F <= L-1: case 1. Missing full layers are added behind the stack, where they do nothing: what a longer stack cannot
+//!   do, the shorter one cannot either.
+//! - F = L and no state before the first full layer or right after it: case 0.
+//! - otherwise L <= F + c - 1, and a construction solves it at every size that fits its heads.
+//!
+//! Mixers beside attention count in the block before their layer (case 1); in case 0, where that block must be empty,
+//! their state is counted as part of the message: it too is a function of the prefix.
+
+use num_bigint::BigUint;
+
+use super::checker::Point;
+use crate::stack::Capacity;
+
+/// A question to the search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// 1 or 0, as in [`Point`].
+    pub case: u8,
+    /// L, at least 1.
+    pub hops: usize,
+    /// B.
+    pub message_bits: BigUint,
+    /// s_0 .. s_F.
+    pub state_bits: Vec<BigUint>,
+    /// Tokens of an entry, of z_0 and of w.
+    pub tokens_per: [u64; 3],
+}
+
+impl Question {
+    /// The question that a stack's capacity poses for so many hops; none if they are within its rungs.
+    pub fn of(capacity: &Capacity, hops: usize, tokens_per: [u64; 3]) -> Option<Self> {
+        let full = capacity.full;
+        // A stack without full layers has no messages; one bit keeps the arithmetic well-formed and proves more.
+        let message_bits = capacity.message_bits.max(1);
+        let mut state_bits = capacity.state_bits();
+        if full < hops {
+            for (block, beside) in state_bits.iter_mut().zip(&capacity.beside_bits) {
+                *block += beside;
+            }
+            state_bits.resize(hops, 0);
+            return Some(Self::new(1, hops, message_bits, &state_bits, tokens_per));
+        }
+        if full > hops || capacity.extra_hop {
+            return None;
+        }
+        let beside = capacity.beside_bits.iter().copied().max().unwrap_or_default();
+        Some(Self::new(0, hops, message_bits + beside, &state_bits, tokens_per))
+    }
+
+    /// A question in plain numbers.
+    pub fn new(case: u8, hops: usize, message_bits: u128, state_bits: &[u128], tokens_per: [u64; 3]) -> Self {
+        let state_bits = state_bits.iter().map(|&bits| bits.into()).collect();
+        Self { case, hops, message_bits: message_bits.into(), state_bits, tokens_per }
+    }
+
+    /// The point with these sizes. Sigma is 1 throughout: a start that passes every tail.
+    pub(super) fn point(&self, m: BigUint, n: Vec<BigUint>, x: Vec<BigUint>, kappa: Vec<BigUint>) -> Point {
+        Point {
+            case: self.case,
+            hops: self.hops,
+            message_bits: self.message_bits.clone(),
+            state_bits: self.state_bits.clone(),
+            m,
+            sigma: vec![1_u8.into(); n.len()],
+            n,
+            x,
+            kappa,
+            tokens_per: self.tokens_per.map(BigUint::from),
+        }
+    }
+}
+
+/// log2 of a whole number, and minus infinity of 0: for searching, never for checking.
+pub fn log2(number: &BigUint) -> f64 {
+    let bits = number.bits();
+    let shift = bits.saturating_sub(64);
+    let top = u64::try_from(number >> shift).unwrap_or(u64::MAX);
+    (top as f64).log2() + shift as f64
+}
+
+/// The whole number nearest to 2^log, at least 1.
+pub(super) fn round(log: f64) -> BigUint {
+    if log < 52.0 {
+        return BigUint::from(log.exp2().round().max(1.0) as u64);
+    }
+    let whole = log.floor();
+    let mantissa = ((log - whole).exp2() * 2_f64.powi(52)).round();
+    BigUint::from(mantissa as u64) << (whole as u64 - 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::{Defaults, Plan};
+
+    #[test]
+    fn stacks_pose_the_right_question() {
+        let defaults = Defaults { heads: 1, head_dim: 4, bits: 4, ..Defaults::default() };
+        let ask = |text: &str, hops| {
+            let capacity = Plan::parse(text, &defaults).unwrap().capacity();
+            Question::of(&capacity, hops, [1; 3]).map(|q| {
+                let bits: Vec<u64> = q.state_bits.iter().map(|b| u64::try_from(b).unwrap()).collect();
+                (q.case, u64::try_from(&q.message_bits).unwrap(), bits)
+            })
+        };
+        assert_eq!(ask("linear full linear", 2), Some((1, 32, vec![80, 80])));
+        assert_eq!(ask("linear full linear", 4), Some((1, 32, vec![80, 80, 0, 0])));
+        assert_eq!(ask("full full linear", 2), Some((0, 32, vec![0, 0, 80])));
+        assert_eq!(ask("linear full linear", 1), None);
+        assert_eq!(ask("linear", 1), Some((1, 1, vec![80])));
+        assert_eq!(ask("full+linear full", 2), Some((0, 32 + 80, vec![0, 0, 0])));
+        assert_eq!(ask("full+linear full", 3), Some((1, 32, vec![80, 0, 0])));
+    }
+
+    #[test]
+    fn rounding_and_logarithms_agree() {
+        for log in [0.0, 1.5, 20.25, 51.9, 60.5, 300.75] {
+            assert!((log2(&round(log)) - log).abs() < 0.3 / log.exp2().max(1.0) + 1e-12 || log < 3.0);
+        }
+        assert_eq!(log2(&BigUint::ZERO), f64::NEG_INFINITY);
+    }
+}
