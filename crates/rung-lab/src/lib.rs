@@ -1,1 +1,45 @@
-//! soon
+//! The lab: where results become something a person can read.
+//!
+//! Rooms so far:
+//!
+//! * [`figure`] draws: a *hop map* (which numbers of hops a stack solves, for how many tokens) and line charts, as SVG,
+//!   PNG and CSV.
+//! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
+//!   nothing.
+//!
+//! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
+//!
+//! Figures and reports compute nothing. They are handed results and put them on paper, so that a report can be made again
+//! from the same results, byte for byte: there is no clock, no random number and no map with an unstable order in them.
+//!
+//! What ties the rooms together is [`Evidence`]: a figure on the page always says whether it was proved, constructed or
+//! measured.
+//!
+//! ```
+//! use rung_lab::Evidence;
+//! use rung_lab::figure::{Chart, HopMap, Kind, Row, Span};
+//! use rung_lab::report::{Chapter, Figure, Prose, Report};
+//!
+//! let map = HopMap::new(
+//!     "One full layer, then linear ones",
+//!     vec![Row::new(1, vec![Span::new(0.0, 20.0, Kind::Solved), Span::new(20.0, f64::INFINITY, Kind::Unknown)])],
+//! );
+//! assert!(map.csv().starts_with("hops,kind,"));
+//!
+//! let mut chapter = Chapter::new("proved", "Proved");
+//! chapter.paragraph(Prose::new().text("At least ").number("1", Evidence::Proved).text(" hop."));
+//! chapter.figure(Figure::new(&map, "What one layer can do.", "rung map full", "map.csv"));
+//! let report = Report::new("A short report").chapter(chapter);
+//! assert!(report.html()?.contains("<svg"));
+//! # Ok::<(), rung_lab::report::ReportError>(())
+//! ```
+
+pub mod chapter;
+mod evidence;
+pub mod figure;
+pub mod hop_map;
+mod markup;
+mod parallel;
+pub mod report;
+
+pub use evidence::Evidence;

@@ -1,11 +1,12 @@
 //! How fast function composition is sampled, side by side with the same sampler in `numpy`.
 //!
-//! `cargo bench -p rung-theory --bench sampler`, with a `python3` on the path that has `numpy` (without one, only our own
-//! figures are printed). Both run on one thread and fill the same arrays; they take turns, so that a busy moment of the
-//! machine hits both. Each side runs the way that suits it. `numpy` works on whole batches, tries several batch sizes, bit
-//! generators and integer widths, and keeps the fastest. Ours fills one prompt again and again, as a trainer would that
-//! copies it on. A second figure of ours fills as many prompts as the other side has in its batch: then both
-//! mostly wait for memory, because the cells of a prompt that change lie a whole token apart.
+//! `cargo bench -p rung-theory --bench sampler`, with a `python3` on the path that has `numpy` (without one, only
+//! our own figures are printed). Both run on one thread and fill the same arrays; they take turns, so that a busy
+//! moment of the machine hits both. Each side runs the way that suits it. `numpy` works on whole batches, tries
+//! several batch sizes, bit generators and integer widths, and keeps the fastest. Ours fills one prompt again and
+//! again, as a trainer would that copies it on. A second figure of ours fills as many prompts as the other side has
+//! in its batch: then both mostly wait for memory, because the cells of a prompt that change lie a whole token
+//! apart.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

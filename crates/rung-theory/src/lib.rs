@@ -20,4 +20,4 @@ pub mod bound;
 pub mod page;
 pub mod spec;
 pub mod stack;
-//pub mod task;
+pub mod task;

@@ -60,5 +60,5 @@ impl Page {
 
 /// Every page of this crate.
 pub fn pages() -> Vec<Page> {
-    [crate::stack::pages()].concat()
+    [crate::task::pages(), crate::stack::pages(), crate::bound::pages()].concat()
 }

@@ -1,1 +1,31 @@
-fn main(){}
+//! The command line: one file per command, each thin.
+//!
+//! Exit codes: 0 the question was answered (for `check`: accepted), 1 refused, 2 the input was bad, 3 (for `audit`) some of
+//! the model is unknown.
+
+mod command;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use command::Command;
+
+/// How many steps of reasoning an attention stack can climb in one forward pass — proved, constructed or measured — and
+/// what that costs.
+#[derive(Debug, Parser)]
+#[command(name = "rung", version, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command.run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -65,7 +65,9 @@ pub fn read(text: &str) -> Result<Point, CertificateError> {
     }
     let value: Strict = serde_json::from_str(text).map_err(|error| CertificateError::Json(error.to_string()))?;
     let Value::Object(fields) = value.0 else { return Err(CertificateError::NotAnObject(kind(&value.0))) };
-    if let Some(name) = fields.keys().find(|name| !FIELDS.contains(&name.as_str()) && !ANNOTATIONS.contains(&name.as_str())) {
+    if let Some(name) =
+        fields.keys().find(|name| !FIELDS.contains(&name.as_str()) && !ANNOTATIONS.contains(&name.as_str()))
+    {
         return Err(CertificateError::Unknown(shorten(name)));
     }
     let field = |name: &'static str| fields.get(name).ok_or(CertificateError::Missing(name));

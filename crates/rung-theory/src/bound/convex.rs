@@ -305,7 +305,8 @@ impl Program {
 
     /// Barrier method. With `until` it stops as soon as that variable is clearly negative.
     fn minimise(&self, mut point: Vec<f64>, fixed: &[bool], until: Option<usize>) -> Option<Vec<f64>> {
-        const GAP: f64 = 1e-9;
+        const GAP: f64 = 1e-7;
+        const LONGEST_STEP: f64 = 20.0;
         let count = (self.constraints.len() + self.domain.len()) as f64;
         // A search for any feasible point should head for it, not for the middle of everything.
         let mut weight = if until.is_some() { 64.0 } else { 1.0 };
@@ -321,7 +322,9 @@ impl Program {
                     break;
                 }
                 let here = self.barrier(&point, weight)?;
-                let mut length = 1.0;
+                // Where the barrier is nearly flat Newton's step is absurdly long.
+                let longest = step.iter().fold(0.0_f64, |most, part| most.max(part.abs()));
+                let mut length = (LONGEST_STEP / longest).min(1.0);
                 let moved = loop {
                     let next: Vec<f64> = point.iter().zip(&step).map(|(v, s)| v + length * s).collect();
                     if self.barrier(&next, weight).is_some_and(|value| value <= here + 0.1 * length * slope) {
@@ -337,7 +340,7 @@ impl Program {
                     None => break,
                 }
             }
-            weight *= 8.0;
+            weight *= 16.0;
         }
         Some(point)
     }

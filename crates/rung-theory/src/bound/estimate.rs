@@ -208,18 +208,23 @@ impl<'a> Estimate<'a> {
             0 => start.x[0] - start.k[0],
             _ => start.n[e - 1] - start.k[e - 1] - right(&start.k, e),
         };
-        let mut integers: Vec<f64> = (0..l).map(ratio).chain(start.k.iter().copied()).chain(start.x[1..].iter().copied()).collect();
+        let mut integers: Vec<f64> =
+            (0..l).map(ratio).chain(start.k.iter().copied()).chain(start.x[1..].iter().copied()).collect();
         let build = |integers: &[f64], m: f64| {
             let k = integers[l..2 * l - 1].to_vec();
             let n = (1..l).map(|e| integers[e] + k[e - 1] + right(&k, e)).collect();
             let x = std::iter::once(integers[0] + k[0]).chain(integers[2 * l - 1..].iter().copied()).collect();
             Logs { m, n, x, k }
         };
-        let judge = |integers: &[f64], m: f64| {
+        // Tokens grow in proportion to m: one look at the m that would tie tells whether anything can be gained.
+        let judge = |integers: &[f64], m: f64, tie: f64| {
             let mut logs = build(integers, m);
-            self.smallest_m(&mut logs).then(|| (self.tokens(&logs), logs.m))
+            logs.m += tie - self.tokens(&logs);
+            let hopeless = tie.is_finite() && (logs.m < logs.x[0] || self.margin(&logs) <= 0.0);
+            logs.m = logs.m.min(m + 1.0);
+            (!hopeless && self.smallest_m(&mut logs)).then(|| (self.tokens(&logs), logs.m))
         };
-        let Some(mut best) = judge(&integers, start.m) else { return sizes };
+        let Some(mut best) = judge(&integers, start.m, f64::INFINITY) else { return sizes };
         for _ in 0..12 {
             let before = best.0;
             for index in 0..integers.len() {
@@ -233,7 +238,7 @@ impl<'a> Estimate<'a> {
                 for next in [value - 1.0, value + 1.0, value - far, value + far] {
                     let old = integers[index];
                     integers[index] = next.max(1.0).log2();
-                    match judge(&integers, best.1) {
+                    match judge(&integers, best.1, best.0) {
                         Some(found) if found.0 < best.0 - 1e-9 => best = found,
                         _ => integers[index] = old,
                     }
@@ -266,7 +271,12 @@ impl<'a> Estimate<'a> {
             for ratio in [wanted.clone(), wanted + 1_u8, most.clone()] {
                 let first = ratio.min(most.clone()) * &k[0];
                 let lists = x[1..l].iter().map(|&log| super::question::round(log));
-                let sizes = Sizes { m: m.clone(), n: n.to_vec(), x: std::iter::once(first).chain(lists).collect(), k: k.clone() };
+                let sizes = Sizes {
+                    m: m.clone(),
+                    n: n.to_vec(),
+                    x: std::iter::once(first).chain(lists).collect(),
+                    k: k.clone(),
+                };
                 found.push(self.climb(sizes));
             }
         }
@@ -286,7 +296,13 @@ impl<'a> Estimate<'a> {
                 for by in [step.clone(), far] {
                     for up in [true, false] {
                         let old = sizes.x[index].clone();
-                        let next = if up { &old + &by } else if old > by { &old - &by } else { continue };
+                        let next = if up {
+                            &old + &by
+                        } else if old > by {
+                            &old - &by
+                        } else {
+                            continue;
+                        };
                         if next == old || (index == 0 && next > sizes.m) {
                             continue;
                         }
@@ -313,7 +329,12 @@ impl<'a> Estimate<'a> {
                     let logs = Logs { m: log(m), n: vec![log(n)], x: vec![log(first), log(second)], k: vec![log(k)] };
                     if self.margin(&logs) > -1e-9 {
                         let big = |number: u64| BigUint::from(number);
-                        found.push(Sizes { m: big(m), n: vec![big(n)], x: vec![big(first), big(second)], k: vec![big(k)] });
+                        found.push(Sizes {
+                            m: big(m),
+                            n: vec![big(n)],
+                            x: vec![big(first), big(second)],
+                            k: vec![big(k)],
+                        });
                     }
                 }
             }

@@ -1,8 +1,41 @@
-//! scratch
+//! What a stack provably can and cannot do.
+//!
+//! The trusted core is [`checker`]: exact integers, alone in its file. Everything else may be as clever as it likes:
+//!
+//! ```text
+//! stack -> capacity -> question -> search (relax, round, polish) -> checker -> certificate
+//!                  \-> constructions -> solved      \-> shortcuts -> not excludable
+//! ```
+//!
+//! [`search::smallest`] finds the smallest instance that is out of reach, [`verdict::decide`] answers for one instance,
+//! [`sparse`] is the separate bound for block-sparse layers, and [`papers`] has the closed forms from the literature.
+
 pub mod certificate;
 pub mod checker;
+pub mod construction;
 mod convex;
 mod estimate;
+pub mod papers;
 pub mod question;
 mod relax;
 pub mod search;
+pub mod shortcut;
+pub mod sparse;
+pub mod tables;
+pub mod verdict;
+
+use crate::page::{Page, Subject};
+
+/// The pages of all bounds and constructions.
+pub fn pages() -> Vec<Page> {
+    let bound = |name, source| Page { name, subject: Subject::Bound, source };
+    let mut pages = vec![
+        bound("capacity", include_str!("../stack/capacity.rs")),
+        bound("composition", include_str!("checker.rs")),
+        bound("shortcuts", include_str!("shortcut.rs")),
+        bound("block-sparse", include_str!("sparse.rs")),
+        bound("papers", include_str!("papers.rs")),
+    ];
+    pages.extend(construction::pages());
+    pages
+}

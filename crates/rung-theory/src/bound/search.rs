@@ -151,15 +151,18 @@ fn dive(relaxation: &Relaxation<'_>, program: &super::convex::Program, mut point
     });
     let lists = (1..hops).map(|e| integer(layout.list(e)));
     let first = integer(layout.ratio(0)) * &k[0];
-    Some(Sizes { m: round(point[0]).max(first.clone()), n: n.collect(), x: std::iter::once(first).chain(lists).collect(), k })
+    Some(Sizes {
+        m: round(point[0]).max(first.clone()),
+        n: n.collect(),
+        x: std::iter::once(first).chain(lists).collect(),
+        k,
+    })
 }
 
 /// Settles sigma, then the smallest m, with the checker.
 fn settle(question: &Question, sizes: &Sizes) -> Option<Certified> {
     let Sizes { m, n, x, k } = sizes;
-    let attempt = |m: &BigUint| {
-        Certified::new(with_sigma(question, m.clone(), n.clone(), x.clone(), k.clone())?)
-    };
+    let attempt = |m: &BigUint| Certified::new(with_sigma(question, m.clone(), n.clone(), x.clone(), k.clone())?);
     // The float estimate is right to about 2^-40: widen until the checker agrees.
     let mut good = None;
     let mut margin = m >> 40;
@@ -192,7 +195,11 @@ fn with_sigma(question: &Question, m: BigUint, n: Vec<BigUint>, x: Vec<BigUint>,
     for (e, &guess) in guess.iter().enumerate() {
         let passes = |point: &mut Point, sigma: &BigUint| {
             point.sigma[e] = sigma.clone();
-            !matches!(check(point), Err(Refusal::Malformed(_))) && !matches!(check(point), Err(Refusal::Tail { step }) if step <= e + 1)
+            match check(point) {
+                Ok(_) | Err(Refusal::Final) => true,
+                Err(Refusal::Tail { step }) => step > e + 1,
+                Err(Refusal::Malformed(_)) => false,
+            }
         };
         if !guess.is_finite() {
             return None;

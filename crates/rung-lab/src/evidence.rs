@@ -1,0 +1,47 @@
+//! The three ways Rung can know something.
+//!
+//! The words are used in the same sense everywhere: on a badge beside a number, in a legend, in a CSV column. They are
+//! ordered by what they can promise. A proof speaks for all weights; a construction for one set of weights that exists;
+//! a measurement for the runs that were made.
+
+use std::fmt;
+
+/// How a number came to be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Evidence {
+    /// Follows from a theorem or a checked certificate, for every choice of weights.
+    Proved,
+    /// Weights were built by hand and run, so at least one choice of weights does it.
+    Constructed,
+    /// Seen in training or timing runs, with the spread they had.
+    Measured,
+}
+
+impl Evidence {
+    /// All three, strongest promise first.
+    pub const ALL: [Self; 3] = [Self::Proved, Self::Constructed, Self::Measured];
+
+    /// The word on the badge.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Proved => "proved",
+            Self::Constructed => "constructed",
+            Self::Measured => "measured",
+        }
+    }
+
+    /// What the word promises, in a sentence for the reader of a report.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Proved => "follows from a theorem or a checked certificate, whatever the weights are",
+            Self::Constructed => "weights that do it were built and run",
+            Self::Measured => "seen in runs that were made, with the spread they had",
+        }
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}

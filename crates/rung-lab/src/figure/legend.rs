@@ -1,0 +1,149 @@
+//! The legend: what the colours and marks stand for.
+//!
+//! It is laid out before it is drawn, because a chart has to know how many lines it will take. Entries stand side by
+//! side and wrap.
+
+use super::palette::{Colour, Fill, INK};
+use super::svg::{Area, Lettering, Outline, Paint, Stroke, Svg};
+use super::texture;
+
+/// Height of one line of the legend in pixels.
+pub const LINE_HEIGHT: f64 = 21.0;
+const KEY_WIDTH: f64 = 26.0;
+const SIZE: f64 = 12.0;
+const GAP: f64 = 22.0;
+
+/// The shape at a data point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// A circle.
+    Circle,
+    /// A square.
+    Square,
+    /// A square on its corner.
+    Diamond,
+    /// A triangle.
+    Triangle,
+}
+
+impl Mark {
+    /// The mark of the `index`th series.
+    pub fn of(index: usize) -> Self {
+        [Self::Circle, Self::Square, Self::Diamond, Self::Triangle][index % 4]
+    }
+
+    /// Draws the mark around a point.
+    pub fn draw(self, svg: &mut Svg, (x, y): (f64, f64), colour: Colour) {
+        let paint = Paint { fill: Some(colour), stroke: Some(Stroke::new(super::palette::PAPER, 1.0)) };
+        match self {
+            Self::Circle => svg.circle((x, y), 4.0, &paint),
+            Self::Square => svg.rect(Area::new(x - 3.6, y - 3.6, 7.2, 7.2), &paint),
+            Self::Diamond => {
+                svg.path(&Outline::polygon(&[(x, y - 5.0), (x + 5.0, y), (x, y + 5.0), (x - 5.0, y)]), &paint);
+            }
+            Self::Triangle => {
+                svg.path(&Outline::polygon(&[(x, y - 5.0), (x + 4.8, y + 3.6), (x - 4.8, y + 3.6)]), &paint);
+            }
+        }
+    }
+}
+
+/// What stands before the name of an entry.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Key {
+    /// A filled box.
+    Area(Fill),
+    /// A stretch of line, a mark, or both.
+    Line {
+        /// The line, if points are joined.
+        stroke: Option<Stroke>,
+        /// The mark, if points are marked, and its colour.
+        mark: Option<(Mark, Colour)>,
+    },
+    /// A short upright stroke.
+    Tick,
+}
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// What is drawn.
+    pub key: Key,
+    /// What it stands for.
+    pub name: String,
+}
+
+/// A legend laid out for a width.
+#[derive(Debug, Clone)]
+pub struct Legend {
+    placed: Vec<(f64, f64, Entry)>,
+    lines: usize,
+}
+
+impl Legend {
+    /// Lays entries side by side, wrapping before `available` pixels are exceeded.
+    pub fn new(entries: Vec<Entry>, available: f64) -> Self {
+        let (mut x, mut lines) = (0.0, usize::from(!entries.is_empty()));
+        let mut placed = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let width = KEY_WIDTH + 7.0 + Lettering::new(SIZE).width(&entry.name);
+            if x > 0.0 && x + width > available {
+                x = 0.0;
+                lines += 1;
+            }
+            placed.push((x, (lines - 1) as f64 * LINE_HEIGHT, entry));
+            x += width + GAP;
+        }
+        Self { placed, lines }
+    }
+
+    /// Height in pixels.
+    pub fn height(&self) -> f64 {
+        self.lines as f64 * LINE_HEIGHT
+    }
+
+    /// Draws the legend with its upper left corner at a point.
+    pub fn draw(&self, svg: &mut Svg, (left, top): (f64, f64)) {
+        for (x, y, entry) in &self.placed {
+            let (x, middle) = (left + x, top + y + LINE_HEIGHT / 2.0);
+            draw_key(svg, &entry.key, x, middle);
+            svg.text((x + KEY_WIDTH + 7.0, middle + SIZE * 0.36), &entry.name, &Lettering::new(SIZE));
+        }
+    }
+}
+
+fn draw_key(svg: &mut Svg, key: &Key, x: f64, middle: f64) {
+    match key {
+        Key::Area(fill) => {
+            let area = Area::new(x, middle - 7.0, KEY_WIDTH, 14.0);
+            texture::fill(svg, area, fill);
+            svg.rect(area, &Paint::stroke(Stroke::new(INK, 0.8)));
+        }
+        Key::Line { stroke, mark } => {
+            if let Some(stroke) = stroke {
+                svg.line((x, middle), (x + KEY_WIDTH, middle), stroke);
+            }
+            if let Some((mark, colour)) = mark {
+                mark.draw(svg, (x + KEY_WIDTH / 2.0, middle), *colour);
+            }
+        }
+        Key::Tick => {
+            let x = x + KEY_WIDTH / 2.0;
+            svg.line((x, middle - 7.0), (x, middle + 7.0), &Stroke::new(INK, 2.5));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_wrap_before_the_edge() {
+        let entry = |name: &str| Entry { key: Key::Tick, name: name.to_owned() };
+        let entries = vec![entry("one name"), entry("another name"), entry("a third name")];
+        assert!((Legend::new(entries.clone(), 1000.0).height() - LINE_HEIGHT).abs() < 1e-9);
+        assert!((Legend::new(entries, 150.0).height() - 3.0 * LINE_HEIGHT).abs() < 1e-9);
+        assert!(Legend::new(Vec::new(), 150.0).height().abs() < 1e-9);
+    }
+}

@@ -1,0 +1,555 @@
+//! The hop map: what one forward pass of a stack can do.
+//!
+//! Across runs the number of tokens, in powers of two; up runs the number of hops. Each row is cut into spans: here the
+//! task is *solved* by a known construction, there it is *impossible* by a certificate, and between lies what is
+//! *unknown*. The eye sees at once how high the stack climbs, and how long the context must be before a bound says
+//! anything.
+//!
+//! ```text
+//!  hops                 128k 1M
+//!    3 |  unknown         ¦  ¦       |///// impossible from 2⁴⁰ ////▸
+//!    2 |==== solved ======¦==¦===|  unknown                         ▸
+//!    1 |==== solved ======¦==¦======================================▸
+//!      +---------------------------------------------------------------
+//!       2⁰       2⁸      2¹⁶     2²⁴      2³²     tokens in the context
+//! ```
+//!
+//! Bounds may begin at 2⁶⁰⁰ tokens while contexts of today end below 2²⁴; when the range is that long the axis is
+//! compressed beyond 2²⁴ and says so. Rounded labels err on the careful side: a span of impossibility is never said to
+//! begin earlier than it does, a solved span never to end later (a ten-millionth, which is floating-point dust, aside).
+
+use super::Chart;
+use super::axis::{self, Axis, Scale, Tick};
+use super::csv::{Csv, field};
+use super::legend::{Entry, Key, Legend};
+use super::palette::{self, INK, MUTED, PAPER};
+use super::svg::{Anchor, Area, Lettering, Outline, Paint, Stroke, Svg};
+use super::{text, texture};
+
+/// What is known about a span of context lengths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A construction solves the task.
+    Solved,
+    /// Neither a construction nor a certificate is known.
+    Unknown,
+    /// A certificate shows that no weights solve the task.
+    Impossible,
+}
+
+impl Kind {
+    /// All three, from good to bad news.
+    pub const ALL: [Self; 3] = [Self::Solved, Self::Unknown, Self::Impossible];
+
+    /// The word on the map.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Solved => "solved",
+            Self::Unknown => "unknown",
+            Self::Impossible => "impossible",
+        }
+    }
+}
+
+/// A stretch of context lengths about which one thing is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    /// Base-two logarithm of the fewest tokens.
+    pub from_log2: f64,
+    /// Base-two logarithm of the most tokens; may be infinite.
+    pub to_log2: f64,
+    /// What is known.
+    pub kind: Kind,
+}
+
+impl Span {
+    /// A span between two powers of two.
+    pub fn new(from_log2: f64, to_log2: f64, kind: Kind) -> Self {
+        Self { from_log2, to_log2, kind }
+    }
+
+    /// The part between 0 and `max_log2`, if there is any.
+    pub fn clipped(&self, max_log2: f64) -> Option<(f64, f64)> {
+        let (from, to) = (self.from_log2.max(0.0), self.to_log2.min(max_log2));
+        // `max` and `min` pass over a NaN, which must not turn into a span of full width.
+        (!self.from_log2.is_nan() && !self.to_log2.is_nan() && from < to).then_some((from, to))
+    }
+
+    /// What to write on the span, best wording first: the number matters more than the word, which the legend has too.
+    fn wordings(&self) -> Vec<String> {
+        /// Less than this beyond a tenth is an artefact of floating point, not a reason to round away from it.
+        const HAIR: f64 = 1e-6;
+        // Beyond the longest map there is nothing to round, and ten times the number may overflow.
+        let tenths =
+            |value: f64, round: fn(f64) -> f64| if value < LONGEST { round(value * 10.0) / 10.0 } else { value };
+        let word = self.kind.word();
+        let end = match self.kind {
+            Kind::Impossible if self.from_log2 > 0.0 => {
+                Some(format!("from {}", text::power(2, tenths(self.from_log2, |t| (t - HAIR).ceil()))))
+            }
+            Kind::Solved if self.to_log2.is_finite() => {
+                Some(format!("to {}", text::power(2, tenths(self.to_log2, |t| (t + HAIR).floor()))))
+            }
+            _ => None,
+        };
+        let with_end = end.into_iter().flat_map(|end| [format!("{word} {end}"), end]);
+        with_end.chain([word.to_owned()]).collect()
+    }
+
+    fn hint(&self, hops: u32) -> String {
+        let plural = if hops == 1 { "hop" } else { "hops" };
+        let from = text::power(2, self.from_log2.max(0.0));
+        let range = if self.to_log2.is_finite() {
+            format!("from {from} to {} tokens", text::power(2, self.to_log2))
+        } else {
+            format!("from {from} tokens on")
+        };
+        format!("{hops} {plural}: {} {range}", self.kind.word())
+    }
+}
+
+/// A figure from elsewhere, to compare a row with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Marker {
+    /// Base-two logarithm of the tokens where it stands.
+    pub at_log2: f64,
+    /// A short word beside it.
+    pub label: String,
+}
+
+impl Marker {
+    /// A mark where the papers' own formula puts the beginning of impossibility.
+    pub fn papers(at_log2: f64) -> Self {
+        Self { at_log2, label: "papers".to_owned() }
+    }
+}
+
+/// What is known about one number of hops.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Row {
+    /// The number of hops.
+    pub hops: u32,
+    /// Spans, drawn in order.
+    pub spans: Vec<Span>,
+    /// A mark to compare with.
+    pub marker: Option<Marker>,
+}
+
+impl Row {
+    /// A row without a mark.
+    pub fn new(hops: u32, spans: Vec<Span>) -> Self {
+        Self { hops, spans, marker: None }
+    }
+
+    /// The same row with a mark.
+    pub fn marked(self, marker: Marker) -> Self {
+        Self { marker: Some(marker), ..self }
+    }
+}
+
+/// The map of a stack.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct HopMap {
+    /// What the map is called; usually the stack in its grammar.
+    pub title: String,
+    /// One row for each number of hops, in any order.
+    pub rows: Vec<Row>,
+    /// Base-two logarithm of the most tokens shown. When absent, all finite ends and marks are shown.
+    pub max_log2: Option<f64>,
+}
+
+const WIDTH: f64 = 760.0;
+const MARGIN: f64 = 16.0;
+const HEADING_SIZE: f64 = 15.0;
+const LABEL_SIZE: f64 = 11.5;
+/// Below this the axis is linear: contexts of today and of some years to come.
+const KNEE: f64 = 24.0;
+/// Up to this an axis is linear all the way.
+const LINEAR_LIMIT: f64 = 64.0;
+/// No map is longer than this. Bounds that begin beyond are not about contexts anyone could hold.
+const LONGEST: f64 = 1e12;
+/// Context lengths people know by name.
+const REFERENCES: [(f64, &str); 2] = [(17.0, "128k"), (20.0, "1M")];
+
+impl HopMap {
+    /// A map that shows every finite end.
+    pub fn new(title: impl Into<String>, rows: Vec<Row>) -> Self {
+        Self { title: title.into(), rows, max_log2: None }
+    }
+
+    /// The same map, cut at `max_log2`.
+    pub fn up_to(self, max_log2: f64) -> Self {
+        Self { max_log2: Some(max_log2), ..self }
+    }
+
+    /// Base-two logarithm of the right end of the map.
+    fn limit(&self) -> f64 {
+        if let Some(limit) = self.max_log2.filter(|limit| *limit >= 1.0) {
+            return limit.min(LONGEST);
+        }
+        let ends = self.rows.iter().flat_map(|row| row.spans.iter().flat_map(|span| [span.from_log2, span.to_log2]));
+        let marks = self.rows.iter().filter_map(|row| row.marker.as_ref().map(|marker| marker.at_log2));
+        let farthest = ends.chain(marks).filter(|end| end.is_finite()).fold(0.0, f64::max);
+        // Some room to the right of the last boundary, so that what begins there can be seen and named. A compressed
+        // axis needs more.
+        let room = if farthest > LINEAR_LIMIT / 1.25 { 2.0 } else { 1.25 };
+        (farthest * room).clamp(KNEE, LONGEST)
+    }
+
+    fn axis(&self) -> Axis {
+        let limit = self.limit();
+        let scale = if limit > LINEAR_LIMIT { Scale::Bent { knee: KNEE } } else { Scale::Linear };
+        Axis::new(scale, 0.0, limit)
+    }
+
+    fn legend(&self, available: f64) -> Legend {
+        let present = |kind: Kind| self.rows.iter().any(|row| row.spans.iter().any(|span| span.kind == kind));
+        let names = [
+            (Kind::Solved, "solved by a construction"),
+            (Kind::Unknown, "unknown"),
+            (Kind::Impossible, "impossible by a certificate"),
+        ];
+        let mut entries: Vec<Entry> = names
+            .into_iter()
+            .filter(|(kind, _)| present(*kind))
+            .map(|(kind, name)| Entry { key: Key::Area(palette::verdict(kind)), name: name.to_owned() })
+            .collect();
+        if self.rows.iter().any(|row| row.marker.is_some()) {
+            entries.push(Entry { key: Key::Tick, name: "the papers' own figure".to_owned() });
+        }
+        Legend::new(entries, available)
+    }
+
+    fn row_height(&self) -> f64 {
+        (420.0 / self.rows.len().max(1) as f64).clamp(13.0, 32.0)
+    }
+
+    /// The row numbers to write: all of them, or every few when rows are thin.
+    fn row_ticks(&self, rows: &[&Row]) -> Vec<Tick> {
+        let stride = (15.0 / self.row_height()).ceil() as usize;
+        let tick = |(index, row): (usize, &&Row)| Tick { value: index as f64 + 0.5, label: row.hops.to_string() };
+        rows.iter().enumerate().step_by(stride.max(1)).map(tick).collect()
+    }
+}
+
+impl Chart for HopMap {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn svg(&self) -> String {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| row.hops);
+        let row_ticks = self.row_ticks(&rows);
+        let heading = text::wrap(&self.title, HEADING_SIZE, true, WIDTH - 2.0 * MARGIN);
+        let legend = self.legend(WIDTH - 2.0 * MARGIN);
+
+        let heading_height = heading.len() as f64 * 21.0;
+        let top = MARGIN + heading_height + 6.0 + legend.height() + 26.0;
+        let left = MARGIN + axis::left_room(&row_ticks);
+        let height = self.row_height() * rows.len().max(1) as f64;
+        let plot = Area::new(left, top, WIDTH - left - MARGIN - 14.0, height);
+
+        let mut svg = Svg::new(WIDTH, plot.bottom() + 39.0 + MARGIN);
+        for (index, line) in heading.iter().enumerate() {
+            let at = (MARGIN, MARGIN + HEADING_SIZE + index as f64 * 21.0);
+            svg.text(at, line, &Lettering::new(HEADING_SIZE).bold());
+        }
+        legend.draw(&mut svg, (MARGIN, MARGIN + heading_height + 6.0));
+
+        let across = self.axis().over(plot.x, plot.right());
+        let upward = Axis::new(Scale::Linear, 0.0, rows.len().max(1) as f64).over(plot.bottom(), plot.y);
+        let sheet = Sheet { plot, across, limit: self.limit() };
+        let strip = |index: usize| {
+            let height = self.row_height();
+            Strip { y: plot.bottom() - (index + 1) as f64 * height, height }
+        };
+        rows.iter().enumerate().for_each(|(index, row)| sheet.draw_row(&mut svg, row, strip(index)));
+        sheet.draw_references(&mut svg);
+        rows.iter().enumerate().for_each(|(index, row)| sheet.draw_labels(&mut svg, row, strip(index)));
+        let ticks = across.ticks_beside(14, |tick| text::power(2, tick.value));
+        let words = if self.limit() > LINEAR_LIMIT {
+            format!("tokens in the context, n (compressed beyond {})", text::power(2, KNEE))
+        } else {
+            "tokens in the context, n".to_owned()
+        };
+        axis::draw_bottom(&mut svg, plot, &across, &ticks, &words, false);
+        axis::draw_left(
+            &mut svg,
+            plot,
+            &upward,
+            &row_ticks,
+            if height > 100.0 { "hops in one pass, L" } else { "hops, L" },
+            false,
+        );
+        svg.finish(&format!("Hop map. {}", self.title))
+    }
+
+    fn csv(&self) -> String {
+        let mut csv = Csv::new(["hops", "kind", "from_log2_tokens", "to_log2_tokens"]);
+        for row in &self.rows {
+            for span in &row.spans {
+                csv.row([
+                    row.hops.to_string(),
+                    span.kind.word().to_owned(),
+                    field(span.from_log2),
+                    field(span.to_log2),
+                ]);
+            }
+            if let Some(marker) = &row.marker {
+                csv.row([
+                    row.hops.to_string(),
+                    format!("marker: {}", marker.label),
+                    field(marker.at_log2),
+                    field(marker.at_log2),
+                ]);
+            }
+        }
+        csv.finish()
+    }
+}
+
+/// The place of a row on the page.
+#[derive(Clone, Copy)]
+struct Strip {
+    y: f64,
+    height: f64,
+}
+
+impl Strip {
+    fn middle(&self) -> f64 {
+        self.y + self.height / 2.0
+    }
+
+    /// Font size of what is written in the row.
+    fn size(&self) -> f64 {
+        if self.height < 15.0 { 9.5 } else { LABEL_SIZE }
+    }
+
+    fn baseline(&self) -> f64 {
+        self.middle() + self.size() * 0.36
+    }
+
+    /// The ground under a label, which leaves the frames of the row alone.
+    fn plate(&self, left: f64, width: f64) -> Area {
+        let height = (self.size() * 1.4).min(self.height - 3.0);
+        Area::new(left, self.middle() - height / 2.0, width, height)
+    }
+}
+
+/// Where things go while a map is drawn.
+struct Sheet {
+    plot: Area,
+    across: Axis,
+    limit: f64,
+}
+
+impl Sheet {
+    fn x(&self, log2: f64) -> f64 {
+        self.across.position(log2).unwrap_or(self.plot.x)
+    }
+
+    fn draw_row(&self, svg: &mut Svg, row: &Row, strip: Strip) {
+        for span in &row.spans {
+            let Some((from, to)) = span.clipped(self.limit) else { continue };
+            let area = Area::new(self.x(from), strip.y + 1.0, self.x(to) - self.x(from), strip.height - 2.0);
+            let fill = palette::verdict(span.kind);
+            svg.group(&span.hint(row.hops), |svg| {
+                texture::fill(svg, area, &fill);
+                svg.rect(area, &Paint::stroke(Stroke::new(INK, 0.6)));
+                if span.to_log2 > self.limit {
+                    draw_continuation(svg, (area.right(), strip.middle()), strip.height, span.kind);
+                }
+            });
+        }
+    }
+
+    fn draw_references(&self, svg: &mut Svg) {
+        let shown: Vec<_> = REFERENCES.iter().filter(|(log2, _)| *log2 <= self.limit).collect();
+        let crowded = shown.len() == 2 && self.x(shown[1].0) - self.x(shown[0].0) < 34.0;
+        for (index, (log2, name)) in shown.iter().enumerate() {
+            let x = self.x(*log2);
+            svg.line((x, self.plot.y - 5.0), (x, self.plot.bottom()), &Stroke::new(PAPER, 2.6));
+            svg.line((x, self.plot.y - 5.0), (x, self.plot.bottom()), &Stroke::new(INK, 1.1).dashed("1 3.5"));
+            let anchor = match (crowded, index) {
+                (false, _) => Anchor::Middle,
+                (true, 0) => Anchor::End,
+                (true, _) => Anchor::Start,
+            };
+            let nudge = match anchor {
+                Anchor::Start => -3.0,
+                Anchor::Middle => 0.0,
+                Anchor::End => 3.0,
+            };
+            svg.text((x + nudge, self.plot.y - 10.0), name, &Lettering::new(11.0).coloured(MUTED).anchored(anchor));
+        }
+    }
+
+    /// Words on the spans and the row's mark, over everything else.
+    fn draw_labels(&self, svg: &mut Svg, row: &Row, strip: Strip) {
+        let taken = row.marker.as_ref().and_then(|marker| self.draw_marker(svg, row, marker, strip));
+        for span in &row.spans {
+            self.draw_wording(svg, span, taken, strip);
+        }
+    }
+
+    /// Writes the best wording that finds room: between the reference lines, or else across them.
+    fn draw_wording(&self, svg: &mut Svg, span: &Span, taken: Option<(f64, f64)>, strip: Strip) {
+        let Some((from, to)) = span.clipped(self.limit) else { return };
+        let ends = (self.x(from), self.x(to));
+        let fill = palette::verdict(span.kind);
+        let lettering = Lettering::new(strip.size()).coloured(fill.ink).anchored(Anchor::Middle);
+        let mut obstacles: Vec<(f64, f64)> = taken.into_iter().collect();
+        let across = widest_gap(ends, &obstacles);
+        obstacles.extend(REFERENCES.iter().map(|(log2, _)| (self.x(*log2) - 2.0, self.x(*log2) + 2.0)));
+        let between = widest_gap(ends, &obstacles);
+        for wording in span.wordings() {
+            let width = lettering.width(&wording) + 12.0;
+            let Some(gap) = [between, across].into_iter().find(|gap| gap.1 - gap.0 >= width) else { continue };
+            let centre = f64::midpoint(gap.0, gap.1);
+            svg.rect(strip.plate(centre - width / 2.0 + 2.0, width - 4.0), &Paint::fill(fill.colour));
+            svg.text((centre, strip.baseline()), &wording, &lettering);
+            return;
+        }
+    }
+
+    /// Draws a mark with its word on the side that has room, and returns the stretch it takes.
+    fn draw_marker(&self, svg: &mut Svg, row: &Row, marker: &Marker, strip: Strip) -> Option<(f64, f64)> {
+        if !(0.0..=self.limit).contains(&marker.at_log2) {
+            return None;
+        }
+        let x = self.x(marker.at_log2);
+        let stem = ((x, strip.y + 1.0), (x, strip.y + strip.height - 1.0));
+        let lettering = Lettering::new(strip.size() - 0.5);
+        let width = lettering.width(&marker.label) + 8.0;
+        let left = if self.room_for_marker(row, marker, x, width) { x } else { x - width };
+        let plate = strip.plate(left, width);
+        svg.group(
+            &format!("{} hops: {} at {} tokens", row.hops, marker.label, text::power(2, marker.at_log2)),
+            |svg| {
+                svg.line(stem.0, stem.1, &Stroke::new(PAPER, 4.5));
+                svg.rect(plate, &Paint { fill: Some(PAPER), stroke: Some(Stroke::new(INK, 0.8)) });
+                svg.line(stem.0, stem.1, &Stroke::new(INK, 2.5));
+                svg.text((left + 4.0, strip.baseline()), &marker.label, &lettering);
+            },
+        );
+        Some((plate.x - 4.0, plate.right() + 4.0))
+    }
+
+    /// Whether the mark's word goes to the right: it must stay on the plot, and shall not hide the next boundary if the
+    /// other side is free.
+    fn room_for_marker(&self, row: &Row, marker: &Marker, x: f64, width: f64) -> bool {
+        let edges = || row.spans.iter().flat_map(|span| [span.from_log2, span.to_log2]).filter(|edge| edge.is_finite());
+        let right =
+            edges().filter(|edge| *edge > marker.at_log2).map(|edge| self.x(edge)).fold(self.plot.right(), f64::min);
+        let left = edges().filter(|edge| *edge < marker.at_log2).map(|edge| self.x(edge)).fold(self.plot.x, f64::max);
+        let fits_right = x + width <= self.plot.right();
+        let fits_left = x - width >= self.plot.x;
+        fits_right && (x + width < right || !fits_left || x - width < left)
+    }
+}
+
+/// A small point beyond the right edge: this goes on.
+fn draw_continuation(svg: &mut Svg, (x, y): (f64, f64), height: f64, kind: Kind) {
+    let half = (height / 2.0 - 3.0).min(8.0);
+    let tip = Outline::polygon(&[(x + 2.5, y - half), (x + 10.0, y), (x + 2.5, y + half)]);
+    svg.path(&tip, &Paint { fill: Some(palette::verdict(kind).colour), stroke: Some(Stroke::new(INK, 0.6)) });
+}
+
+/// The widest stretch between two ends that no obstacle covers.
+fn widest_gap((from, to): (f64, f64), obstacles: &[(f64, f64)]) -> (f64, f64) {
+    let mut sorted = obstacles.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut best, mut start) = ((from, from), from);
+    let mut consider = |start: f64, end: f64| {
+        if end - start > best.1 - best.0 {
+            best = (start, end);
+        }
+    };
+    for (left, right) in sorted.into_iter().filter(|(left, right)| *right > from && *left < to) {
+        consider(start, left);
+        start = start.max(right);
+    }
+    consider(start, to);
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn spans() -> impl Strategy<Value = Span> {
+        let end = || {
+            prop_oneof![-10.0..1000.0f64, Just(f64::INFINITY), Just(f64::NAN), Just(f64::NEG_INFINITY), any::<f64>()]
+        };
+        (end(), end(), prop::sample::select(Kind::ALL.to_vec())).prop_map(|(from, to, kind)| Span::new(from, to, kind))
+    }
+
+    fn maps() -> impl Strategy<Value = HopMap> {
+        let row = (1u32..40, prop::collection::vec(spans(), 0..4), prop::option::of(any::<f64>()), ".{0,12}").prop_map(
+            |(hops, spans, at, label)| Row { hops, spans, marker: at.map(|at_log2| Marker { at_log2, label }) },
+        );
+        (".{0,90}", prop::collection::vec(row, 0..12), prop::option::of(any::<f64>()))
+            .prop_map(|(title, rows, max_log2)| HopMap { title, rows, max_log2 })
+    }
+
+    proptest! {
+        #[test]
+        fn clipped_spans_lie_in_range(span in spans(), max in 1.0..2000.0f64) {
+            if let Some((from, to)) = span.clipped(max) {
+                prop_assert!(0.0 <= from && from < to && to <= max);
+            }
+        }
+
+        #[test]
+        fn no_map_has_a_broken_number(map in maps()) {
+            let map = HopMap { title: "fixed".to_owned(), rows: map.rows.into_iter().map(|row| Row {
+                marker: row.marker.map(|marker| Marker::papers(marker.at_log2)), ..row }).collect(), ..map };
+            let svg = map.svg();
+            prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+
+        #[cfg(feature = "png")]
+        #[test]
+        fn every_map_is_well_formed(map in maps()) {
+            let svg = map.svg();
+            prop_assert!(resvg::usvg::roxmltree::Document::parse(&svg).is_ok(), "{svg}");
+        }
+
+        #[test]
+        fn the_widest_gap_is_free(ends in (0.0..50.0f64, 50.0..100.0f64), obstacles in prop::collection::vec((0.0..100.0f64, 0.0..20.0f64), 0..5)) {
+            let obstacles: Vec<(f64, f64)> = obstacles.into_iter().map(|(left, width)| (left, left + width)).collect();
+            let gap = widest_gap(ends, &obstacles);
+            prop_assert!(ends.0 <= gap.0 && gap.0 <= gap.1 && gap.1 <= ends.1);
+            if gap.1 > gap.0 {
+                prop_assert!(obstacles.iter().all(|(left, right)| *right <= gap.0 || *left >= gap.1));
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_is_careful() {
+        assert_eq!(Span::new(40.01, f64::INFINITY, Kind::Impossible).wordings()[0], "impossible from 2^40.1");
+        assert_eq!(Span::new(0.0, 19.99, Kind::Solved).wordings()[0], "solved to 2^19.9");
+        assert_eq!(Span::new(60.0 - 1.4 * 24.0, 99.0, Kind::Impossible).wordings()[1], "from 2^26.4");
+    }
+
+    #[test]
+    fn the_table_has_every_span_and_mark() {
+        let row = Row::new(2, vec![Span::new(0.0, 8.5, Kind::Solved), Span::new(8.5, f64::INFINITY, Kind::Unknown)]);
+        let map = HopMap::new("t", vec![row.marked(Marker::papers(40.0))]);
+        let expected =
+            "hops,kind,from_log2_tokens,to_log2_tokens\n2,solved,0,8.5\n2,unknown,8.5,inf\n2,marker: papers,40,40\n";
+        assert_eq!(map.csv(), expected);
+    }
+
+    #[test]
+    fn a_span_that_is_not_a_number_is_not_drawn() {
+        assert_eq!(Span::new(f64::NAN, 5.0, Kind::Solved).clipped(10.0), None);
+        assert_eq!(Span::new(12.0, f64::INFINITY, Kind::Solved).clipped(10.0), None);
+        assert_eq!(Span::new(-3.0, f64::INFINITY, Kind::Solved).clipped(10.0), Some((0.0, 10.0)));
+    }
+}

@@ -1,0 +1,313 @@
+//! From report to HTML.
+//!
+//! The document is written so that it is both HTML and well-formed XML: every element is closed and every attribute
+//! quoted. That costs nothing and lets the tests read reports back with a strict parser.
+//!
+//! Tables and figures sit in boxes of their own that scroll sideways when the screen is narrow, so the page never does.
+
+use std::fmt::Write as _;
+
+use super::block::{Block, Cell, Column, Figure, Table};
+use super::prose::{Piece, Prose};
+use super::{Chapter, Report};
+use crate::Evidence;
+use crate::markup::{escape, percent_encode};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The whole document.
+pub(super) fn document(report: &Report) -> String {
+    let mut page = Page::default();
+    page.head(report);
+    page.push("<body>\n");
+    page.contents(report);
+    page.push("<main>\n");
+    page.front(report);
+    for chapter in &report.chapters {
+        page.chapter(chapter);
+    }
+    page.push("</main>\n</body>\n</html>\n");
+    page.text
+}
+
+/// A document under construction, with its running numbers.
+#[derive(Default)]
+struct Page {
+    text: String,
+    figures: usize,
+    tables: usize,
+}
+
+impl Page {
+    fn push(&mut self, markup: &str) {
+        self.text.push_str(markup);
+    }
+
+    fn head(&mut self, report: &Report) {
+        let title = escape(&report.title);
+        // Writing to a String cannot fail; so it is below.
+        let _ = write!(
+            self.text,
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+             <meta name=\"color-scheme\" content=\"light dark\"/>\n<meta name=\"generator\" content=\"rung\"/>\n\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n"
+        );
+    }
+
+    fn contents(&mut self, report: &Report) {
+        if report.chapters.is_empty() {
+            return;
+        }
+        self.push("<nav aria-label=\"Contents\">\n<p class=\"nav-title\">Contents</p>\n<ol>\n");
+        for chapter in &report.chapters {
+            let _ = write!(self.text, "<li><a href=\"#{}\">{}</a>", escape(&chapter.id), escape(&chapter.title));
+            let headings: Vec<_> = headings(chapter).collect();
+            if !headings.is_empty() {
+                self.push("\n<ul>\n");
+                for (id, title) in headings {
+                    let _ = writeln!(self.text, "<li><a href=\"#{}\">{}</a></li>", escape(&id), escape(title));
+                }
+                self.push("</ul>\n");
+            }
+            self.push("</li>\n");
+        }
+        self.push("</ol>\n</nav>\n");
+    }
+
+    fn front(&mut self, report: &Report) {
+        let _ = writeln!(self.text, "<header>\n<h1>{}</h1>", escape(&report.title));
+        for paragraph in &report.summary {
+            let _ = writeln!(self.text, "<p class=\"summary\">{}</p>", prose(paragraph));
+        }
+        if !report.facts.is_empty() {
+            self.push("<dl class=\"facts\">\n");
+            for (name, value) in &report.facts {
+                let _ = writeln!(self.text, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+            }
+            self.push("</dl>\n");
+        }
+        self.push("<div class=\"key\">\n<p>Numbers say how they are known:</p>\n<ul>\n");
+        for evidence in Evidence::ALL {
+            let _ = writeln!(self.text, "<li>{} {}</li>", badge(evidence), escape(evidence.meaning()));
+        }
+        self.push("</ul>\n</div>\n</header>\n");
+    }
+
+    fn chapter(&mut self, chapter: &Chapter) {
+        let id = escape(&chapter.id);
+        let _ = writeln!(self.text, "<section aria-labelledby=\"{id}\">");
+        self.heading(2, &chapter.id, &chapter.title);
+        let mut headings = headings(chapter);
+        for block in &chapter.blocks {
+            match block {
+                Block::Heading(_) => {
+                    if let Some((id, title)) = headings.next() {
+                        self.heading(3, &id, title);
+                    }
+                }
+                Block::Paragraph(text) => {
+                    let _ = writeln!(self.text, "<p>{}</p>", prose(text));
+                }
+                Block::Table(table) => self.table(table),
+                Block::Figure(figure) => self.figure(figure),
+                Block::Command(text) => {
+                    let _ = writeln!(self.text, "<pre tabindex=\"0\"><code>{}</code></pre>", escape(text));
+                }
+                Block::Note(text) => {
+                    let _ = writeln!(self.text, "<aside class=\"note\">{}</aside>", prose(text));
+                }
+            }
+        }
+        self.push("</section>\n");
+    }
+
+    fn heading(&mut self, level: u8, id: &str, title: &str) {
+        let (id, title) = (escape(id), escape(title));
+        let anchor = format!("<a class=\"anchor\" href=\"#{id}\" aria-label=\"Link to this place\">#</a>");
+        let _ = writeln!(self.text, "<h{level} id=\"{id}\">{title} {anchor}</h{level}>");
+    }
+
+    fn table(&mut self, table: &Table) {
+        self.tables += 1;
+        let number = self.tables;
+        let _ = write!(
+            self.text,
+            "<figure class=\"table\" id=\"table-{number}\">\n<figcaption><b>Table {number}.</b> {}</figcaption>\n\
+             <div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"Table {number}\">\n<table>\n<thead>\n<tr>",
+            prose(&table.caption)
+        );
+        for column in &table.columns {
+            let _ = write!(self.text, "<th scope=\"col\"{}>{}</th>", class(column), escape(&column.title));
+        }
+        self.push("</tr>\n</thead>\n<tbody>\n");
+        for row in &table.rows {
+            self.push("<tr>");
+            for (column, cell) in table.columns.iter().zip(row) {
+                let _ = write!(self.text, "<td{}>{}</td>", class(column), cell_content(cell));
+            }
+            self.push("</tr>\n");
+        }
+        self.push("</tbody>\n</table>\n</div>\n</figure>\n");
+    }
+
+    fn figure(&mut self, figure: &Figure) {
+        self.figures += 1;
+        let number = self.figures;
+        let _ = writeln!(
+            self.text,
+            "<figure class=\"chart\" id=\"figure-{number}\">\n\
+             <div class=\"scroll card\" role=\"region\" tabindex=\"0\" aria-label=\"Figure {number}\">\n{}</div>\n\
+             <figcaption><b>Figure {number}.</b> {}",
+            figure.svg,
+            prose(&figure.caption)
+        );
+        self.push("<span class=\"source\">");
+        if !figure.command.is_empty() {
+            let _ = write!(self.text, "Made by <code>{}</code>. ", escape(&figure.command));
+        }
+        let _ = writeln!(
+            self.text,
+            "<a download=\"{}\" href=\"data:text/csv;charset=utf-8,{}\">Numbers as CSV</a></span></figcaption>\n</figure>",
+            escape(&figure.csv_name),
+            percent_encode(&figure.csv)
+        );
+    }
+}
+
+/// The headings below a chapter's own, with the ids they get.
+fn headings(chapter: &Chapter) -> impl Iterator<Item = (String, &str)> {
+    let titles = chapter.blocks.iter().filter_map(|block| match block {
+        Block::Heading(title) => Some(title.as_str()),
+        _ => None,
+    });
+    // A dot cannot occur in a chapter's id, so these never meet one.
+    titles.enumerate().map(|(index, title)| (format!("{}.{}", chapter.id, index + 1), title))
+}
+
+fn class(column: &Column) -> &'static str {
+    if column.numeric { " class=\"number\"" } else { "" }
+}
+
+fn cell_content(cell: &Cell) -> String {
+    let words = prose(&cell.prose);
+    match cell.evidence {
+        None => words,
+        Some(evidence) => format!("<span class=\"known\">{words}&#160;{}</span>", badge(evidence)),
+    }
+}
+
+fn badge(evidence: Evidence) -> String {
+    let word = evidence.word();
+    format!("<span class=\"badge {word}\">{word}</span>")
+}
+
+fn prose(prose: &Prose) -> String {
+    prose.pieces.iter().map(piece).collect()
+}
+
+fn piece(piece: &Piece) -> String {
+    match piece {
+        Piece::Strong(text) => format!("<strong>{}</strong>", escape(text)),
+        Piece::Code(text) => format!("<code>{}</code>", escape(text)),
+        Piece::Known(text, evidence) => {
+            format!("<span class=\"known\">{}&#160;{}</span>", escape(text), badge(*evidence))
+        }
+        Piece::Link { text, address } if is_safe(address) => {
+            format!("<a href=\"{}\">{}</a>", escape(address), escape(text))
+        }
+        // An address that is not safe leaves its words behind.
+        Piece::Text(text) | Piece::Link { text, .. } => escape(text),
+    }
+}
+
+/// Addresses that lead somewhere and run nothing.
+fn is_safe(address: &str) -> bool {
+    ["https://", "http://", "#"].iter().any(|start| address.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::{Chart, HopMap, Kind, Row, Span};
+    #[cfg(feature = "png")]
+    use proptest::prelude::*;
+
+    fn everything(text: &str) -> Report {
+        let map = HopMap::new(text, vec![Row::new(1, vec![Span::new(0.0, f64::INFINITY, Kind::Solved)])]);
+        let words = Prose::new()
+            .text(text)
+            .strong(text)
+            .code(text)
+            .number(text, Evidence::Measured)
+            .link(text, format!("https://example.org/{text}"))
+            .link(text, text);
+        let mut table = Table::new(words.clone(), [Column::text(text), Column::number(text)]);
+        table.row([Cell::from(text), Cell::from(text).known(Evidence::Proved)]);
+        let mut chapter = Chapter::new("all", text);
+        chapter.heading(text).paragraph(words.clone()).table(table).command(text).note(words.clone());
+        chapter.figure(Figure::new(&map, words, text, text));
+        Report::new(text).summary(text).fact(text, text).chapter(chapter)
+    }
+
+    #[cfg(feature = "png")]
+    fn parse_problem(html: &str) -> Option<String> {
+        use resvg::usvg::roxmltree::{Document, ParsingOptions};
+        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+        Document::parse_with_options(html, options).err().map(|error| error.to_string())
+    }
+
+    #[cfg(feature = "png")]
+    proptest! {
+        #[test]
+        fn any_text_makes_a_well_formed_report(text in "\\PC{0,40}|[<>&'\"]{0,8}|.{0,20}") {
+            let html = everything(&text).html().unwrap();
+            prop_assert_eq!(parse_problem(&html), None, "{}", html);
+        }
+    }
+
+    #[test]
+    fn markup_in_any_place_is_text() {
+        let html = everything("<script>alert('x')</script>").html().unwrap();
+        assert!(!html.contains("<script"));
+        assert!(html.matches("&lt;script&gt;").count() > 15);
+    }
+
+    #[test]
+    fn nothing_is_fetched_and_nothing_runs() {
+        let html = everything("plain").html().unwrap();
+        for forbidden in ["<script", "<link", "<img", "@import", "url(", " src=", "onload"] {
+            assert!(!html.contains(forbidden), "{forbidden}");
+        }
+    }
+
+    #[test]
+    fn unsafe_addresses_are_not_links() {
+        let made = prose(&Prose::new().link("a", "javascript:alert(1)").link("b", "#all"));
+        assert_eq!(made, "a<a href=\"#b\">b</a>".replace("#b", "#all"));
+    }
+
+    #[test]
+    fn every_link_inside_the_page_arrives() {
+        let html = everything("plain").html().unwrap();
+        let targets: Vec<&str> = html.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(targets.len() >= 4);
+        for target in targets {
+            assert_eq!(html.matches(&format!(" id=\"{target}\"")).count(), 1, "{target}");
+        }
+    }
+
+    #[test]
+    fn the_csv_link_gives_the_numbers_back() {
+        let map = HopMap::new("m", vec![Row::new(3, vec![Span::new(0.0, 1.5, Kind::Unknown)])]);
+        let mut chapter = Chapter::new("c", "c");
+        chapter.figure(Figure::new(&map, "", "", "m.csv"));
+        let html = Report::new("t").chapter(chapter).html().unwrap();
+        assert!(html.contains(&format!("data:text/csv;charset=utf-8,{}", percent_encode(&map.csv()))));
+    }
+
+    #[test]
+    fn the_same_report_is_the_same_text() {
+        assert_eq!(everything("x").html().unwrap(), everything("x").html().unwrap());
+    }
+}

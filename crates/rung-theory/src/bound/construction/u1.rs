@@ -1,0 +1,31 @@
+//! U1: L+1 full-attention layers solve L hops.
+//!
+//! The query token first reads the start value, then looks up one table per layer.
+//!
+//! # Stack
+//! L+1 full-attention layers, one head each, of width O(log n); MLPs and residuals as usual. More layers do no harm.
+//!
+//! # How
+//! Bits are ±1 vectors, so a query and a key agree on all b bits exactly when their product is b, and any mismatch costs at
+//! least 2. At inverse temperature beta an error of at most 2(n-1) exp(-2 beta) remains, which the MLP removes by snapping
+//! every register back to ±1. Layer 1: w attends to z_0 and stores it. Layer l+1: w asks for the entry of z_l at (w_{l-1},
+//! i_{l-1}) and stores its value i_l. A flag in the key keeps all other tokens away.
+//!
+//! # Conditions
+//! The head must hold the longest address, ceil(log n_e) + ceil(log N_{e-1}) bits, and one flag.
+//!
+//! # Source
+//! Chen, Peng and Wu (2412.02975), with finite temperature and rounding made explicit.
+
+use super::{Construction, heads_fit};
+
+pub(super) static KIND: Construction = Construction {
+    name: "U1",
+    fits: |plan, capacity, tables| {
+        let (found, needed) = (capacity.full, tables.hops() + 1);
+        if found < needed {
+            return Err(format!("{found} full layers, needs {needed}"));
+        }
+        heads_fit(plan, tables)
+    },
+};

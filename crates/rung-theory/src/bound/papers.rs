@@ -1,0 +1,44 @@
+//! What the papers' own parameters give, to print beside our figures.
+//!
+//! # Claim
+//! With K = (H d p L)^8 * 8^(2 L^2), m = K^(1 + 8^0 + .. + 8^(L-1)) and n_l = K^(4 * 8^(L-l-1)), L full layers do not solve
+//! L-step function composition. Stated in closed form: they fail when H d p <= n^(2^(-4L)); and with L-1 full layers and up
+//! to 2^(3 L^2) linear ones per block, when H d p <= n^(2^(-4L-2)).
+//!
+//! # Conditions
+//! As in the papers: asymptotic, p-bit arithmetic, one causal forward pass.
+//!
+//! # Vacuous when
+//! The required n exceeds any text: for L = 2 and a small model it already has hundreds of bits.
+//!
+//! # Source
+//! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763).
+
+/// log2 of the tokens at which the papers' construction with its own parameters starts to apply.
+pub fn own_parameters(heads_dim_bits: u128, hops: usize) -> f64 {
+    let hops_f = hops as f64;
+    let log_k = 8.0 * ((heads_dim_bits as f64).log2() + hops_f.log2()) + 3.0 * 2.0 * hops_f * hops_f;
+    let m: f64 = 1.0 + (0..hops).map(|l| 8_f64.powi(l as i32)).sum::<f64>();
+    let n: f64 = (1..hops).map(|l| 4.0 * 8_f64.powi((hops - l - 1) as i32)).sum();
+    log_k * (m + n)
+}
+
+/// log2 of the tokens from the closed form `H d p <= n^(2^-(4L))` (case 0) or `n^(2^-(4L+2))` (case 1).
+pub fn closed_form(heads_dim_bits: u128, hops: usize, case: u8) -> f64 {
+    let exponent = 4 * hops + if case == 1 { 2 } else { 0 };
+    (heads_dim_bits as f64).log2() * (exponent as f64).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_hops_for_four_models() {
+        for (heads_dim_bits, log2_tokens) in [(16, 896.0), (32, 1008.0), (64, 1120.0), (1 << 15, 2128.0)] {
+            assert!((own_parameters(heads_dim_bits, 2) - log2_tokens).abs() < 1e-6);
+        }
+        assert!((closed_form(16, 2, 1) - 4096.0).abs() < 1e-9);
+        assert!((closed_form(16, 2, 0) - 1024.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,187 @@
+//! Shortcuts: ways to beat the hop count when tables are small, in the model of the bounds.
+//!
+//! # Claim
+//! In the abstract model (any recurrence with S bits, any message of B bits) these take the query w further than one hop per
+//! full layer. V_l = ceil(log N_{l-1}) is the number of bits of i_l.
+//!
+//! - S2, table in state: a block with S >= V_a + sum_{l=a+1..b} N_{l-1} V_l takes w from hop a to hop b.
+//! - S3, prefetch: entries look ahead while w is busy. After t-1 full layers an entry can hold a g-hop table, g <= 2^(t-1),
+//!   if n_{a+1} .. n_{a+g-1} V_{a+g} <= B; then layer t takes w from a to a+g.
+//! - S4, speculation: B >= V_{a+1} + N_a V_{a+2} takes w two hops in one layer; B >= (m+1) ceil(log m) ships z_1 with z_0.
+//! - S5, candidates: s_0 >= m ceil(log ceil(m/q)) + ceil(log m) and B >= q V_2 + V_1 for some q: layer 1 yields i_2.
+//!
+//! # Conditions
+//! B and S are counted generously and the weights are not given: a shortcut shows that no certificate of this kind can exist,
+//! not that the stack does it.
+//!
+//! # Vacuous when
+//! Tables are large against the state and the message: then only one hop per layer remains.
+//!
+//! # Source
+//! Ours; S5 shows the two-hop bound to be tight up to rounding.
+
+use num_bigint::BigUint;
+
+use super::tables::{Tables, ceil_log2};
+use crate::stack::Capacity;
+
+/// One step of the query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// `S2`..`S5`, or none for an ordinary hop or carry.
+    pub shortcut: Option<&'static str>,
+    /// What happens, for people.
+    pub text: String,
+}
+
+/// The way by which w reaches the last hop in the abstract model, if there is one.
+///
+/// Ordinary steps alone mean that the hops are within the stack's rungs.
+pub fn way(capacity: &Capacity, tables: &Tables) -> Option<Vec<Step>> {
+    let hops = tables.hops();
+    let mut walk = Walk { tables, message: capacity.message_bits.into(), known: vec![None; hops + 2] };
+    walk.known[0] = Some(Vec::new());
+    for (e, block) in capacity.blocks.iter().enumerate() {
+        if e > 0 {
+            walk.full_layer(e, capacity.blocks[0].state_bits);
+        }
+        walk.block(e, &block.state_bits.into());
+    }
+    walk.known.pop().flatten()
+}
+
+/// How w came to know i_a; `known[a + 1]`, since w starts without z_0.
+struct Walk<'a> {
+    tables: &'a Tables,
+    message: BigUint,
+    known: Vec<Option<Vec<Step>>>,
+}
+
+impl Walk<'_> {
+    fn hops(&self) -> usize {
+        self.tables.hops()
+    }
+
+    fn bits(&self, l: usize) -> BigUint {
+        self.tables.value_bits(l).into()
+    }
+
+    /// Records a way to hop `to`, unless a shorter or more ordinary one is known.
+    fn learn(&mut self, next: &mut [Option<Vec<Step>>], from: &[Step], to: usize, step: Step) {
+        let way: Vec<Step> = from.iter().cloned().chain([step]).collect();
+        let cost = |way: &[Step]| way.iter().filter(|step| step.shortcut.is_some()).count();
+        let slot = &mut next[to + 1];
+        if slot.as_ref().is_none_or(|old| cost(&way) < cost(old)) {
+            *slot = Some(way);
+        }
+    }
+
+    fn block(&mut self, e: usize, state: &BigUint) {
+        let mut next = self.known.clone();
+        for from in 0..self.known.len() {
+            let Some(way) = self.known[from].clone() else { continue };
+            // From hop a (from - 1), or from nothing, which costs the same as from z_0.
+            let a = from.saturating_sub(1);
+            if from == 0 && *state >= self.bits(0) {
+                let text = format!("block {e} hands z_0 to w");
+                self.learn(&mut next, &way, 0, Step { shortcut: None, text });
+            }
+            if from == 0 && e > 0 && *state >= self.bits(1) {
+                let text = format!("z_0 looks up z_1, block {e} hands i_1 to w");
+                self.learn(&mut next, &way, 1, Step { shortcut: None, text });
+            }
+            let mut need = self.bits(a);
+            for b in a + 1..=self.hops() {
+                need += self.tables.size(b - 1) * self.bits(b);
+                if need > *state {
+                    break;
+                }
+                let text = format!("block {e} holds tables {} to {b}: {need} of {state} bits", a + 1);
+                self.learn(&mut next, &way, b, Step { shortcut: Some("S2"), text });
+            }
+        }
+        self.known = next;
+    }
+
+    fn full_layer(&mut self, t: usize, first_state: u128) {
+        let mut next = self.known.clone();
+        let hops = self.hops();
+        for from in 0..self.known.len() {
+            let Some(way) = self.known[from].clone() else { continue };
+            if from <= hops {
+                let text = if from == 0 { "w reads z_0".to_owned() } else { format!("w looks up z_{from}") };
+                self.learn(&mut next, &way, from, Step { shortcut: None, text: format!("layer {t}: {text}") });
+            }
+            if from == 0 {
+                let need = (&self.tables.m + 1_u8) * self.bits(0);
+                if need <= self.message {
+                    let text = format!("layer {t}: the message carries z_0 and all of z_1, {need} bits");
+                    self.learn(&mut next, &way, 1, Step { shortcut: Some("S4"), text });
+                }
+                continue;
+            }
+            let a = from - 1;
+            self.prefetch(&mut next, &way, a, t);
+            if a + 2 <= hops {
+                let need = self.bits(a + 1) + self.tables.size(a) * self.bits(a + 2);
+                if need <= self.message {
+                    let text = format!("layer {t}: the message carries a row of z_{}, {need} bits", a + 2);
+                    self.learn(&mut next, &way, a + 2, Step { shortcut: Some("S4"), text });
+                }
+            }
+            if t == 1 && a == 0 && hops >= 2 && self.candidates(first_state) {
+                let text = "layer 1: block 0 narrows i_1 to a few candidates, the message carries all of theirs";
+                self.learn(&mut next, &way, 2, Step { shortcut: Some("S5"), text: text.to_owned() });
+            }
+        }
+        self.known = next;
+    }
+
+    fn prefetch(&mut self, next: &mut [Option<Vec<Step>>], way: &[Step], a: usize, t: usize) {
+        let reach = if t > 6 { 64 } else { 1 << (t - 1) };
+        let mut rows = BigUint::from(1_u8);
+        for g in 2..=reach {
+            if a + g > self.hops() {
+                return;
+            }
+            rows *= &self.tables.n[a + g - 2];
+            let need = &rows * self.bits(a + g);
+            if need > self.message {
+                return;
+            }
+            let text = format!("layer {t}: entries of z_{} hold {g}-hop tables of {need} bits", a + 1);
+            self.learn(next, way, a + g, Step { shortcut: Some("S3"), text });
+        }
+    }
+
+    /// Whether S5's two conditions hold for some q: the largest that the message allows asks least of the state.
+    fn candidates(&self, first_state: u128) -> bool {
+        let (first, second) = (self.bits(1), self.bits(2));
+        if self.message <= first {
+            return false;
+        }
+        let q = if second == BigUint::ZERO {
+            self.tables.m.clone()
+        } else {
+            ((&self.message - &first) / second).min(self.tables.m.clone())
+        };
+        if q == BigUint::ZERO {
+            return false;
+        }
+        let classes = (&self.tables.m + &q - 1_u8) / &q;
+        BigUint::from(first_state) >= &self.tables.m * ceil_log2(&classes) + self.bits(0)
+    }
+}
+
+/// The shortcut that is nearest to working: what it would need, and what there is.
+pub fn nearest(capacity: &Capacity, tables: &Tables) -> String {
+    let table: BigUint = (&tables.m + 1_u8) * tables.value_bits(0);
+    let state = capacity.blocks[0].state_bits;
+    let mut lacks = vec![format!("S2 would need {table} bits in block 0, which has {state}")];
+    let message = capacity.message_bits;
+    let cheapest = (2..tables.hops()).map(|e| (&tables.n[e - 1] * tables.value_bits(e + 1), e)).min();
+    if let Some((need, e)) = cheapest {
+        lacks.push(format!("S3 would need messages of {need} bits at hop {e}, they have {message}"));
+    }
+    lacks.join("; ")
+}

@@ -1,0 +1,213 @@
+//! Block-sparse attention cannot solve 2-Sum when its summaries are too short.
+//!
+//! # Claim
+//! A layer that summarises each block of B tokens in `bits` bits, picks k blocks per query by looking at the summaries, and
+//! then reads those blocks and its own, cannot solve 2-Sum on values modulo M if some u <= M has more than 2^bits contents,
+//! `sum_{i<=B} C(u,i) - [u = M] > 2^bits`, and `J (M - u + 1) > k M`, J being the number of other blocks.
+//!
+//! Why: among the contents drawn from any u values two share a summary, so a block is *blind* to at least M - u + 1 values v:
+//! two contents, one with v and one without, look the same. Then some v has more than k blind blocks. Fill those with the
+//! contents without v; the query -v picks k blocks; swap the content of a blind block it did not pick. Nothing that the
+//! query sees has changed, and the answer has.
+//!
+//! # Conditions
+//! A summary is any deterministic map of a block (and its position) to `bits` bits, all heads, keys and values together; k
+//! counts the blocks picked by all heads or groups that pick separately. If all blocks use one map, J >= k+1 suffices. If
+//! summaries overlap two blocks, use every second block and count all summaries that overlap it.
+//!
+//! # Vacuous when
+//! B = 1: a token is its own summary. One full layer with a head of O(log M) solves 2-Sum, so the bound separates the two.
+//!
+//! # Source
+//! The claim H d p = Omega(B log n) is from Ye et al. (2602.01763); the finite form with constants is ours.
+
+use num_bigint::BigUint;
+
+/// A block-sparse layer and a 2-Sum instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sparse {
+    /// Tokens in a block.
+    pub block: u64,
+    /// Blocks picked by a query, beside its own.
+    pub select: u64,
+    /// Bits of a block's summary.
+    pub bits: u64,
+    /// Values are taken modulo this.
+    pub values: u64,
+    /// Other blocks.
+    pub blocks: u64,
+    /// All blocks are summarised by the same map, whatever their position.
+    pub same_map: bool,
+}
+
+/// What the bound says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SparseVerdict {
+    /// Proved impossible; otherwise the bound says nothing.
+    pub impossible: bool,
+    /// The u of the claim, if one exists within M.
+    pub universe: Option<u64>,
+    /// Bits below which the bound applies; none if it applies at no size.
+    pub needed: Option<u64>,
+}
+
+/// A size that is zero or beyond what is computed exactly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: found {found}, expected {least} to {most}")]
+pub struct SparseError {
+    /// Which size.
+    pub name: &'static str,
+    /// What was given.
+    pub found: u64,
+    /// The smallest allowed.
+    pub least: u64,
+    /// The largest allowed.
+    pub most: u64,
+}
+
+/// sum_{i<=block} C(u,i), minus one if u = M. Stops early, above 2^bits, where only that matters.
+fn contents(u: u64, block: u64, values: u64, stop_above_bits: Option<u64>) -> BigUint {
+    let mut term = BigUint::from(1_u8);
+    let mut sum = BigUint::from(1_u8);
+    for i in 1..=block.min(u) {
+        term = term * (u - i + 1) / i;
+        sum += &term;
+        if stop_above_bits.is_some_and(|bits| sum.bits() > bits + 2) {
+            break;
+        }
+    }
+    if u == values { sum - 1_u8 } else { sum }
+}
+
+/// log2 of sum_{i<=block} C(u,i), to about six digits after the point.
+fn rough_log2_contents(u: u64, block: u64) -> f64 {
+    let (mut term, mut sum) = (0.0_f64, 0.0_f64);
+    for i in 1..=block.min(u) {
+        term += ((u - i + 1) as f64 / i as f64).log2();
+        let (high, low) = if term > sum { (term, sum) } else { (sum, term) };
+        sum = high + (low - high).exp2().ln_1p() / std::f64::consts::LN_2;
+    }
+    sum
+}
+
+impl Sparse {
+    /// # Errors
+    /// A size is zero or too large.
+    pub fn validate(&self) -> Result<(), SparseError> {
+        for (name, found, least, most) in [
+            ("block", self.block, 1, 1 << 14),
+            ("select", self.select, 0, 1 << 40),
+            ("bits", self.bits, 0, 1 << 20),
+            ("values", self.values, 2, 1 << 40),
+            ("blocks", self.blocks, 1, 1 << 40),
+        ] {
+            if !(least..=most).contains(&found) {
+                return Err(SparseError { name, found, least, most });
+            }
+        }
+        Ok(())
+    }
+
+    /// The largest u that the pigeonhole over blocks allows; none if there is none.
+    fn widest(&self) -> Option<u64> {
+        if self.same_map {
+            return (self.blocks > self.select).then_some(self.values);
+        }
+        // J (M - u + 1) > k M, so M - u + 1 >= floor(k M / J) + 1.
+        let (blocks, select, values) = (u128::from(self.blocks), u128::from(self.select), u128::from(self.values));
+        let blind = u64::try_from(select * values / blocks).ok()?;
+        self.values.checked_sub(blind).filter(|&u| u > 0)
+    }
+
+    /// Whether u has more than 2^bits contents. Floats decide only where they cannot err; the rest is exact.
+    fn exceeds(&self, u: u64) -> bool {
+        let rough = rough_log2_contents(u, self.block) - self.bits as f64;
+        if rough.abs() > 0.01 && u < self.values { rough > 0.0 } else { self.exceeds_exactly(u) }
+    }
+
+    fn exceeds_exactly(&self, u: u64) -> bool {
+        contents(u, self.block, self.values, Some(self.bits)) > BigUint::from(1_u8) << self.bits
+    }
+
+    /// Applies the bound, exactly.
+    ///
+    /// # Errors
+    /// A size is zero or too large.
+    pub fn verdict(&self) -> Result<SparseVerdict, SparseError> {
+        self.validate()?;
+        let widest = self.widest();
+        let needed = widest.map(|u| {
+            // Impossible while 2^bits < contents: the first power of two that is not below.
+            let contents = contents(u, self.block, self.values, None);
+            if contents == BigUint::ZERO { 0 } else { (contents - 1_u8).bits() }
+        });
+        // The smallest u that has too many contents; they grow with u, but for the last step to M.
+        let universe = if self.exceeds(self.values) {
+            let (mut low, mut high) = (1, self.values);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if self.exceeds(middle) { high = middle } else { low = middle + 1 }
+            }
+            Some(high)
+        } else if self.exceeds(self.values - 1) {
+            Some(self.values - 1)
+        } else {
+            None
+        };
+        let impossible = match (universe, widest) {
+            (Some(u), Some(widest)) => u <= widest && self.exceeds_exactly(u),
+            _ => false,
+        };
+        Ok(SparseVerdict { impossible, universe, needed: needed.filter(|&bits| bits > 0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn brute(s: &Sparse) -> bool {
+        let contents = |u: u64| -> u128 {
+            let choose = |i: u64| (1..=u128::from(i)).fold(1_u128, |c, j| c * (u128::from(u) - j + 1) / j);
+            (0..=s.block.min(u)).map(choose).sum::<u128>() - u128::from(u == s.values)
+        };
+        (1..=s.values).any(|u| {
+            contents(u) > 1_u128 << s.bits
+                && if s.same_map {
+                    s.blocks > s.select
+                } else {
+                    u128::from(s.blocks) * u128::from(s.values - u + 1) > u128::from(s.select) * u128::from(s.values)
+                }
+        })
+    }
+
+    #[test]
+    fn agrees_with_trying_every_u() {
+        for block in 1..5 {
+            for select in 0..4 {
+                for bits in 0..9 {
+                    for values in 2..12 {
+                        for blocks in 1..8 {
+                            for same_map in [false, true] {
+                                let sparse = Sparse { block, select, bits, values, blocks, same_map };
+                                let verdict = sparse.verdict().unwrap();
+                                assert_eq!(verdict.impossible, brute(&sparse), "{sparse:?} {verdict:?}");
+                                assert_eq!(verdict.impossible, verdict.needed.is_some_and(|need| bits < need));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_sizes_answer_quickly_and_absurd_ones_are_refused() {
+        let large =
+            Sparse { block: 4096, select: 16, bits: 1 << 16, values: 1 << 20, blocks: 1 << 10, same_map: false };
+        assert!(!large.verdict().unwrap().impossible);
+        assert!(Sparse { bits: 1 << 14, ..large }.verdict().unwrap().impossible);
+        assert!(Sparse { block: 0, ..large }.verdict().is_err());
+        assert!(Sparse { bits: u64::MAX, ..large }.verdict().is_err());
+    }
+}

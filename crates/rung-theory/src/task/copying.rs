@@ -1,0 +1,154 @@
+//! Selective copying: repeat the content, leave out the blanks.
+//!
+//! Content tokens are scattered among blanks and must be given back in order. A state has to decide token by token
+//! what to keep, and keep all of it.
+//!
+//! # Definition
+//!
+//! Ids 0 .. V-1 (V is `vocabulary`) are content, id V is the blank, id V+1 the copy mark. With c = `content` and n
+//! = `length`, which is at least 2c + 1:
+//!
+//! - the first n - c - 1 tokens hold c content tokens, independent and uniform, at a uniformly random set of
+//!   positions, and blanks elsewhere;
+//! - then the copy mark;
+//! - then c blanks. At the first of them the first content token is asked, at the second the second, and so on.
+//!
+//! One field, `symbol`. The target class is the content id; the group of every question is 1.
+//!
+//! # One sample
+//!
+//! `copying{length=18,content=4,vocabulary=10}`, seed 0:
+//!
+//! ```text
+//! input  _ _ _ 6 7 _ _ _ _ _ _ 7 4 copy _ _ _ _
+//! asked  . . . . . . . . . . . . . .    6 7 7 4
+//! ```
+//!
+//! # Baseline
+//!
+//! 1/V: content is uniform.
+//!
+//! # Source
+//!
+//! Gu and Dao, *Mamba* (arXiv 2312.00752), in the layout of Poli et al., *Mechanistic design and scaling of hybrid
+//! architectures* (arXiv 2403.17844), whose generator never puts a blank after the last content token; here any set
+//! of positions is equally likely.
+
+use std::fmt;
+
+use super::options::Options;
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+
+/// The task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copying {
+    length: usize,
+    content: usize,
+    vocabulary: u32,
+}
+
+/// What to copy and where it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// Content ids, in order.
+    pub content: Vec<u32>,
+    /// The position of each, increasing.
+    pub positions: Vec<usize>,
+}
+
+impl Copying {
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let length = options.number("length", 256, 3..=MAX_TOKENS)? as usize;
+        let content = options.number("content", 16, 1..=MAX_TOKENS)? as usize;
+        let vocabulary = options.small("vocabulary", 16, 1..=u32::MAX - 2)?;
+        if length < 2 * content + 1 {
+            let found = format!("{length} tokens for {content} content tokens");
+            return Err(options.misfit(found, format!("a length of at least {}", 2 * content + 1)));
+        }
+        Ok(Self { length, content, vocabulary })
+    }
+
+    fn blank(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn copy_mark(&self) -> u32 {
+        self.vocabulary + 1
+    }
+}
+
+impl fmt::Display for Copying {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (length, content, vocabulary) = (self.length, self.content, self.vocabulary);
+        write!(out, "{}{{length={length},content={content},vocabulary={vocabulary}}}", Self::NAME)
+    }
+}
+
+impl Task for Copying {
+    const NAME: &'static str = "copying";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::new("symbol", self.vocabulary + 2)]
+    }
+
+    fn classes(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn baseline(&self) -> f64 {
+        1.0 / f64::from(self.vocabulary)
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        instance.content.resize(self.content, 0);
+        fill(rng, self.vocabulary, &mut instance.content);
+        let room = self.length - self.content - 1;
+        instance.positions.clear();
+        for position in 0..room {
+            // Takes this position with chance (still to place) / (positions left): every set is equally likely.
+            let missing = self.content - instance.positions.len();
+            if (below(rng, (room - position) as u32) as usize) < missing {
+                instance.positions.push(position);
+            }
+        }
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        prompt.start(1);
+        (0..self.length - self.content - 1).for_each(|_| prompt.push(&[self.blank()]));
+        for (position, id) in instance.positions.iter().zip(&instance.content) {
+            prompt.cells()[*position] = *id;
+        }
+        prompt.push(&[self.copy_mark()]);
+        instance.content.iter().for_each(|id| prompt.push_question(&[self.blank()], *id, 1));
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let content: Vec<u32> = tokens.iter().copied().filter(|id| *id < self.vocabulary).collect();
+        let mark = tokens.iter().position(|id| *id == self.vocabulary + 1);
+        match mark {
+            Some(mark) if mark + 1 + content.len() == tokens.len() => {
+                Ok(vec![NO_TARGET; mark + 1].into_iter().chain(content).collect())
+            }
+            _ => {
+                let found = format!("{} content tokens and the copy mark at {mark:?}", content.len());
+                Err(OracleError::new::<Self>(tokens.len(), found, "as many tokens after the mark as content before it"))
+            }
+        }
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| match id {
+            _ if id == self.blank() => "_".to_owned(),
+            _ if id == self.copy_mark() => "copy".to_owned(),
+            _ => id.to_string(),
+        };
+        draw::rows(prompt, symbol, symbol)
+    }
+}

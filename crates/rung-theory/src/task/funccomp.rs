@@ -1,0 +1,534 @@
+//! Function composition through L tables: the ladder itself, one look-up per rung.
+//!
+//! A chain of tables is written out in the prompt, and a question at the end walks through them, each look-up
+//! needing the result of the one before. Once the tables are large against its state, a stack with fewer than L
+//! rungs cannot do it in one pass; this is the task that the capacity, the bounds and the constructions speak about.
+//!
+//! # Definition
+//!
+//! Sizes `m` and `n_1 .. n_(L-1)`, where L is `hops`; `N_0 = m` and `N_e = N_(e-1) * n_e`. Write `[N]` for 0 ..
+//! N-1.
+//!
+//! - Table `z_l`, for l = 1 .. L, maps `[N_(l-1)]` to `[N_(l-1)]`; its values are independent and uniform.
+//! - A query is a start `z_0` in `[m]` and a tuple `w = (w_1 .. w_(L-1))` with `w_e` in `[n_e]`, all uniform.
+//! - `i_1 = z_1(z_0)`, then `i_(l+1) = z_(l+1)(w_l, i_l)`, the pair being the argument `w_l * N_(l-1) + i_l`.
+//! - The answer is `i_L`. With `mixed=yes` each query draws h from 1 .. L uniformly, says so in its w token, and
+//!   the answer is `i_h`; the parts from `w_h` on are then drawn but play no role.
+//!
+//! `order` says where things stand; a table's entries always come in the order of their arguments.
+//!
+//! | order | prompt | answers |
+//! |---|---|---|
+//! | `hard` | `z_L .. z_1`, then `z_0` and w once per query | w |
+//! | `query-first` | w, `z_L .. z_1`, `z_0`, slot | slot |
+//! | `streaming` | `z_0`, w, `z_1 .. z_L`, slot | slot |
+//!
+//! `queries` asks several questions about the same tables, in the `hard` order only; a w then belongs to the `z_0`
+//! right before it. The query matters: with every `n_e = 1` the entries can compose themselves by pointer doubling.
+//!
+//! A token has 3 + L fields. A value v has id v; the last id of each field except `kind` is the blank.
+//!
+//! | field | ids | used by |
+//! |---|---|---|
+//! | `kind` | l-1 for an entry of `z_l`; L for `z_0`; then w; then the slot | all |
+//! | `outer` | `w_(l-1)`, blank for l = 1 | entries |
+//! | `inner` | `i_(l-1)` | entries |
+//! | `value` | the value of the entry, or `z_0` | entries, `z_0` |
+//! | `w1` .. | `w_1` .. | w |
+//!
+//! For w there is one kind, L+1; with `mixed=yes` there are L, and L+h asks for h hops. The slot has the kind after
+//! those, and in the `hard` order there is none. The target class is the value itself. The group of a question is
+//! the number of hops it asks for.
+//!
+//! # One sample
+//!
+//! `funccomp{hops=2,m=3,n=[2],order=hard,queries=2,mixed=yes}`, seed 0:
+//!
+//! ```text
+//! z2     (0,0)=2 (0,1)=3 (0,2)=4 (1,0)=3 (1,1)=0 (1,2)=1
+//! z1     (0)=1 (1)=2 (2)=2
+//! z0     2
+//! w      (1) asks for 2 hops -> 1
+//! z0     1
+//! w      (1) asks for 2 hops -> 1
+//! ```
+//!
+//! # Baseline
+//!
+//! `i_h` is uniform on `[N_(h-1)]` whatever the other tables and the query say, so a guess that does not read `z_h`
+//! is right once in `N_(h-1)`: `1/N_(L-1)` of the time, or with `mixed=yes` the mean of `1/N_(h-1)` over h.
+//!
+//! # Source
+//!
+//! Chen, Peng and Wu, *Theoretical limitations of multi-layer Transformer* (arXiv 2412.02975), L-sequential
+//! function composition. Several queries per prompt and mixed hops are ours: a single question per prompt gives too
+//! little signal to train on.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::options::{Options, yes_no};
+use super::prompt::Layout;
+use super::{
+    Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill,
+    listed_numbers,
+};
+use crate::spec::Value;
+
+/// The most hops.
+pub const MAX_HOPS: usize = 64;
+
+/// The first fields of a token. The parts of w follow.
+const KIND: usize = 0;
+const OUTER: usize = 1;
+const INNER: usize = 2;
+const VALUE: usize = 3;
+const PARTS: usize = 4;
+
+/// Where tables, start and query stand in the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Tables from the last to the first, then the queries: nothing can be composed before the question is known.
+    Hard,
+    /// w before everything: the entries can follow it, and logarithmic depth suffices.
+    QueryFirst,
+    /// In the order of use: a recurrent layer can walk along.
+    Streaming,
+}
+
+const ORDERS: [(&str, Order); 3] =
+    [("hard", Order::Hard), ("query-first", Order::QueryFirst), ("streaming", Order::Streaming)];
+
+/// The task.
+#[derive(Clone, Debug)]
+pub struct FuncComp {
+    /// `N_0 .. N_(L-1)`: table l has `sizes[l-1]` entries.
+    sizes: Vec<u32>,
+    /// `n_1 .. n_(L-1)`.
+    branches: Vec<u32>,
+    order: Order,
+    queries: usize,
+    mixed: bool,
+    places: Places,
+    layout: Layout,
+}
+
+/// Tables and the queries about them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// `z_1 .. z_L`, each in the order of its arguments.
+    pub tables: Vec<Vec<u32>>,
+    /// In the order asked.
+    pub queries: Vec<Query>,
+}
+
+/// One question about the tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The start `z_0`.
+    pub start: u32,
+    /// `w_1 .. w_(L-1)`.
+    pub parts: Vec<u32>,
+    /// How many tables to walk through: L unless hops are mixed.
+    pub hops: usize,
+}
+
+/// The position of the first entry of each table, of the first `z_0`, of the first w, and of the first target.
+#[derive(Clone, Debug)]
+struct Places {
+    tables: Vec<usize>,
+    start: usize,
+    query: usize,
+    asked: usize,
+}
+
+impl Places {
+    fn new(sizes: &[u32], order: Order) -> Self {
+        let entries: usize = sizes.iter().map(|size| *size as usize).sum();
+        let (mut at, start, query, asked) = match order {
+            Order::Hard => (0, entries, entries + 1, entries + 1),
+            Order::QueryFirst => (1, entries + 1, 0, entries + 2),
+            Order::Streaming => (2, 0, 1, entries + 2),
+        };
+        let mut levels: Vec<usize> = (0..sizes.len()).collect();
+        if order != Order::Streaming {
+            levels.reverse();
+        }
+        let mut tables = vec![0; sizes.len()];
+        for level in levels {
+            tables[level] = at;
+            at += sizes[level] as usize;
+        }
+        Self { tables, start, query, asked }
+    }
+}
+
+impl FuncComp {
+    /// Tables of `m` arguments at the bottom, times each of `branches` further up; one hop more than `branches`.
+    ///
+    /// # Errors
+    /// A size is 0 or the prompt would be too long, or several queries are asked in another order than `hard`.
+    pub fn new(m: u32, branches: &[u32], order: Order, queries: usize, mixed: bool) -> Result<Self, TaskError> {
+        let error = |found: String, expected: &str| {
+            Err(TaskError::BadSize { task: Self::NAME, found, expected: expected.to_owned() })
+        };
+        if branches.len() >= MAX_HOPS {
+            return error(format!("{} hops", branches.len() + 1), &format!("at most {MAX_HOPS}"));
+        }
+        if m == 0 || branches.contains(&0) || queries == 0 {
+            return error("a size of 0".to_owned(), "`m`, each of `n`, and `queries` at least 1");
+        }
+        if order != Order::Hard && queries != 1 {
+            return error(format!("{queries} queries"), "one query, as the order is not `hard`");
+        }
+        let mut sizes = vec![m];
+        let mut tokens =
+            u64::from(m).saturating_add(2 * queries as u64).saturating_add(u64::from(order != Order::Hard));
+        for branch in branches {
+            // Both factors are below 2^32, so the product is exact; it is refused before the next one.
+            let size = u64::from(sizes[sizes.len() - 1]) * u64::from(*branch);
+            tokens = tokens.saturating_add(size);
+            if tokens > MAX_TOKENS {
+                break;
+            }
+            sizes.push(size as u32);
+        }
+        let fields = (PARTS + branches.len()) as u64;
+        if tokens > MAX_TOKENS || tokens * fields > MAX_CELLS {
+            let found = format!("a prompt of {tokens} tokens or more, each of {fields} ids");
+            return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_CELLS} ids"));
+        }
+        let places = Places::new(&sizes, order);
+        Ok(Self { sizes, branches: branches.to_vec(), order, queries, mixed, places, layout: Layout::default() })
+    }
+
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let hops = options.take("hops");
+        let m = options.small("m", 4, 1..=MAX_TOKENS as u32)?;
+        let branches = options.take("n");
+        let order = options.word("order", &ORDERS)?;
+        let queries = options.number("queries", 1, 1..=MAX_TOKENS)?;
+        let mixed = options.flag("mixed")?;
+        let hops = match hops {
+            None => None,
+            Some(Value::Number(hops)) if (1..=MAX_HOPS as u64).contains(&hops) => Some(hops as usize),
+            Some(other) => return Err(options.bad("hops", &other, format!("a whole number from 1 to {MAX_HOPS}"))),
+        };
+        let branches = match branches {
+            None => vec![2; hops.unwrap_or(2) - 1],
+            Some(Value::List(list))
+                if list.iter().all(|n| (1..=MAX_TOKENS).contains(n))
+                    && hops.map_or(list.len() < MAX_HOPS, |hops| list.len() == hops - 1) =>
+            {
+                list.iter().map(|n| *n as u32).collect()
+            }
+            Some(other) => {
+                let expected = match hops {
+                    Some(1) => "the empty list, as there is one hop".to_owned(),
+                    Some(hops) => format!("a list of {} numbers from 1 to {MAX_TOKENS}, as hops={hops}", hops - 1),
+                    None => format!("a list of at most {} numbers from 1 to {MAX_TOKENS}", MAX_HOPS - 1),
+                };
+                return Err(options.bad("n", &other, expected));
+            }
+        };
+        Self::new(m, &branches, order, queries as usize, mixed)
+    }
+
+    /// L: the number of tables.
+    pub fn hops(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// `N_0 .. N_(L-1)`: entries of `z_1 .. z_L`.
+    pub fn sizes(&self) -> &[u32] {
+        &self.sizes
+    }
+
+    /// `n_1 .. n_(L-1)`.
+    pub fn branches(&self) -> &[u32] {
+        &self.branches
+    }
+
+    /// Where things stand.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Questions per prompt.
+    pub fn queries(&self) -> usize {
+        self.queries
+    }
+
+    /// Whether each query draws its number of hops.
+    pub fn mixed(&self) -> bool {
+        self.mixed
+    }
+
+    /// `i_h` for one query.
+    ///
+    /// # Panics
+    /// The instance is not of this task's sizes.
+    pub fn follow(&self, instance: &Instance, query: &Query) -> u32 {
+        let mut reached = instance.tables[0][query.start as usize];
+        for level in 1..query.hops {
+            // The size of the table below is the number of values that `reached` can have.
+            let argument = query.parts[level - 1] * self.sizes[level - 1] + reached;
+            reached = instance.tables[level][argument as usize];
+        }
+        reached
+    }
+
+    /// How many instances there are, if the number fits.
+    pub fn instances(&self) -> Option<u128> {
+        self.radices().try_fold(1_u128, |product, radix| product.checked_mul(u128::from(radix)))
+    }
+
+    /// The instance of this number, counting from 0, or none beyond the last. Every instance has exactly one number.
+    pub fn nth(&self, index: u128) -> Option<Instance> {
+        if self.instances().is_some_and(|count| index >= count) {
+            return None;
+        }
+        let mut rest = index;
+        let mut digits = self.radices().map(|radix| {
+            let digit = rest % u128::from(radix);
+            rest /= u128::from(radix);
+            digit as u32
+        });
+        let mut next = || digits.next().unwrap_or_default();
+        let tables = self.sizes.iter().map(|size| (0..*size).map(|_| next()).collect()).collect();
+        let query = |next: &mut dyn FnMut() -> u32| {
+            let (start, parts) = (next(), self.branches.iter().map(|_| next()).collect());
+            Query { start, parts, hops: if self.mixed { next() as usize + 1 } else { self.hops() } }
+        };
+        let queries = (0..self.queries).map(|_| query(&mut next)).collect();
+        Some(Instance { tables, queries })
+    }
+
+    /// Every instance, in order of number. Only for tasks so small that there is an end to it.
+    pub fn all(&self) -> impl Iterator<Item = Instance> + '_ {
+        (0..self.instances().unwrap_or(u128::MAX)).map_while(|index| self.nth(index))
+    }
+
+    /// The number of choices of each independent part of an instance.
+    fn radices(&self) -> impl Iterator<Item = u32> + '_ {
+        let tables = self.sizes.iter().flat_map(|size| std::iter::repeat_n(*size, *size as usize));
+        let query = std::iter::once(self.sizes[0]).chain(self.branches.iter().copied());
+        let query = query.chain(self.mixed.then_some(self.hops() as u32));
+        tables.chain((0..self.queries).flat_map(move |_| query.clone()))
+    }
+
+    fn width(&self) -> usize {
+        PARTS + self.branches.len()
+    }
+
+    /// The kind of a w token that asks for `hops`.
+    fn query_kind(&self, hops: usize) -> u32 {
+        (self.hops() + if self.mixed { hops } else { 1 }) as u32
+    }
+
+    /// The kind of the slot that answers.
+    fn slot_kind(&self) -> u32 {
+        self.query_kind(self.hops()) + 1
+    }
+
+    fn blanks(&self) -> Vec<u32> {
+        Task::fields(self).iter().map(|field| field.vocabulary - 1).collect()
+    }
+
+    /// Writes all cells that are the same in every sample, and blanks elsewhere.
+    fn lay_out(&self, prompt: &mut Prompt) {
+        let places = &self.places;
+        let blanks = self.blanks();
+        prompt.start(self.width());
+        for _ in 0..Task::length(self) {
+            prompt.push(&blanks);
+        }
+        let (width, cells) = (self.width(), prompt.cells());
+        for (level, first) in places.tables.iter().enumerate() {
+            let inner_size = if level == 0 { self.sizes[0] } else { self.sizes[level - 1] };
+            let rows = cells[first * width..].chunks_exact_mut(width);
+            for (argument, row) in (0..self.sizes[level]).zip(rows) {
+                row[KIND] = level as u32;
+                row[INNER] = argument % inner_size;
+                if level > 0 {
+                    row[OUTER] = argument / inner_size;
+                }
+            }
+        }
+        for query in 0..self.queries {
+            cells[(places.start + 2 * query) * width + KIND] = self.hops() as u32;
+        }
+        if self.order != Order::Hard {
+            cells[places.asked * width + KIND] = self.slot_kind();
+        }
+        prompt.set_layout(&self.layout);
+    }
+
+    /// The hops that a w token of this kind asks for.
+    fn asked_hops(&self, kind: u32) -> Option<usize> {
+        let after = (kind as usize).checked_sub(self.hops())?;
+        if self.mixed { (1..=self.hops()).contains(&after).then_some(after) } else { (after == 1).then(|| self.hops()) }
+    }
+}
+
+impl PartialEq for FuncComp {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.sizes, &self.branches, self.order, self.queries, self.mixed)
+            == (&other.sizes, &other.branches, other.order, other.queries, other.mixed)
+    }
+}
+
+impl Eq for FuncComp {}
+
+impl fmt::Display for FuncComp {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = ORDERS.iter().find(|(_, order)| *order == self.order).map_or("", |(word, _)| word);
+        let branches = listed_numbers(&self.branches);
+        let (hops, m) = (self.hops(), self.sizes[0]);
+        write!(out, "{}{{hops={hops},m={m},n=[{branches}],order={order},", Self::NAME)?;
+        write!(out, "queries={},mixed={}}}", self.queries, yes_no(self.mixed))
+    }
+}
+
+impl Task for FuncComp {
+    const NAME: &'static str = "funccomp";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        let hops = self.hops();
+        let kinds = self.slot_kind() + u32::from(self.order != Order::Hard);
+        let outer = self.branches.iter().max().map_or(1, |most| most + 1);
+        let inner = self.sizes[hops.saturating_sub(2)] + 1;
+        let value = self.sizes[hops - 1] + 1;
+        let parts = self.branches.iter().enumerate().map(|(e, n)| Field::new(format!("w{}", e + 1), n + 1));
+        let first = [("kind", kinds), ("outer", outer), ("inner", inner), ("value", value)];
+        first.into_iter().map(|(name, vocabulary)| Field::new(name, vocabulary)).chain(parts).collect()
+    }
+
+    fn classes(&self) -> u32 {
+        self.sizes[self.hops() - 1]
+    }
+
+    fn length(&self) -> usize {
+        let entries: usize = self.sizes.iter().map(|size| *size as usize).sum();
+        entries + 2 * self.queries + usize::from(self.order != Order::Hard)
+    }
+
+    fn baseline(&self) -> f64 {
+        let guess = |size: &u32| 1.0 / f64::from(*size);
+        if self.mixed {
+            self.sizes.iter().map(guess).sum::<f64>() / self.hops() as f64
+        } else {
+            guess(&self.sizes[self.hops() - 1])
+        }
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        instance.tables.resize_with(self.hops(), Vec::new);
+        for (table, size) in instance.tables.iter_mut().zip(&self.sizes) {
+            table.resize(*size as usize, 0);
+            fill(rng, *size, table);
+        }
+        instance.queries.resize_with(self.queries, Query::default);
+        for query in &mut instance.queries {
+            query.start = below(rng, self.sizes[0]);
+            query.parts.clear();
+            query.parts.extend(self.branches.iter().map(|n| below(rng, *n)));
+            query.hops = if self.mixed { below(rng, self.hops() as u32) as usize + 1 } else { self.hops() };
+        }
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        let lengths = instance.tables.iter().map(|table| table.len() as u32);
+        assert!(lengths.eq(self.sizes.iter().copied()), "the tables of an instance have the task's sizes");
+        assert_eq!(instance.queries.len(), self.queries, "an instance has the task's number of queries");
+        if !prompt.has_layout(&self.layout) {
+            self.lay_out(prompt);
+        }
+        let (width, places, cells) = (self.width(), &self.places, prompt.cells());
+        for (table, first) in instance.tables.iter().zip(&places.tables) {
+            let rows = cells[first * width..(first + table.len()) * width].chunks_exact_mut(width);
+            for (row, value) in rows.zip(table) {
+                row[VALUE] = *value;
+            }
+        }
+        for (number, query) in instance.queries.iter().enumerate() {
+            cells[(places.start + 2 * number) * width + VALUE] = query.start;
+            let row = &mut cells[(places.query + 2 * number) * width..][..width];
+            row[KIND] = self.query_kind(query.hops);
+            row[PARTS..].copy_from_slice(&query.parts);
+        }
+        for (number, query) in instance.queries.iter().enumerate() {
+            prompt.ask(places.asked + 2 * number, self.follow(instance, query), query.hops as u16);
+        }
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let rows: Vec<&[u32]> = tokens.chunks_exact(self.width()).collect();
+        // What the tokens say, wherever they stand.
+        let mut entries = HashMap::new();
+        let mut starts = Vec::new();
+        let mut asks = Vec::new();
+        let mut slots = Vec::new();
+        for (position, row) in rows.iter().enumerate() {
+            let kind = row[KIND];
+            if (kind as usize) < self.hops() {
+                if entries.insert((kind, row[OUTER], row[INNER]), row[VALUE]).is_some() {
+                    return Err(OracleError::new::<Self>(position, "the same entry again", "each entry once"));
+                }
+            } else if kind as usize == self.hops() {
+                starts.push((position, row[VALUE]));
+            } else if let Some(hops) = self.asked_hops(kind) {
+                asks.push((position, hops, &row[PARTS..]));
+            } else {
+                slots.push(position);
+            }
+        }
+        let no_outer = self.blanks()[OUTER];
+        let mut targets = vec![NO_TARGET; rows.len()];
+        for (number, (position, hops, parts)) in asks.iter().enumerate() {
+            let missing = |what: &str| OracleError::new::<Self>(*position, format!("a query without {what}"), "one");
+            // In the hard order a query belongs to the start right before it; in the others there is one of each.
+            let start = match self.order {
+                Order::Hard => starts.iter().find(|(at, _)| at + 1 == *position),
+                Order::QueryFirst | Order::Streaming => starts.get(number),
+            };
+            let mut reached = start.ok_or_else(|| missing("its start"))?.1;
+            for level in 0..*hops {
+                let outer = if level == 0 { no_outer } else { parts[level - 1] };
+                reached = *entries.get(&(level as u32, outer, reached)).ok_or_else(|| missing("the entry it needs"))?;
+            }
+            let asked = if self.order == Order::Hard { Some(position) } else { slots.get(number) };
+            targets[*asked.ok_or_else(|| missing("a slot"))?] = reached;
+        }
+        Ok(targets)
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        let width = prompt.fields().max(1);
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(width).collect();
+        let mut text = String::new();
+        let mut first = 0;
+        for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
+            let kind = run[0][KIND];
+            let asked = prompt.targets()[first];
+            let answer = if asked == NO_TARGET { String::new() } else { format!(" -> {asked}") };
+            first += run.len();
+            if kind == 0 {
+                draw::list(&mut text, "z1", run.len(), |at| format!("({})={}", run[at][INNER], run[at][VALUE]));
+            } else if (kind as usize) < self.hops() {
+                let entry = |at: usize| format!("({},{})={}", run[at][OUTER], run[at][INNER], run[at][VALUE]);
+                draw::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
+            } else if kind as usize == self.hops() {
+                draw::list(&mut text, "z0", run.len(), |at| run[at][VALUE].to_string());
+            } else if let Some(hops) = self.asked_hops(kind) {
+                let parts = listed_numbers(&run[0][PARTS..]);
+                draw::list(&mut text, "w", 1, |_| format!("({parts}) asks for {hops} hops{answer}"));
+            } else {
+                draw::list(&mut text, "slot", 1, |_| format!("?{answer}"));
+            }
+        }
+        text
+    }
+}

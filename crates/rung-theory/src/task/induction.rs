@@ -1,0 +1,118 @@
+//! Induction head: what followed the trigger last time?
+//!
+//! The smallest task for which a token must be found by what stands before it. Two attention layers do it, one that
+//! shifts and one that looks up; so does one look-up after a short convolution.
+//!
+//! # Definition
+//!
+//! `length` tokens. Ids 0 .. V-1 (V is `vocabulary`) are ordinary, id V is the trigger. The trigger stands at the
+//! last position and at exactly one earlier position, uniform among those that leave room for a token between; all
+//! other tokens are ordinary, independent and uniform. At the last position the token that followed the first
+//! trigger is asked.
+//!
+//! One field, `symbol`. The target class is the id of that token; the group of the question is 1.
+//!
+//! # One sample
+//!
+//! `induction{length=16,vocabulary=10}`, seed 0:
+//!
+//! ```text
+//! input  6 7 7 4 5 6 ! 0 1 8 5 5 4 8 8 !
+//! asked  . . . . . . . . . . . . . . . 0
+//! ```
+//!
+//! # Baseline
+//!
+//! 1/V: the token after the trigger is uniform.
+//!
+//! # Source
+//!
+//! Fu et al., *Hungry hungry hippos* (arXiv 2212.14052), with code in the safari repository. There the trigger may
+//! also occur several times; here it occurs once, so that the answer is never in doubt.
+
+use std::fmt;
+
+use super::options::Options;
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+
+/// The task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Induction {
+    length: usize,
+    vocabulary: u32,
+}
+
+/// Tokens and where the first trigger stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// All tokens, triggers included.
+    pub tokens: Vec<u32>,
+    /// The position of the first trigger.
+    pub trigger: usize,
+}
+
+impl Induction {
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let length = options.number("length", 32, 3..=MAX_TOKENS)? as usize;
+        let vocabulary = options.small("vocabulary", 16, 1..=u32::MAX - 1)?;
+        Ok(Self { length, vocabulary })
+    }
+}
+
+impl fmt::Display for Induction {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}{{length={},vocabulary={}}}", Self::NAME, self.length, self.vocabulary)
+    }
+}
+
+impl Task for Induction {
+    const NAME: &'static str = "induction";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::new("symbol", self.vocabulary + 1)]
+    }
+
+    fn classes(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn baseline(&self) -> f64 {
+        1.0 / f64::from(self.vocabulary)
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        instance.tokens.resize(self.length, 0);
+        fill(rng, self.vocabulary, &mut instance.tokens);
+        instance.trigger = below(rng, self.length as u32 - 2) as usize;
+        instance.tokens[instance.trigger] = self.vocabulary;
+        instance.tokens[self.length - 1] = self.vocabulary;
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        prompt.start_plain(&instance.tokens);
+        prompt.ask(instance.tokens.len() - 1, instance.tokens[instance.trigger + 1], 1);
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let last = tokens.len() - 1;
+        let triggers: Vec<usize> = (0..=last).filter(|position| tokens[*position] == self.vocabulary).collect();
+        if triggers.len() != 2 || triggers[1] != last || triggers[0] + 1 == last {
+            let expected = "one there and one at least two before it";
+            return Err(OracleError::new::<Self>(last, format!("triggers at {triggers:?}"), expected));
+        }
+        let mut targets = vec![NO_TARGET; tokens.len()];
+        targets[last] = tokens[triggers[0] + 1];
+        Ok(targets)
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| if id == self.vocabulary { "!".to_owned() } else { id.to_string() };
+        draw::rows(prompt, symbol, |class| class.to_string())
+    }
+}

@@ -1,0 +1,227 @@
+//! 2-Sum asked at every token: which values have a partner that cancels them?
+//!
+//! # Definition
+//!
+//! Values `x_1 .. x_n` in 0 .. M-1 (n is `length`, M is `modulus`). At token i: is there a j with `x_i + x_j = 0
+//! mod M`? Class 1 is yes, class 0 is no. `scope` says which j count:
+//!
+//! - `before`: j < i, what a causal stack can see. Nothing is asked at the first token, where the answer is always
+//!   no;
+//! - `all`: every j, also j > i and j = i, as the source has it. Only a stack that looks both ways can answer.
+//!
+//! Whether j = i counts never matters in a sample: 0 and, for even M, M/2 are their own negatives, and no sample
+//! has them. Write V for the other values; all of them are treated alike.
+//!
+//! Samples, `before`: `x_1` is uniform over V. Then at each token a fair coin decides the label. Yes: `x_i = -x_j`
+//! for a uniform j < i. No: `x_i` is uniform over the values of V whose negative has not occurred. This needs n
+//! values in V.
+//!
+//! Samples, `all`: the pairs {v, -v} are split at random into two halves, yes-pairs and no-pairs, and each no-pair
+//! keeps only one of its two values, by a fair coin. The positions are matched up two by two at random (so n is
+//! even) and each couple throws a fair coin. Yes: a uniform yes-pair, in random order. No: two independent uniform
+//! no-values. This needs two pairs, so M >= 5.
+//!
+//! Values may repeat. One field, `value`; the group of every question is 1.
+//!
+//! # One sample
+//!
+//! `match2{length=12,modulus=16,scope=before}`, seed 0:
+//!
+//! ```text
+//! input  5 11  5   11  7  11  9   5   11  4  11  4
+//! asked  . yes yes yes no yes yes yes yes no yes no
+//! ```
+//!
+//! # Baseline
+//!
+//! 1/2. Each label is a fair coin, and V has a symmetry that carries any value to any other and leaves the sampling
+//! as it is, so that not even `x_i` alone tells anything.
+//!
+//! # Source
+//!
+//! Sanford, Hsu and Telgarsky, *Representational strengths and limitations of transformers* (arXiv 2306.02896). The
+//! causal scope and the distributions are ours.
+
+use std::fmt;
+
+use super::options::Options;
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, coin, draw, shuffle};
+
+/// Marks are kept per value, so the modulus is bounded too.
+const MAX_MODULUS: u32 = 1 << 20;
+
+/// Which positions count as partners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Earlier ones.
+    Before,
+    /// All.
+    All,
+}
+
+const SCOPES: [(&str, Scope); 2] = [("before", Scope::Before), ("all", Scope::All)];
+
+/// The task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match2 {
+    length: usize,
+    modulus: u32,
+    scope: Scope,
+}
+
+/// Values and labels.
+#[derive(Clone, Debug, Default)]
+pub struct Instance {
+    /// `x_1 .. x_n`.
+    pub values: Vec<u32>,
+    /// The label of each, also of the first.
+    pub found: Vec<bool>,
+    /// Whether a value has occurred; all false between samples.
+    seen: Vec<bool>,
+    /// Positions (while couples are drawn).
+    order: Vec<usize>,
+    /// Pairs, each named by one of its values.
+    pairs: Vec<u32>,
+}
+
+impl Match2 {
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let length = options.number("length", 32, 2..=MAX_TOKENS)? as usize;
+        let modulus = options.small("modulus", 64, 5..=MAX_MODULUS)?;
+        let scope = options.word("scope", &SCOPES)?;
+        let task = Self { length, modulus, scope };
+        if scope == Scope::Before && 2 * u64::from(task.pairs()) < length as u64 {
+            let found = format!("{length} tokens with {} values that are not their own negative", 2 * task.pairs());
+            return Err(options.misfit(found, "a modulus that has as many such values as tokens"));
+        }
+        if scope == Scope::All && length % 2 == 1 {
+            return Err(options.misfit(format!("scope=all with {length} tokens"), "an even number of tokens"));
+        }
+        Ok(task)
+    }
+
+    /// The number of pairs {v, -v} with two different values. The lower ones are 1 ..= this number.
+    fn pairs(&self) -> u32 {
+        (self.modulus - 1) / 2
+    }
+
+    /// A uniform value that is not its own negative.
+    fn value(&self, rng: &mut Rng) -> u32 {
+        let lower = 1 + below(rng, self.pairs());
+        if coin(rng) { lower } else { self.modulus - lower }
+    }
+
+    fn sample_before(&self, rng: &mut Rng, instance: &mut Instance) {
+        instance.seen.resize(self.modulus as usize, false);
+        for position in 0..self.length {
+            let found = position > 0 && coin(rng);
+            let value = if found {
+                self.modulus - instance.values[below(rng, position as u32) as usize]
+            } else {
+                // Over a whole prompt this takes at most n log n draws, as in collecting coupons.
+                loop {
+                    let value = self.value(rng);
+                    if !instance.seen[(self.modulus - value) as usize] {
+                        break value;
+                    }
+                }
+            };
+            instance.seen[value as usize] = true;
+            instance.values.push(value);
+            instance.found.push(found);
+        }
+        for value in &instance.values {
+            instance.seen[*value as usize] = false;
+        }
+    }
+
+    fn sample_all(&self, rng: &mut Rng, instance: &mut Instance) {
+        instance.values.resize(self.length, 0);
+        instance.found.resize(self.length, false);
+        instance.pairs.clear();
+        instance.pairs.extend(1..=self.pairs());
+        shuffle(rng, &mut instance.pairs);
+        instance.order.clear();
+        instance.order.extend(0..self.length);
+        shuffle(rng, &mut instance.order);
+        let (yes, no) = instance.pairs.split_at_mut(self.pairs() as usize / 2);
+        for kept in no.iter_mut() {
+            *kept = if coin(rng) { *kept } else { self.modulus - *kept };
+        }
+        for couple in instance.order.as_chunks::<2>().0 {
+            let found = coin(rng);
+            let values = if found {
+                let value = yes[below(rng, yes.len() as u32) as usize];
+                if coin(rng) { [value, self.modulus - value] } else { [self.modulus - value, value] }
+            } else {
+                [(); 2].map(|()| no[below(rng, no.len() as u32) as usize])
+            };
+            for (position, value) in couple.iter().zip(values) {
+                instance.values[*position] = value;
+                instance.found[*position] = found;
+            }
+        }
+    }
+}
+
+impl fmt::Display for Match2 {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scope = SCOPES.iter().find(|(_, scope)| *scope == self.scope).map_or("", |(word, _)| word);
+        write!(out, "{}{{length={},modulus={},scope={scope}}}", Self::NAME, self.length, self.modulus)
+    }
+}
+
+impl Task for Match2 {
+    const NAME: &'static str = "match2";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::new("value", self.modulus)]
+    }
+
+    fn classes(&self) -> u32 {
+        2
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn baseline(&self) -> f64 {
+        0.5
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        instance.values.clear();
+        instance.found.clear();
+        match self.scope {
+            Scope::Before => self.sample_before(rng, instance),
+            Scope::All => self.sample_all(rng, instance),
+        }
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        prompt.start_plain(&instance.values);
+        let first = usize::from(self.scope == Scope::Before);
+        for (position, found) in instance.found.iter().enumerate().skip(first) {
+            prompt.ask(position, u32::from(*found), 1);
+        }
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let target = |position: usize| {
+            let candidates = match self.scope {
+                Scope::Before if position == 0 => return NO_TARGET,
+                Scope::Before => &tokens[..position],
+                Scope::All => tokens,
+            };
+            u32::from(candidates.iter().any(|value| (value + tokens[position]).is_multiple_of(self.modulus)))
+        };
+        Ok((0..tokens.len()).map(target).collect())
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        draw::rows(prompt, |id| id.to_string(), |class| ["no", "yes"][class as usize % 2].to_owned())
+    }
+}

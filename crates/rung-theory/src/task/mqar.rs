@@ -1,0 +1,259 @@
+//! Multi-query associative recall: many pairs, each asked for once.
+//!
+//! A list of key and value pairs, then a stretch in which every key comes up again somewhere and its value is
+//! wanted. What it takes is a state large enough for all pairs; it is the task on which recurrent layers of fixed
+//! state first fall behind attention.
+//!
+//! # Definition
+//!
+//! Ids: 0 is the filler; keys are 1 .. V/2-1; values are V/2 .. V-1 (V is `vocabulary`, V/2 rounded down). One
+//! field, `symbol`.
+//!
+//! - `pairs` different keys and as many different values, both uniform without replacement, stand as key, value,
+//!   key, value, .. in the first 2 * `pairs` tokens.
+//! - The rest, up to `length` tokens, is split into slots of two tokens. Each key is asked once, at the first token
+//!   of a slot of its own; slots are drawn without replacement, the first pair drawing first. `spread=near`: slot g
+//!   (from 0) with weight floor(2^32/(g+1)), so that most questions come soon; `spread=uniform`: all slots alike.
+//! - Tokens that ask nothing are the filler, or with `filler=noise` independent uniform values. They are never
+//!   keys, so that no token looks like a question without being one.
+//!
+//! The target, at the asking key itself, is the id of its value. The group of every question is 1. `length` is even
+//! and at least 4 * `pairs`.
+//!
+//! # One sample
+//!
+//! `mqar{length=20,pairs=3,vocabulary=32,spread=uniform,filler=blank}`, seed 0:
+//!
+//! ```text
+//! input  k10 v23 k11 v24 k12 v27 _ _ k11 _ k12 _ k10 _ _ _ _ _ _ _
+//! asked  .   .   .   .   .   .   . . v24 . v27 . v23 . . . . . . .
+//! ```
+//!
+//! # Baseline
+//!
+//! One in the number of values, V - V/2: each value is uniform among them.
+//!
+//! # Source
+//!
+//! Arora et al., *Zoology: measuring and improving recall in efficient language models* (arXiv 2312.04927). Two
+//! deviations: the published weights are (g+1)^-0.99, ours the same to a percent but exact in whole numbers; and
+//! the published noise is drawn from the whole vocabulary, where it may hit a key.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::options::Options;
+use super::{
+    Distinct, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below_wide, draw, fill,
+};
+
+const FILLER: u32 = 0;
+
+/// The range of keys is kept as a list, so the vocabulary is bounded too.
+const MAX_VOCABULARY: u32 = 1 << 24;
+
+/// The task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mqar {
+    length: usize,
+    pairs: usize,
+    vocabulary: u32,
+    near: bool,
+    noise: bool,
+}
+
+/// Pairs and where they are asked.
+#[derive(Clone, Debug, Default)]
+pub struct Instance {
+    /// Ids of the keys.
+    pub keys: Vec<u32>,
+    /// Ids of their values.
+    pub values: Vec<u32>,
+    /// The slot in which each key is asked.
+    pub slots: Vec<u32>,
+    /// What stands in the stretch of questions where no key does.
+    pub rest: Vec<u32>,
+    draw_keys: Distinct,
+    draw_values: Distinct,
+    draw_slots: Distinct,
+    weights: Weights,
+}
+
+impl Mqar {
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let length = options.number("length", 64, 4..=MAX_TOKENS)? as usize;
+        let pairs = options.number("pairs", 4, 1..=MAX_TOKENS)? as usize;
+        let vocabulary = options.small("vocabulary", 8192, 4..=MAX_VOCABULARY)?;
+        let near = options.word("spread", &[("near", true), ("uniform", false)])?;
+        let noise = options.word("filler", &[("blank", false), ("noise", true)])?;
+        if length % 2 == 1 || length < 4 * pairs {
+            let expected = format!("an even length of at least {}", 4 * pairs);
+            return Err(options.misfit(format!("{length} tokens for {pairs} pairs"), expected));
+        }
+        if pairs > vocabulary as usize / 2 - 1 {
+            let found = format!("{pairs} pairs with a vocabulary of {vocabulary}");
+            return Err(options.misfit(found, format!("a vocabulary of at least {}", 2 * pairs + 2)));
+        }
+        Ok(Self { length, pairs, vocabulary, near, noise })
+    }
+
+    /// The id of the first value.
+    fn first_value(&self) -> u32 {
+        self.vocabulary / 2
+    }
+
+    fn slots(&self) -> usize {
+        self.length / 2 - self.pairs
+    }
+}
+
+/// Draws slots without replacement, slot g with a weight that falls as 1/(g+1).
+///
+/// The sums of a binary indexed tree: drawing, and taking the drawn weight out, both walk one path.
+#[derive(Clone, Debug, Default)]
+struct Weights {
+    sums: Vec<u64>,
+    total: u64,
+}
+
+impl Weights {
+    fn weight(slot: usize) -> u64 {
+        (1 << 32) / (slot as u64 + 1)
+    }
+
+    fn start(&mut self, slots: usize) {
+        self.sums.clear();
+        self.sums.push(0);
+        self.sums.extend((0..slots).map(Self::weight));
+        self.total = self.sums.iter().sum();
+        for node in 1..=slots {
+            let parent = node + (node & node.wrapping_neg());
+            if parent <= slots {
+                self.sums[parent] += self.sums[node];
+            }
+        }
+    }
+
+    fn draw(&mut self, rng: &mut Rng) -> u32 {
+        let mut target = below_wide(rng, self.total);
+        let mut node = 0;
+        let mut step = (self.sums.len() / 2).next_power_of_two();
+        while step > 0 {
+            if node + step < self.sums.len() && self.sums[node + step] <= target {
+                node += step;
+                target -= self.sums[node];
+            }
+            step /= 2;
+        }
+        let (slot, weight) = (node, Self::weight(node));
+        self.total -= weight;
+        let mut node = slot + 1;
+        while node < self.sums.len() {
+            self.sums[node] -= weight;
+            node += node & node.wrapping_neg();
+        }
+        slot as u32
+    }
+}
+
+impl fmt::Display for Mqar {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spread = if self.near { "near" } else { "uniform" };
+        let filler = if self.noise { "noise" } else { "blank" };
+        let (name, length, pairs, vocabulary) = (Self::NAME, self.length, self.pairs, self.vocabulary);
+        write!(out, "{name}{{length={length},pairs={pairs},vocabulary={vocabulary},spread={spread},filler={filler}}}")
+    }
+}
+
+impl Task for Mqar {
+    const NAME: &'static str = "mqar";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::new("symbol", self.vocabulary)]
+    }
+
+    fn classes(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn baseline(&self) -> f64 {
+        1.0 / f64::from(self.vocabulary - self.first_value())
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        let Instance { keys, values, slots, rest, draw_keys, draw_values, draw_slots, weights } = instance;
+        keys.clear();
+        draw_keys.draw(rng, self.first_value() - 1, self.pairs, keys);
+        for key in keys.iter_mut() {
+            *key += 1;
+        }
+        values.clear();
+        draw_values.draw(rng, self.vocabulary - self.first_value(), self.pairs, values);
+        for value in values.iter_mut() {
+            *value += self.first_value();
+        }
+        slots.clear();
+        if self.near {
+            weights.start(self.slots());
+            slots.extend((0..self.pairs).map(|_| weights.draw(rng)));
+        } else {
+            draw_slots.draw(rng, self.slots() as u32, self.pairs, slots);
+        }
+        rest.clear();
+        rest.resize(2 * self.slots(), FILLER);
+        if self.noise {
+            fill(rng, self.vocabulary - self.first_value(), rest);
+            for token in rest.iter_mut() {
+                *token += self.first_value();
+            }
+        }
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        prompt.start(1);
+        for (key, value) in instance.keys.iter().zip(&instance.values) {
+            prompt.push(&[*key]);
+            prompt.push(&[*value]);
+        }
+        let first = prompt.len();
+        instance.rest.iter().for_each(|token| prompt.push(&[*token]));
+        for ((key, value), slot) in instance.keys.iter().zip(&instance.values).zip(&instance.slots) {
+            let position = first + 2 * *slot as usize;
+            prompt.cells()[position] = *key;
+            prompt.ask(position, *value, 1);
+        }
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let is_key = |token: u32| token != FILLER && token < self.vocabulary / 2;
+        // A key is followed by its value the first time, and asks for it from then on.
+        let mut values = HashMap::new();
+        let mut targets = vec![NO_TARGET; tokens.len()];
+        for (position, token) in tokens.iter().enumerate().filter(|(_, token)| is_key(**token)) {
+            if let Some(value) = values.get(token) {
+                targets[position] = *value;
+                continue;
+            }
+            match tokens.get(position + 1) {
+                Some(value) if *value >= self.vocabulary / 2 => values.insert(*token, *value),
+                _ => return Err(OracleError::new::<Self>(position, "a new key without a value", "a value after it")),
+            };
+        }
+        Ok(targets)
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| match id {
+            FILLER => "_".to_owned(),
+            _ if id < self.first_value() => format!("k{id}"),
+            _ => format!("v{id}"),
+        };
+        draw::rows(prompt, symbol, symbol)
+    }
+}

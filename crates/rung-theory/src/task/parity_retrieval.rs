@@ -1,0 +1,193 @@
+//! Parity-conditioned retrieval: look up a key, in the column that a parity chooses.
+//!
+//! Half of it is state tracking, which attention is bad at; the other half is recall from a table, which a fixed
+//! state is bad at. A hybrid has both.
+//!
+//! # Definition
+//!
+//! **This definition is ours.** The paper that names the task was not available to us; when it is, its definition
+//! should replace this one.
+//!
+//! - `bits` fair bits, one token each;
+//! - then a table of `entries` tokens, each a key and two values; the keys are different, drawn uniformly without
+//!   replacement from `keys`; the two values of an entry are a uniform pair of different values below `values`, so
+//!   that the parity always matters;
+//! - then one query token with the key of a uniformly chosen entry. There the entry's first value is asked if the
+//!   number of ones among the bits is even, its second if it is odd.
+//!
+//! One token per entry, so that the task measures retrieval and not the assembly of entries. Five fields; a value v
+//! has id v, and except in `kind` the last id is the blank:
+//!
+//! | field | ids | used by |
+//! |---|---|---|
+//! | `kind` | 0 bit, 1 entry, 2 query | all |
+//! | `bit` | 0, 1 | bits |
+//! | `key` | the key | entries, query |
+//! | `even` | the value for even parity | entries |
+//! | `odd` | the value for odd parity | entries |
+//!
+//! The target class is the value; the group of the question is 1. Two ablations are settings: `bits=1` gives the
+//! parity away, `entries=1` leaves nothing to look up.
+//!
+//! # One sample
+//!
+//! `parity-retrieval{bits=8,entries=4,keys=8,values=10}`, seed 0:
+//!
+//! ```text
+//! bits   1 1 1 0 1 1 1 0
+//! table  k1=(4,5) k7=(8,7) k5=(8,9) k2=(9,1)
+//! query  k7 -> 8
+//! ```
+//!
+//! # Baseline
+//!
+//! One in `values`. (Reading the right entry without the parity gives 1/2.)
+//!
+//! # Source
+//!
+//! The name and the claim about hybrids: Steifer (arXiv 2605.16640). The definition: ours, as said above.
+
+use std::fmt;
+
+use super::options::Options;
+use super::{Distinct, Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+
+const BIT: u32 = 0;
+const ENTRY: u32 = 1;
+const QUERY: u32 = 2;
+
+/// The range of keys is kept as a list, so it is bounded.
+const MAX_KEYS: u32 = 1 << 24;
+
+/// Five ids per token: this many tokens stay within the bound on ids.
+const MAX_PART: u64 = MAX_TOKENS / 4;
+
+/// The task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParityRetrieval {
+    bits: usize,
+    entries: usize,
+    keys: u32,
+    values: u32,
+}
+
+/// Bits, table and query.
+#[derive(Clone, Debug, Default)]
+pub struct Instance {
+    /// 0 or 1 each.
+    pub bits: Vec<u32>,
+    /// The key of each entry.
+    pub keys: Vec<u32>,
+    /// The value of each entry for even parity.
+    pub even: Vec<u32>,
+    /// The value of each entry for odd parity.
+    pub odd: Vec<u32>,
+    /// Which entry is asked for.
+    pub asked: usize,
+    draw_keys: Distinct,
+}
+
+impl ParityRetrieval {
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let bits = options.number("bits", 16, 1..=MAX_PART)? as usize;
+        let entries = options.number("entries", 8, 1..=MAX_PART)? as usize;
+        let keys = options.small("keys", 16, 1..=MAX_KEYS)?;
+        let values = options.small("values", 16, 2..=u32::MAX - 1)?;
+        if entries > keys as usize {
+            return Err(
+                options.misfit(format!("{entries} entries and {keys} keys"), "at least as many keys as entries")
+            );
+        }
+        Ok(Self { bits, entries, keys, values })
+    }
+}
+
+impl fmt::Display for ParityRetrieval {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, bits, entries, keys, values) = (Self::NAME, self.bits, self.entries, self.keys, self.values);
+        write!(out, "{name}{{bits={bits},entries={entries},keys={keys},values={values}}}")
+    }
+}
+
+impl Task for ParityRetrieval {
+    const NAME: &'static str = "parity-retrieval";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        let fields =
+            [("kind", 3), ("bit", 3), ("key", self.keys + 1), ("even", self.values + 1), ("odd", self.values + 1)];
+        fields.into_iter().map(|(name, vocabulary)| Field::new(name, vocabulary)).collect()
+    }
+
+    fn classes(&self) -> u32 {
+        self.values
+    }
+
+    fn length(&self) -> usize {
+        self.bits + self.entries + 1
+    }
+
+    fn baseline(&self) -> f64 {
+        1.0 / f64::from(self.values)
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        let Instance { bits, keys, even, odd, asked, draw_keys } = instance;
+        bits.resize(self.bits, 0);
+        fill(rng, 2, bits);
+        keys.clear();
+        draw_keys.draw(rng, self.keys, self.entries, keys);
+        even.resize(self.entries, 0);
+        fill(rng, self.values, even);
+        odd.resize(self.entries, 0);
+        fill(rng, self.values - 1, odd);
+        // Skips the other value: from it on, move up by one.
+        odd.iter_mut().zip(even.iter()).for_each(|(odd, even)| *odd += u32::from(*odd >= *even));
+        *asked = below(rng, self.entries as u32) as usize;
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        let (no_bit, no_key, no_value) = (2, self.keys, self.values);
+        prompt.start(5);
+        for bit in &instance.bits {
+            prompt.push(&[BIT, *bit, no_key, no_value, no_value]);
+        }
+        for ((key, even), odd) in instance.keys.iter().zip(&instance.even).zip(&instance.odd) {
+            prompt.push(&[ENTRY, no_bit, *key, *even, *odd]);
+        }
+        let column = if instance.bits.iter().sum::<u32>() % 2 == 0 { &instance.even } else { &instance.odd };
+        let query = [QUERY, no_bit, instance.keys[instance.asked], no_value, no_value];
+        prompt.push_question(&query, column[instance.asked], 1);
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let rows: Vec<&[u32]> = tokens.chunks_exact(5).collect();
+        let last = rows.len() - 1;
+        if rows[last][0] != QUERY {
+            return Err(OracleError::new::<Self>(last, "another token", "the query"));
+        }
+        let odd = rows.iter().filter(|row| row[0] == BIT && row[1] == 1).count() % 2 == 1;
+        let matching: Vec<_> = rows.iter().filter(|row| row[0] == ENTRY && row[2] == rows[last][2]).collect();
+        let [entry] = matching[..] else {
+            let found = format!("a query for a key with {} entries", matching.len());
+            return Err(OracleError::new::<Self>(last, found, "one entry"));
+        };
+        let mut targets = vec![NO_TARGET; rows.len()];
+        targets[last] = entry[if odd { 4 } else { 3 }];
+        Ok(targets)
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        let rows: Vec<&[u32]> = prompt.tokens().chunks_exact(prompt.fields().max(1)).collect();
+        let of_kind = |kind| rows.iter().filter(move |row| row[0] == kind).collect::<Vec<_>>();
+        let (bits, entries, queries) = (of_kind(BIT), of_kind(ENTRY), of_kind(QUERY));
+        let mut text = String::new();
+        draw::list(&mut text, "bits", bits.len(), |at| bits[at][1].to_string());
+        let entry = |at: usize| format!("k{}=({},{})", entries[at][2], entries[at][3], entries[at][4]);
+        draw::list(&mut text, "table", entries.len(), entry);
+        let answers: Vec<u32> = prompt.questions().map(|(_, target, _)| target).collect();
+        draw::list(&mut text, "query", queries.len(), |at| format!("k{} -> {}", queries[at][2], answers[at]));
+        text
+    }
+}

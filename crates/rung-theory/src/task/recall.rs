@@ -1,0 +1,172 @@
+//! In-context recall: pairs stream by, and a key that was seen before asks for its value.
+//!
+//! Unlike MQAR there is no separate stretch of questions: any pair may be new or a repetition, and the reader must
+//! hold the pairs while it answers.
+//!
+//! # Definition
+//!
+//! Ids 0 .. V/2-1 are keys and V/2 .. V-1 are values (V is `vocabulary`, V/2 rounded down). `length` tokens, an
+//! even number of at least 4: key, value, key, value, .. . Each key is independent and uniform, except that the
+//! last one repeats the key of a uniformly chosen earlier pair. A key's value is uniform, independent of other
+//! keys' values, and the same throughout the prompt.
+//!
+//! At every key that has occurred before, its value is asked; the target class is the value's id. One field,
+//! `symbol`; the group of every question is 1.
+//!
+//! # One sample
+//!
+//! `recall{length=20,vocabulary=16}`, seed 0:
+//!
+//! ```text
+//! input  k5 v12 k5  v12 k5  v12 k3 v14 k4 v15 k5  v12 k4  v15 k0 v15 k1 v9 k5  v12
+//! asked  .  .   v12 .   v12 .   .  .   .  .   v12 .   v15 .   .  .   .  .  v12 .
+//! ```
+//!
+//! # Baseline
+//!
+//! One in the number of values, V - V/2: a key's value is uniform whatever the keys are.
+//!
+//! # Source
+//!
+//! Poli et al., *Mechanistic design and scaling of hybrid architectures* (arXiv 2403.17844), in-context recall
+//! without noise, with the targets of its test set.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::options::Options;
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+
+/// One value is kept per key, so the vocabulary is bounded too.
+const MAX_VOCABULARY: u32 = 1 << 24;
+
+/// The task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recall {
+    length: usize,
+    vocabulary: u32,
+}
+
+/// Pairs in the order they come.
+#[derive(Clone, Debug, Default)]
+pub struct Instance {
+    keys: Vec<u32>,
+    values: Vec<u32>,
+    /// Whether each key has occurred before.
+    again: Vec<bool>,
+    /// The value of each key that has occurred; [`NO_TARGET`] between samples.
+    value_of: Vec<u32>,
+}
+
+impl Instance {
+    /// Key and value of each pair, and whether the key has occurred before.
+    pub fn pairs(&self) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
+        let pairs = self.keys.iter().zip(&self.values).zip(&self.again);
+        pairs.map(|((key, value), again)| (*key, *value, *again))
+    }
+}
+
+impl Recall {
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let length = options.number("length", 128, 4..=MAX_TOKENS)? as usize;
+        let vocabulary = options.small("vocabulary", 16, 2..=MAX_VOCABULARY)?;
+        if length % 2 == 1 {
+            return Err(options.misfit(format!("{length} tokens"), "an even number of tokens"));
+        }
+        Ok(Self { length, vocabulary })
+    }
+
+    /// The number of keys, and the id of the first value.
+    fn keys(&self) -> u32 {
+        self.vocabulary / 2
+    }
+}
+
+impl fmt::Display for Recall {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}{{length={},vocabulary={}}}", Self::NAME, self.length, self.vocabulary)
+    }
+}
+
+impl Task for Recall {
+    const NAME: &'static str = "recall";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::new("symbol", self.vocabulary)]
+    }
+
+    fn classes(&self) -> u32 {
+        self.vocabulary
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn baseline(&self) -> f64 {
+        1.0 / f64::from(self.vocabulary - self.keys())
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        let Instance { keys, values, again, value_of } = instance;
+        let pairs = self.length / 2;
+        keys.resize(pairs, 0);
+        fill(rng, self.keys(), keys);
+        keys[pairs - 1] = keys[below(rng, pairs as u32 - 1) as usize];
+        // One fresh value per pair; those of repeated keys are not used.
+        values.resize(pairs, 0);
+        fill(rng, self.vocabulary - self.keys(), values);
+        again.clear();
+        value_of.resize(self.keys() as usize, NO_TARGET);
+        for (key, value) in keys.iter().zip(values.iter_mut()) {
+            let known = &mut value_of[*key as usize];
+            again.push(*known != NO_TARGET);
+            if *known == NO_TARGET {
+                *known = *value + self.keys();
+            }
+            *value = *known;
+        }
+        for key in keys.iter() {
+            value_of[*key as usize] = NO_TARGET;
+        }
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        prompt.start(1);
+        for (key, value, again) in instance.pairs() {
+            if again {
+                prompt.push_question(&[key], value, 1);
+            } else {
+                prompt.push(&[key]);
+            }
+            prompt.push(&[value]);
+        }
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let mut seen: HashMap<u32, u32> = HashMap::new();
+        let mut targets = vec![NO_TARGET; tokens.len()];
+        for position in (0..tokens.len()).step_by(2) {
+            let (key, value) = (tokens[position], tokens[position + 1]);
+            if key >= self.vocabulary / 2 || value < self.vocabulary / 2 {
+                return Err(OracleError::new::<Self>(position, format!("{key}, {value}"), "a key and a value"));
+            }
+            match seen.insert(key, value) {
+                Some(before) if before != value => {
+                    let found = format!("key {key} with value {value}");
+                    return Err(OracleError::new::<Self>(position, found, format!("value {before}, as before")));
+                }
+                Some(before) => targets[position] = before,
+                None => {}
+            }
+        }
+        Ok(targets)
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        let symbol = |id: u32| if id < self.keys() { format!("k{id}") } else { format!("v{id}") };
+        draw::rows(prompt, symbol, symbol)
+    }
+}

@@ -1,0 +1,439 @@
+//! What every task must satisfy, run over all of them.
+//!
+//! One table of settings and one strategy that makes up more of them; each setting goes through the same checks.
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+
+use super::funccomp::{FuncComp, Instance, Order};
+use super::{AnyTask, NO_TARGET, Prompt, Task, TaskError, names, pages, parse, seeded};
+
+/// At least the smallest sizes, the defaults and every choice of every option.
+const SETTINGS: &[&str] = &[
+    "funccomp",
+    "funccomp{hops=1,m=1,n=[]}",
+    "funccomp{hops=1,m=5,n=[],order=query-first}",
+    "funccomp{hops=1,m=5,n=[],order=streaming}",
+    "funccomp{hops=2,m=3,n=[2],queries=3}",
+    "funccomp{hops=3,m=3,n=[2,3],mixed=yes}",
+    "funccomp{hops=3,m=2,n=[1,3],queries=4,mixed=yes}",
+    "funccomp{hops=3,m=3,n=[2,2],order=query-first}",
+    "funccomp{hops=3,m=3,n=[2,2],order=query-first,mixed=yes}",
+    "funccomp{hops=3,m=3,n=[2,2],order=streaming}",
+    "funccomp{hops=3,m=3,n=[2,2],order=streaming,mixed=yes}",
+    "funccomp{hops=5,m=1,n=[3,1,2,1]}",
+    "twosum",
+    "twosum{length=2,modulus=2}",
+    "twosum{length=7,modulus=5}",
+    "twosum{length=5,modulus=4294967295}",
+    "match2",
+    "match2{length=2,modulus=5,scope=before}",
+    "match2{length=10,modulus=12,scope=before}",
+    "match2{length=10,modulus=11,scope=before}",
+    "match2{length=2,modulus=5,scope=all}",
+    "match2{length=32,modulus=12,scope=all}",
+    "match2{length=8,modulus=37,scope=all}",
+    "mqar",
+    "mqar{length=4,pairs=1,vocabulary=4}",
+    "mqar{length=24,pairs=3,vocabulary=9,spread=near,filler=noise}",
+    "mqar{length=24,pairs=3,vocabulary=8,spread=uniform,filler=noise}",
+    "mqar{length=30,pairs=7,vocabulary=40,spread=uniform}",
+    "induction",
+    "induction{length=3,vocabulary=1}",
+    "induction{length=9,vocabulary=4}",
+    "khop{length=12,alphabet=3,hops=2}",
+    "khop",
+    "khop{length=1,alphabet=2,hops=1}",
+    "khop{length=9,alphabet=2,hops=3}",
+    "khop{length=24,alphabet=4,hops=5,mixed=yes}",
+    "copying{length=30,content=5,vocabulary=4}",
+    "copying",
+    "copying{length=3,content=1,vocabulary=1}",
+    "copying{length=9,content=4,vocabulary=3}",
+    "recall",
+    "recall{length=4,vocabulary=2}",
+    "recall{length=16,vocabulary=9}",
+    "parity",
+    "parity{length=1,answer=last}",
+    "parity{length=5,answer=every}",
+    "word",
+    "word{group=s5,length=6,answer=last}",
+    "word{group=a5,length=8}",
+    "word{group=z60,length=8}",
+    "parity-retrieval",
+    "parity-retrieval{bits=1,entries=1,keys=1,values=2}",
+    "parity-retrieval{bits=3,entries=4,keys=4,values=3}",
+];
+
+/// Everything that must hold of any prompt of a task.
+fn check(task: &dyn AnyTask, seed: u64, prompt: &mut Prompt) {
+    let spec = task.spec();
+    let fields = task.fields();
+    let mut rng = seeded(seed);
+    // The second sample goes into used buffers.
+    for round in 0..2 {
+        task.prompt(&mut rng, prompt);
+        assert_eq!(prompt.len(), task.length(), "{spec}");
+        assert_eq!((prompt.fields(), prompt.tokens().len()), (fields.len(), fields.len() * task.length()), "{spec}");
+        for token in prompt.tokens().chunks_exact(fields.len()) {
+            assert!(token.iter().zip(&fields).all(|(id, field)| *id < field.vocabulary), "{spec}: {token:?}");
+        }
+        for (target, group) in prompt.targets().iter().zip(prompt.groups()) {
+            assert!((*target == NO_TARGET) == (*group == 0), "{spec}");
+            assert!(*target == NO_TARGET || *target < task.classes(), "{spec}: {target}");
+        }
+        let drawn = task.draw(prompt);
+        assert!(prompt.questions().count() > 0, "{spec} asks nothing");
+        assert_eq!(
+            task.oracle(prompt.tokens()).as_deref(),
+            Ok(prompt.targets()),
+            "{spec} seed {seed} {round}\n{drawn}"
+        );
+    }
+}
+
+#[test]
+fn the_oracle_agrees_at_every_setting() {
+    // One prompt for all: a task must not be misled by what another left in it.
+    let mut prompt = Prompt::new();
+    for spec in SETTINGS {
+        let task = parse(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
+        for seed in 0..100 {
+            check(&*task, seed, &mut prompt);
+        }
+    }
+    let tried: HashSet<&str> = SETTINGS.iter().map(|spec| spec.split('{').next().unwrap()).collect();
+    assert_eq!(tried, names().collect(), "every task has settings");
+}
+
+#[test]
+fn a_seed_fixes_the_bits_whatever_the_buffers_held() {
+    let mut used = Prompt::new();
+    for spec in SETTINGS {
+        let (task, again) = (parse(spec).unwrap(), parse(spec).unwrap());
+        task.prompt(&mut seeded(99), &mut used);
+        let mut fresh = Prompt::new();
+        let (mut first, mut second) = (seeded(5), seeded(5));
+        for _ in 0..3 {
+            task.prompt(&mut first, &mut used);
+            again.prompt(&mut second, &mut fresh);
+            assert_eq!(used, fresh, "{spec}");
+        }
+    }
+}
+
+#[test]
+fn the_stream_of_a_seed_does_not_change_by_accident() {
+    // Recorded results name a seed; a change here means that they no longer mean the same samples.
+    let mut digest = 0_u64;
+    let mut prompt = Prompt::new();
+    for spec in SETTINGS {
+        parse(spec).unwrap().prompt(&mut seeded(1), &mut prompt);
+        for word in prompt.tokens().iter().chain(prompt.targets()) {
+            digest = (digest ^ u64::from(*word)).wrapping_mul(0x0100_0000_01b3).rotate_left(5);
+        }
+    }
+    assert_eq!(digest, DIGEST, "the digest is {digest:#x}");
+}
+
+const DIGEST: u64 = 0x9761_8038_f7ca_cedd;
+
+#[test]
+fn steady_sampling_keeps_its_buffers() {
+    for spec in SETTINGS {
+        let (task, mut rng, mut prompt) = (parse(spec).unwrap(), seeded(0), Prompt::new());
+        task.prompt(&mut rng, &mut prompt);
+        let buffers = (prompt.tokens().as_ptr(), prompt.targets().as_ptr(), prompt.groups().as_ptr());
+        (0..20).for_each(|_| task.prompt(&mut rng, &mut prompt));
+        assert_eq!(buffers, (prompt.tokens().as_ptr(), prompt.targets().as_ptr(), prompt.groups().as_ptr()), "{spec}");
+    }
+}
+
+/// The accuracy, on fresh samples, of the guess that was commonest per position and group on others, and its
+/// standard error.
+fn guessing(task: &dyn AnyTask, prompts: usize) -> (f64, f64) {
+    let (mut rng, mut prompt) = (seeded(17), Prompt::new());
+    let mut counts: HashMap<(usize, u16), HashMap<u32, usize>> = HashMap::new();
+    for _ in 0..prompts {
+        task.prompt(&mut rng, &mut prompt);
+        for (position, target, group) in prompt.questions() {
+            *counts.entry((position, group)).or_default().entry(target).or_default() += 1;
+        }
+    }
+    let best: HashMap<_, _> = counts
+        .into_iter()
+        .map(|(place, classes)| (place, classes.into_iter().max_by_key(|(class, count)| (*count, *class)).unwrap().0))
+        .collect();
+    let mut scores = Vec::new();
+    let (mut right, mut asked) = (0, 0);
+    for _ in 0..prompts {
+        task.prompt(&mut rng, &mut prompt);
+        let questions: Vec<_> = prompt.questions().collect();
+        let hits = questions.iter().filter(|(at, target, group)| best.get(&(*at, *group)) == Some(target)).count();
+        right += hits;
+        asked += questions.len();
+        scores.push((hits as f64, questions.len() as f64));
+    }
+    let mean = right as f64 / asked as f64;
+    // Questions of one prompt depend on each other, so the error comes from the spread between prompts.
+    let spread: f64 = scores.iter().map(|(hits, asked)| (hits - mean * asked).powi(2)).sum();
+    (mean, spread.sqrt() / asked as f64)
+}
+
+#[test]
+fn the_baseline_is_what_the_best_guess_scores() {
+    for spec in SETTINGS {
+        let task = parse(spec).unwrap();
+        let prompts = (400_000 / task.length()).clamp(2_000, 20_000);
+        let (mean, error) = guessing(&*task, prompts);
+        let baseline = task.baseline();
+        let slack = 5.0 * error.max((baseline * (1.0 - baseline)).sqrt() / (prompts as f64)) + 1e-9;
+        assert!((mean - baseline).abs() < slack, "{spec}: {mean} against {baseline}, off by more than {slack}");
+    }
+}
+
+#[test]
+fn labels_are_balanced_and_the_own_value_says_nothing() {
+    for spec in SETTINGS.iter().filter(|spec| spec.starts_with("twosum") || spec.starts_with("match2")) {
+        let (task, mut rng, mut prompt) = (parse(spec).unwrap(), seeded(23), Prompt::new());
+        let rounds = 400_000 / task.length();
+        // How often each value had each label, at the positions asked.
+        let mut counts: HashMap<u32, [f64; 2]> = HashMap::new();
+        for _ in 0..rounds {
+            task.prompt(&mut rng, &mut prompt);
+            // One question per prompt, so that the counts are independent.
+            let questions: Vec<_> = prompt.questions().collect();
+            let (position, target, _) = questions[super::below(&mut rng, questions.len() as u32) as usize];
+            counts.entry(prompt.tokens()[position]).or_default()[target as usize] += 1.0;
+        }
+        let [no, yes] = counts.values().fold([0.0, 0.0], |sum, [no, yes]| [sum[0] + no, sum[1] + yes]);
+        assert!((yes - no).abs() < 5.0 * (rounds as f64).sqrt(), "{spec}: {no} no, {yes} yes");
+        for (value, [no, yes]) in counts {
+            assert!((yes - no).abs() < 6.0 * (yes + no).sqrt(), "{spec}: value {value} has {no} no, {yes} yes");
+        }
+    }
+}
+
+#[test]
+fn specs_print_back_in_full() {
+    for spec in SETTINGS {
+        let task = parse(spec).unwrap();
+        let full = task.spec();
+        assert_eq!(parse(&full).unwrap().spec(), full);
+        assert!(full.starts_with(&format!("{}{{", task.name())), "{full}");
+        for option in spec.trim_end_matches('}').split_once('{').map_or("", |(_, options)| options).split(',') {
+            assert!(full.contains(option), "{full} has lost {option}");
+        }
+    }
+}
+
+#[test]
+fn hostile_specs_are_refused_at_once() {
+    let start = std::time::Instant::now();
+    for (spec, message) in [
+        ("", "column 1"),
+        ("funcomp", "did you mean `funccomp`?"),
+        ("qwertyuiop", "the tasks are `funccomp`, `twosum`"),
+        ("parity{lenght=3}", "no option `lenght` (did you mean `length`?); its options are `length`, `answer`"),
+        ("parity{length=0}", "option `length` is `0`, expected a whole number from 1 to"),
+        ("parity{length=99999999999}", "option `length` is `99999999999`"),
+        ("parity{length=yes}", "option `length` is `yes`"),
+        ("parity{answer=3}", "option `answer` is `3`, expected one of `last`, `every`"),
+        ("funccomp{hops=0}", "option `hops` is `0`"),
+        ("funccomp{hops=65}", "expected a whole number from 1 to 64"),
+        ("funccomp{hops=three}", "option `hops` is `three`"),
+        ("funccomp{hops=3,n=[2]}", "expected a list of 2 numbers"),
+        ("funccomp{hops=1,n=[2]}", "expected the empty list"),
+        ("funccomp{n=[2,0]}", "option `n` is `[2,0]`"),
+        ("funccomp{n=4}", "option `n` is `4`"),
+        ("funccomp{m=0}", "option `m` is `0`"),
+        ("funccomp{m=16777216}", "expected at most 16777216 tokens"),
+        ("funccomp{hops=64}", "expected at most 16777216 tokens"),
+        ("funccomp{m=1000,n=[16777216,16777216]}", "expected at most 16777216 tokens"),
+        ("funccomp{queries=16777216}", "expected at most 16777216 tokens"),
+        ("funccomp{m=3000000,n=[1,1,1,1,1,1]}", "expected at most 16777216 tokens"),
+        ("funccomp{m=200000,n=[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", "67108864 ids"),
+        ("funccomp{order=streaming,queries=2}", "expected one query"),
+        ("funccomp{order=easy}", "one of `hard`, `query-first`, `streaming`"),
+        ("funccomp{mixed=1}", "one of `no`, `yes`"),
+        ("twosum{modulus=1}", "option `modulus`"),
+        ("match2{length=16,modulus=16}", "a modulus that has as many such values as tokens"),
+        ("match2{length=15,scope=all}", "an even number of tokens"),
+        ("mqar{length=15}", "an even length"),
+        ("mqar{length=12,pairs=4}", "at least 16"),
+        ("mqar{vocabulary=8}", "a vocabulary of at least 10"),
+        ("induction{length=2}", "option `length`"),
+        ("induction{vocabulary=4294967295}", "option `vocabulary`"),
+        ("khop{hops=100}", "option `hops`"),
+        ("khop{alphabet=1}", "option `alphabet`"),
+        ("copying{length=32,content=16}", "a length of at least 33"),
+        ("recall{length=5}", "an even number of tokens"),
+        ("word{group=m11}", "one of `s5`, `a5`, `z60`"),
+        ("parity-retrieval{entries=9,keys=8}", "at least as many keys"),
+    ] {
+        let error = parse(spec).err().unwrap_or_else(|| panic!("{spec} was accepted"));
+        assert!(error.to_string().contains(message), "{spec}: {error}");
+    }
+    let long = format!("funccomp{{n=[{}]}}", "1,".repeat(200_000) + "1");
+    assert!(matches!(parse(&long), Err(TaskError::BadValue { found, .. }) if found.len() < 60));
+    assert!(start.elapsed().as_secs() < 2);
+}
+
+#[test]
+fn the_largest_sizes_are_accepted_without_allocating_them() {
+    for spec in ["funccomp{hops=1,m=16777214,n=[]}", "parity{length=16777215}", "khop{length=1048576,hops=64}"] {
+        let task = parse(spec).unwrap();
+        assert!(task.baseline() > 0.0 && task.length() > 1_000_000);
+    }
+    let deep = format!("funccomp{{hops=64,m=2,n=[{}]}}", vec!["1"; 63].join(","));
+    check(&*parse(&deep).unwrap(), 0, &mut Prompt::new());
+}
+
+/// The sample in a page: the spec it names and the picture below it.
+fn documented(text: &str) -> (String, String) {
+    let section = text.split("# One sample\n").nth(1).unwrap_or_default();
+    let spec = section.split('`').nth(1).unwrap_or_default().to_owned();
+    let picture = section.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+    (spec, picture.to_owned())
+}
+
+#[test]
+fn pages_have_the_four_headings_and_a_current_sample() {
+    for page in pages() {
+        let text = page.text();
+        for heading in ["# Definition\n", "# One sample\n", "# Baseline\n", "# Source\n"] {
+            assert_eq!(text.matches(heading).count(), 1, "{}: {heading}", page.name);
+        }
+        let (spec, picture) = documented(&text);
+        let (task, mut prompt) = (parse(&spec).unwrap(), Prompt::new());
+        assert_eq!((task.spec(), task.name()), (spec.clone(), page.name));
+        task.prompt(&mut seeded(0), &mut prompt);
+        let drawn = task.draw(&prompt);
+        assert!(drawn == picture, "the sample of {spec} is now\n{drawn}\nand its page shows\n{picture}");
+        assert!(drawn.is_ascii() && drawn.lines().all(|line| line.len() < 116));
+    }
+}
+
+#[test]
+fn small_instances_can_be_listed_and_are_all_different() {
+    for (order, queries, mixed, count) in [
+        (Order::Hard, 1, false, 4 * 256 * 2 * 2),
+        (Order::Hard, 1, true, 4 * 256 * 2 * 2 * 2),
+        (Order::Hard, 2, false, 4 * 256 * 4 * 4),
+        (Order::Streaming, 1, true, 4 * 256 * 2 * 2 * 2),
+        (Order::QueryFirst, 1, false, 4 * 256 * 2 * 2),
+    ] {
+        let task = FuncComp::new(2, &[2], order, queries, mixed).unwrap();
+        assert_eq!(task.instances(), Some(count));
+        let mut prompt = Prompt::new();
+        let mut seen = HashSet::new();
+        for instance in task.all() {
+            task.encode(&instance, &mut prompt);
+            assert_eq!(Task::oracle(&task, prompt.tokens()).as_deref(), Ok(prompt.targets()));
+            let answers: Vec<u32> = prompt.questions().map(|(_, target, _)| target).collect();
+            assert_eq!(task.answer(&instance), answers);
+            assert!(seen.insert(prompt.tokens().to_vec()));
+        }
+        assert_eq!(seen.len() as u128, count);
+        assert_eq!(task.nth(count), None);
+    }
+    assert_eq!(FuncComp::new(9, &[9, 9], Order::Hard, 1, false).unwrap().instances(), None);
+}
+
+#[test]
+fn every_small_instance_is_sampled_equally_often() {
+    let task = FuncComp::new(2, &[1], Order::Hard, 1, true).unwrap();
+    let count = task.instances().unwrap() as usize;
+    assert_eq!(count, 4 * 4 * 2 * 2);
+    let all: Vec<_> = task.all().collect();
+    let (mut rng, mut instance, mut counts) = (seeded(3), Instance::default(), vec![0.0_f64; count]);
+    let rounds = 500 * count;
+    for _ in 0..rounds {
+        task.sample(&mut rng, &mut instance);
+        counts[all.iter().position(|other| *other == instance).unwrap()] += 1.0;
+    }
+    assert!(counts.iter().all(|times| (times - 500.0).abs() < 5.5 * 500.0_f64.sqrt()), "{counts:?}");
+}
+
+/// A task at random small sizes, some of which do not fit together.
+fn any_spec() -> impl Strategy<Value = String> {
+    let flag = prop_oneof![Just("no"), Just("yes")];
+    let order = prop_oneof![Just("hard"), Just("query-first"), Just("streaming")];
+    prop_oneof![
+        (1_u32..5, proptest::collection::vec(1_u32..4, 0..4), order, 1_u32..5, flag.clone()).prop_map(
+            |(m, n, order, queries, mixed)| {
+                let queries = if order == "hard" { queries } else { 1 };
+                let (hops, n) = (n.len() + 1, super::listed_numbers(&n));
+                format!("funccomp{{hops={hops},m={m},n=[{n}],order={order},queries={queries},mixed={mixed}}}")
+            }
+        ),
+        (2_u32..20, 2_u32..40).prop_map(|(n, m)| format!("twosum{{length={n},modulus={m}}}")),
+        (2_u32..20, 5_u32..40, prop_oneof![Just("before"), Just("all")])
+            .prop_map(|(n, m, scope)| format!("match2{{length={n},modulus={m},scope={scope}}}")),
+        (1_u32..6, 0_u32..20, 4_u32..40, 0_usize..4).prop_map(|(pairs, more, vocabulary, choice)| {
+            let (spread, filler) = (["near", "uniform"][choice / 2], ["blank", "noise"][choice % 2]);
+            let length = 4 * pairs + 2 * more;
+            format!("mqar{{length={length},pairs={pairs},vocabulary={vocabulary},spread={spread},filler={filler}}}")
+        }),
+        (3_u32..20, 1_u32..20).prop_map(|(n, v)| format!("induction{{length={n},vocabulary={v}}}")),
+        (1_u32..40, 2_u32..40, 1_u32..9, flag)
+            .prop_map(|(n, a, k, mixed)| format!("khop{{length={n},alphabet={a},hops={k},mixed={mixed}}}")),
+        (1_u32..9, 0_u32..20, 1_u32..20)
+            .prop_map(|(c, more, v)| format!("copying{{length={},content={c},vocabulary={v}}}", 2 * c + 1 + more)),
+        (2_u32..20, 2_u32..20).prop_map(|(pairs, v)| format!("recall{{length={},vocabulary={v}}}", 2 * pairs)),
+        (1_u32..80, prop_oneof![Just("last"), Just("every")])
+            .prop_map(|(n, answer)| format!("parity{{length={n},answer={answer}}}")),
+        (prop_oneof![Just("s5"), Just("a5"), Just("z60")], 1_u32..20, prop_oneof![Just("last"), Just("every")])
+            .prop_map(|(group, n, answer)| format!("word{{group={group},length={n},answer={answer}}}")),
+        (1_u32..20, 1_u32..9, 0_u32..9, 2_u32..20).prop_map(|(bits, entries, more, values)| {
+            format!("parity-retrieval{{bits={bits},entries={entries},keys={},values={values}}}", entries + more)
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_setting_holds_or_is_refused(spec in any_spec(), seed: u64) {
+        match parse(&spec) {
+            Ok(task) => {
+                prop_assert_eq!(task.spec(), spec);
+                prop_assert!((0.0..=1.0).contains(&task.baseline()));
+                check(&*task, seed, &mut Prompt::new());
+            }
+            Err(error) => prop_assert!(matches!(error, TaskError::BadSize { .. }), "{spec}: {error}"),
+        }
+    }
+
+    #[test]
+    fn the_oracle_survives_any_tokens(
+        spec in any_spec(),
+        seed: u64,
+        changes in proptest::collection::vec((any::<usize>(), 0_u32..50), 1..4),
+        cut in 0_usize..4,
+    ) {
+        if let Ok(task) = parse(&spec) {
+            let mut prompt = Prompt::new();
+            task.prompt(&mut seeded(seed), &mut prompt);
+            let mut tokens = prompt.tokens().to_vec();
+            for (at, id) in changes {
+                let at = at % tokens.len();
+                tokens[at] = id;
+            }
+            if let Ok(targets) = task.oracle(&tokens) {
+                prop_assert!(targets.iter().all(|target| *target == NO_TARGET || *target <= task.classes()));
+            }
+            tokens.truncate(tokens.len().saturating_sub(cut));
+            prop_assert!(cut == 0 || task.oracle(&tokens).is_err());
+            prop_assert!(task.oracle(&[]).is_err());
+        }
+    }
+
+    #[test]
+    fn parsing_survives_any_text(text in "[a-z0-9{}=,\\[\\]-]{0,60}") {
+        let _ = parse(&text);
+        let _ = parse(&format!("funccomp{{{text}}}"));
+    }
+}

@@ -1,0 +1,128 @@
+//! Does some earlier value cancel the last one? One look-up, and no table to look it up in.
+//!
+//! The question is a single comparison against everything before it, which one full attention layer answers and
+//! which a layer that picks a few blocks of the past cannot always find.
+//!
+//! # Definition
+//!
+//! Values `x_1 .. x_n` in 0 .. M-1 (n is `length`, M is `modulus`). At the last token, and only there: is there a j
+//! < n with `x_j + x_n = 0 mod M`? Class 1 is yes, class 0 is no. The last token itself does not count, so 0 needs
+//! another 0.
+//!
+//! Samples: the label is a fair coin and `x_n` is uniform, independently. Let `p = -x_n mod M` be the partner.
+//!
+//! - no: the other values are independent and uniform over everything but p;
+//! - yes: a uniformly chosen one of them is p, and the rest are independent and uniform over all values, p
+//!   included.
+//!
+//! Values may repeat. One field, `value`; the group of the question is 1.
+//!
+//! # One sample
+//!
+//! `twosum{length=12,modulus=16}`, seed 0:
+//!
+//! ```text
+//! input  11 7 8 11 8 0 3 14 9 6 6 10
+//! asked  .  . . .  . . . .  . . . yes
+//! ```
+//!
+//! # Baseline
+//!
+//! 1/2, even for a guess that reads `x_n`: the label is drawn without looking at it.
+//!
+//! # Source
+//!
+//! Sanford, Hsu and Telgarsky, *Representational strengths and limitations of transformers* (arXiv 2306.02896),
+//! Match2, restricted to the last position. The distribution is ours.
+
+use std::fmt;
+
+use super::options::Options;
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, coin, draw, fill};
+
+/// The task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TwoSum {
+    length: usize,
+    modulus: u32,
+}
+
+/// Values and whether the last has a partner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// `x_1 .. x_n`.
+    pub values: Vec<u32>,
+    /// The label.
+    pub found: bool,
+}
+
+impl TwoSum {
+    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let length = options.number("length", 32, 2..=MAX_TOKENS)? as usize;
+        let modulus = options.small("modulus", 64, 2..=u32::MAX)?;
+        Ok(Self { length, modulus })
+    }
+}
+
+impl fmt::Display for TwoSum {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}{{length={},modulus={}}}", Self::NAME, self.length, self.modulus)
+    }
+}
+
+impl Task for TwoSum {
+    const NAME: &'static str = "twosum";
+    type Instance = Instance;
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::new("value", self.modulus)]
+    }
+
+    fn classes(&self) -> u32 {
+        2
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn baseline(&self) -> f64 {
+        0.5
+    }
+
+    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+        instance.values.resize(self.length, 0);
+        let (others, last) = instance.values.split_at_mut(self.length - 1);
+        last[0] = below(rng, self.modulus);
+        let partner = if last[0] == 0 { 0 } else { self.modulus - last[0] };
+        instance.found = coin(rng);
+        if instance.found {
+            fill(rng, self.modulus, others);
+            others[below(rng, self.length as u32 - 1) as usize] = partner;
+        } else {
+            fill(rng, self.modulus - 1, others);
+            // Skips the partner: values from it on move up by one.
+            for value in others {
+                *value += u32::from(*value >= partner);
+            }
+        }
+    }
+
+    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+        prompt.start_plain(&instance.values);
+        prompt.ask(instance.values.len() - 1, u32::from(instance.found), 1);
+    }
+
+    fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
+        OracleError::check(self, tokens)?;
+        let mut targets = vec![NO_TARGET; tokens.len()];
+        let last = tokens.len() - 1;
+        let cancels = |value: &u32| (u64::from(*value) + u64::from(tokens[last])) % u64::from(self.modulus) == 0;
+        targets[last] = u32::from(tokens[..last].iter().any(cancels));
+        Ok(targets)
+    }
+
+    fn draw(&self, prompt: &Prompt) -> String {
+        draw::rows(prompt, |id| id.to_string(), |class| ["no", "yes"][class as usize % 2].to_owned())
+    }
+}

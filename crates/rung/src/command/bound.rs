@@ -1,0 +1,205 @@
+//! `rung bound STACK --hops L`: the smallest instance that is provably out of reach.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use num_bigint::BigUint;
+use rung_lab::report::write_atomically;
+use rung_theory::bound::question::Question;
+use rung_theory::bound::search::{self, Certified, MAX_SEARCH_HOPS};
+use rung_theory::bound::{certificate, papers};
+use serde_json::{Value, json};
+
+use super::stack::{Sizes, heads_dim_bits};
+use crate::output::{brief, grouped, print, print_json, spinner};
+
+/// Find the smallest tables that no weights of a stack can compose in one forward pass, with a certificate.
+#[derive(Debug, clap::Args)]
+pub struct Bound {
+    /// A stack such as `linear*3 full linear*3`. May be left out if the bits are given directly.
+    stack: Option<String>,
+    /// Hops of function composition.
+    #[arg(long, value_name = "L")]
+    hops: usize,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Message bits B, instead of a stack.
+    #[arg(long, conflicts_with = "stack", requires = "state_bits")]
+    message_bits: Option<u128>,
+    /// Bits of blocks 0..F, instead of a stack: as many as hops (F = L-1), or one more with two zeros first (F = L).
+    #[arg(long, value_delimiter = ',', conflicts_with = "stack", requires = "message_bits")]
+    state_bits: Vec<u128>,
+    /// Tokens of a table entry, of z_0 and of w.
+    #[arg(long, value_delimiter = ',', default_value = "1,1,1", value_name = "ENTRY,Z0,W")]
+    tokens_per: Vec<u64>,
+    /// Write the certificate to a file.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was asked, in the terms of the theorem; no question if the hops are within the rungs.
+struct Asked {
+    question: Option<Question>,
+    stack: String,
+    heads_dim_bits: Option<u128>,
+    log2_context: Option<u64>,
+}
+
+impl Bound {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The stack or the sizes cannot be read, or the certificate cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        if !(1..=MAX_SEARCH_HOPS).contains(&self.hops) {
+            bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}", self.hops);
+        }
+        let asked = self.asked()?;
+        let bar = spinner(format!("searching for {} hops", self.hops));
+        let found = asked.question.as_ref().and_then(search::smallest);
+        bar.finish_and_clear();
+        let fits = |found: &Certified| asked.log2_context.is_none_or(|most| found.accepted.tokens.bits() <= most);
+        let (found, too_long) = match found {
+            Some(found) if fits(&found) => (Some(found), false),
+            Some(_) => (None, true),
+            None => (None, false),
+        };
+        let (verdict, reason) = match (&asked.question, &found) {
+            (None, _) => (
+                "solved",
+                "the hops are within the stack's rungs: a construction solves every size that fits its heads",
+            ),
+            (_, Some(_)) => ("impossible", "for some tables that fit in so many tokens, whatever the weights"),
+            _ if too_long => ("unknown", "the mixers' states are counted for shorter texts than a certificate needs"),
+            _ => ("unknown", "no certificate was found"),
+        };
+        let text =
+            found.as_ref().map(|found| certificate::write(&found.point, &asked.stack, &self.sizes.conventions()));
+        if let Some(path) = &self.out {
+            let Some(text) = &text else { bail!("--out: there is no certificate to write ({verdict}: {reason})") };
+            write_atomically(path, format!("{text:#}\n").as_bytes())
+                .with_context(|| format!("writing the certificate to {}", path.display()))?;
+        }
+        let case = asked.question.as_ref().map(|question| question.case);
+        let own = asked.heads_dim_bits.filter(|_| case.is_some()).map(|bits| papers::own_parameters(bits, self.hops));
+        let closed = asked.heads_dim_bits.zip(case).map(|(bits, case)| papers::closed_form(bits, self.hops, case));
+        if self.json {
+            print_json(&json!({
+                "verdict": verdict,
+                "reason": reason,
+                "stack": asked.stack,
+                "hops": self.hops,
+                "log2_tokens": found.as_ref().map(Certified::log2_tokens),
+                "tokens": found.as_ref().map(|found| found.accepted.tokens.to_string()),
+                "trivial": found.as_ref().map(|found| found.accepted.trivial),
+                "papers_log2_tokens": own,
+                "papers_closed_form_log2_tokens": closed,
+                "certificate": text,
+            }))?;
+        } else {
+            print(&self.page(&asked, found.as_ref(), verdict, reason, own, closed)?)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn asked(&self) -> anyhow::Result<Asked> {
+        let Ok(tokens_per) = <[u64; 3]>::try_from(self.tokens_per.clone()) else {
+            bail!("--tokens-per: found {} numbers, expected three such as 1,1,1", self.tokens_per.len());
+        };
+        if let Some(bad) = tokens_per.iter().find(|&&count| !(1..=1 << 20).contains(&count)) {
+            bail!("--tokens-per: found {bad}, expected 1 to {}", 1 << 20);
+        }
+        if let Some(message_bits) = self.message_bits {
+            let (found, hops) = (self.state_bits.len(), self.hops);
+            let case = match found {
+                _ if message_bits == 0 => bail!("--message-bits: found 0, expected at least 1"),
+                count if count == hops => 1,
+                count if count == hops + 1 && self.state_bits[..2] == [0, 0] => 0,
+                _ => bail!("--state-bits: found {found} blocks, expected {hops}, or {} with two zeros first", hops + 1),
+            };
+            let question = Question::new(case, hops, message_bits, &self.state_bits, tokens_per);
+            return Ok(Asked {
+                question: Some(question),
+                stack: String::new(),
+                heads_dim_bits: None,
+                log2_context: None,
+            });
+        }
+        let Some(stack) = &self.stack else {
+            bail!("give a stack such as `linear full`, or --message-bits and --state-bits");
+        };
+        let plan = self.sizes.plan(stack)?;
+        let capacity = plan.capacity_with(self.sizes.convention());
+        Ok(Asked {
+            question: Question::of(&capacity, self.hops, tokens_per),
+            stack: stack.clone(),
+            heads_dim_bits: heads_dim_bits(&capacity, self.sizes.convention(), &plan),
+            log2_context: plan.log2_context(),
+        })
+    }
+
+    fn page(
+        &self,
+        asked: &Asked,
+        found: Option<&Certified>,
+        verdict: &str,
+        reason: &str,
+        own: Option<f64>,
+        closed: Option<f64>,
+    ) -> anyhow::Result<String> {
+        let mut text = String::new();
+        let stack = if asked.stack.is_empty() { "the given bits" } else { &asked.stack };
+        writeln!(text, "{stack}, {} hops: {verdict} ({reason})", self.hops)?;
+        let (Some(question), Some(found)) = (&asked.question, found) else { return Ok(text) };
+        let point = &found.point;
+        writeln!(
+            text,
+            "  from       {} tokens = 2^{:.2} (proved)",
+            brief(&found.accepted.tokens),
+            found.log2_tokens()
+        )?;
+        if found.accepted.trivial {
+            writeln!(
+                text,
+                "  note       trivial: one message of {} bits cannot even carry an answer",
+                point.message_bits
+            )?;
+        }
+        if let (Some(own), Some(closed)) = (own, closed) {
+            writeln!(text, "  papers     2^{own:.0} tokens by their own parameters, 2^{closed:.0} by the closed form")?;
+        }
+        let theorem = if question.case == 1 {
+            "F = L-1 full layers, blocks anywhere"
+        } else {
+            "F = L full layers, blocks 0 and 1 empty"
+        };
+        writeln!(text, "  theorem    case {}: {theorem}", question.case)?;
+        writeln!(text, "  message    {} bits", grouped(&question.message_bits))?;
+        writeln!(text, "  blocks     {} state bits", listed(&question.state_bits))?;
+        writeln!(text, "  m          {}", brief(&point.m))?;
+        for (name, list) in [("n", &point.n), ("x", &point.x), ("sigma", &point.sigma), ("kappa", &point.kappa)] {
+            if !list.is_empty() {
+                writeln!(text, "  {name:<10} {}", listed(list))?;
+            }
+        }
+        match &self.out {
+            Some(path) => writeln!(text, "  written to {0}; `rung check {0}` verifies it", path.display())?,
+            None => writeln!(text, "  --out FILE writes the certificate, `rung check FILE` verifies it")?,
+        }
+        Ok(text)
+    }
+}
+
+fn listed(numbers: &[BigUint]) -> String {
+    numbers.iter().map(brief).collect::<Vec<_>>().join(" | ")
+}
+
+/// The certificate of a search as JSON, with the stack it speaks of.
+pub fn certificate_json(found: &Certified, stack: &str, sizes: &Sizes) -> Value {
+    certificate::write(&found.point, stack, &sizes.conventions())
+}

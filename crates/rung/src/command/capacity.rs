@@ -1,0 +1,92 @@
+//! `rung capacity STACK`: full layers, blocks, the extra hop, rungs.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use rung_theory::stack::capacity::Block;
+use serde_json::{Value, json};
+
+use super::stack::Sizes;
+use crate::output::{grouped, print, print_json};
+
+/// Count the hops a stack can climb: full layers, plus one where a bounded-state layer stands well, minus one.
+#[derive(Debug, clap::Args)]
+pub struct CapacityCommand {
+    /// A stack such as `(gdn*3 full)*12`.
+    stack: String,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Terminals show this many blocks; JSON has them all.
+const SHOWN_BLOCKS: usize = 16;
+
+impl CapacityCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The stack cannot be read.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let plan = self.sizes.plan(&self.stack)?;
+        let capacity = plan.capacity_with(self.sizes.convention());
+        if self.json {
+            let block = |(e, block): (usize, &Block)| {
+                let layers: Vec<usize> = block.layers.iter().map(|index| index + 1).collect();
+                json!({"block": e, "layers": layers, "state_bits": number(block.state_bits)})
+            };
+            let earned: Vec<usize> = capacity.earned_by.iter().map(|index| index + 1).collect();
+            print_json(&json!({
+                "stack": self.stack,
+                "layers": plan.layers.len(),
+                "full": capacity.full,
+                "extra_hop": capacity.extra_hop,
+                "earned_by": earned,
+                "reason": capacity.reason(),
+                "rungs": capacity.rungs,
+                "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
+                "state_bits": capacity.state_bits().into_iter().map(number).collect::<Vec<_>>(),
+                "beside_bits": capacity.beside_bits.iter().copied().map(number).collect::<Vec<_>>(),
+                "message_bits": number(capacity.message_bits),
+                "conventions": self.sizes.conventions(),
+            }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut text = String::new();
+        let extra = usize::from(capacity.extra_hop);
+        writeln!(text, "{}", plan.outline())?;
+        writeln!(
+            text,
+            "  rungs      {} hops in one forward pass, for large tables (proved both ways)",
+            capacity.rungs
+        )?;
+        writeln!(text, "             {} full layers + {extra} extra - 1", capacity.full)?;
+        writeln!(text, "  why        {}", capacity.reason())?;
+        let formula = self.sizes.convention().formula();
+        writeln!(text, "  message    {} bits ({formula}, widest layer)", grouped(capacity.message_bits))?;
+        for (e, block) in capacity.blocks.iter().enumerate().take(SHOWN_BLOCKS) {
+            let layers = match (block.layers.first(), block.layers.last()) {
+                (Some(first), Some(last)) if first == last => format!("layer {}", first + 1),
+                (Some(first), Some(last)) => format!("layers {}-{}", first + 1, last + 1),
+                _ => "empty".to_owned(),
+            };
+            writeln!(text, "  block {e:<4} {layers:<14} {:>20} state bits", grouped(block.state_bits))?;
+        }
+        if capacity.blocks.len() > SHOWN_BLOCKS {
+            writeln!(text, "  .. and {} more blocks (--json has them all)", capacity.blocks.len() - SHOWN_BLOCKS)?;
+        }
+        if capacity.beside_bits.iter().any(|&bits| bits > 0) {
+            let most = capacity.beside_bits.iter().max().copied().unwrap_or_default();
+            writeln!(text, "  beside     up to {} state bits beside attention: never an extra hop", grouped(most))?;
+        }
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A whole number as JSON, exact however large.
+fn number(value: u128) -> Value {
+    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
+}

@@ -1,0 +1,104 @@
+//! `rung decide STACK --hops L --m M --n N1,N2,..`: solved, impossible or unknown, for one instance.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use num_bigint::BigUint;
+use rung_theory::bound::tables::Tables;
+use rung_theory::bound::verdict::{Unknown, Verdict, decide};
+use serde_json::{Value, json};
+
+use super::bound::certificate_json;
+use super::stack::Sizes;
+use crate::output::{brief, print, print_json, spinner};
+
+/// Decide whether a stack can compose tables of given sizes: solved, impossible, or unknown, each with its evidence.
+#[derive(Debug, clap::Args)]
+pub struct Decide {
+    /// A stack such as `linear full full`.
+    stack: String,
+    /// Hops of function composition.
+    #[arg(long, value_name = "L")]
+    hops: usize,
+    /// Entries of the first table.
+    #[arg(long, value_name = "M")]
+    m: String,
+    /// Growth of each further table: n_1,..,n_{L-1}.
+    #[arg(long, value_delimiter = ',', value_name = "N1,N2,..")]
+    n: Vec<String>,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Decide {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The stack or the sizes cannot be read.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let plan = self.sizes.plan(&self.stack)?;
+        let m = size("--m", &self.m)?;
+        let n = self.n.iter().map(|text| size("--n", text)).collect::<Result<_, _>>()?;
+        let tables = Tables::new(self.hops, m, n)?;
+        let bar = spinner("deciding".to_owned());
+        let verdict = decide(&plan, self.sizes.convention(), &tables);
+        bar.finish_and_clear();
+        let (mut construction, mut certificate, mut shortcuts) = (Value::Null, Value::Null, Value::Null);
+        match &verdict {
+            Verdict::Solved(found) => construction = json!(found.name),
+            Verdict::Impossible(found) => certificate = certificate_json(found, &self.stack, &self.sizes),
+            Verdict::Unknown(Unknown::NotExcludable(steps)) => {
+                let names: Vec<&str> = steps.iter().filter_map(|step| step.shortcut).collect();
+                shortcuts = json!(names);
+            }
+            Verdict::Unknown(Unknown::Open { .. }) => {}
+        }
+        if self.json {
+            print_json(&json!({
+                "verdict": verdict.word(),
+                "reason": verdict.reason(),
+                "stack": self.stack,
+                "hops": self.hops,
+                "tokens": tables.tokens().to_string(),
+                "construction": construction,
+                "certificate": certificate,
+                "shortcuts": shortcuts,
+            }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let kind = match &verdict {
+            Verdict::Solved(_) => " (constructed)",
+            Verdict::Impossible(_) => " (proved)",
+            Verdict::Unknown(_) => "",
+        };
+        let mut text = String::new();
+        writeln!(
+            text,
+            "{}, {} hops on {} tokens: {}{kind}",
+            self.stack,
+            self.hops,
+            brief(&tables.tokens()),
+            verdict.word()
+        )?;
+        writeln!(text, "  {}", verdict.reason())?;
+        if let Verdict::Solved(found) = &verdict {
+            writeln!(text, "  `rung explain {}` describes the weights", found.name)?;
+        }
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Table sizes may exceed every number type, but not by much.
+fn size(option: &str, text: &str) -> anyhow::Result<BigUint> {
+    const MOST_DIGITS: usize = 300;
+    let plain = !text.is_empty() && text.len() <= MOST_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
+    match plain.then(|| BigUint::parse_bytes(text.as_bytes(), 10)).flatten() {
+        Some(number) => Ok(number),
+        None => bail!("{option}: found `{text:.40}`, expected a whole number of at most {MOST_DIGITS} digits"),
+    }
+}

@@ -1,0 +1,91 @@
+//! `rung explain [NAME]`: the doc page of any task, mixer, bound or construction.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use rung_theory::page::{Page, Subject, pages};
+use rung_theory::{spec, stack};
+use serde_json::json;
+
+use crate::output::{print, print_json};
+
+/// Print the page of a task, mixer, bound or construction; without a name, list them all.
+#[derive(Debug, clap::Args)]
+pub struct Explain {
+    /// A name from the list.
+    name: Option<String>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Explain {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// There is no page of that name.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let pages = pages();
+        let Some(name) = &self.name else {
+            self.list(&pages)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        // A mixer's other names lead to its page.
+        let known = stack::mixer::find(name).map_or(name.as_str(), |kind| kind.name);
+        let Some(page) = pages.iter().find(|page| page.name.eq_ignore_ascii_case(known)) else {
+            let hint = spec::nearest(name, pages.iter().map(|page| page.name));
+            let hint = hint.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            bail!("there is no page `{name}`{hint} (`rung explain` lists them)");
+        };
+        if self.json {
+            print_json(&json!({"name": page.name, "subject": page.subject.word(), "text": page.text()}))?;
+        } else {
+            print(&format!("{} ({})\n\n{}{}", page.name, page.subject.word(), page.text(), options(page)))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn list(&self, pages: &[Page]) -> anyhow::Result<()> {
+        if self.json {
+            let entry =
+                |page: &Page| json!({"name": page.name, "subject": page.subject.word(), "summary": page.summary()});
+            return print_json(&json!(pages.iter().map(entry).collect::<Vec<_>>()));
+        }
+        let mut text = String::new();
+        for subject in [Subject::Task, Subject::Mixer, Subject::Bound, Subject::Construction] {
+            writeln!(text, "{}s", subject.word())?;
+            for page in pages.iter().filter(|page| page.subject == subject) {
+                writeln!(text, "  {:<18} {}", page.name, page.summary())?;
+            }
+        }
+        print(&text)
+    }
+}
+
+/// A mixer's options with their defaults, which the essay does not repeat.
+fn options(page: &Page) -> String {
+    let Some(kind) = stack::mixer::find(page.name).filter(|_| page.subject == Subject::Mixer) else {
+        return String::new();
+    };
+    let mut text = "\n# Options\n".to_owned();
+    let defaults = stack::Defaults::default();
+    let resolved = stack::Mixer::new(kind.name, &[], &defaults).ok();
+    for field in kind.fields {
+        let value = resolved.as_ref().and_then(|mixer| mixer.number(field.name)).unwrap_or_default();
+        let default = field.choices.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_owned());
+        let words = if field.choices.is_empty() { String::new() } else { format!(" ({})", field.choices.join(", ")) };
+        text.push_str(&format!("  {:<14} {}{words}; {default} by default\n", field.name, field.help));
+    }
+    text.push_str(&format!(
+        "  {:<14} bits per number\n\nDefaults are for {} heads of {}, width {}.\n",
+        "bits",
+        defaults.heads,
+        defaults.head_dim,
+        defaults.width()
+    ));
+    if !kind.aliases.is_empty() {
+        text.push_str(&format!("Also read as: {}.\n", kind.aliases.join(", ")));
+    }
+    text
+}

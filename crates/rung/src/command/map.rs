@@ -1,0 +1,105 @@
+//! `rung map STACK --hops L --out FILE`: what is solved, unknown and impossible, drawn.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use rung_lab::figure::{self, Chart as _};
+use rung_lab::hop_map::{self, Rung};
+use rung_lab::report::write_atomically;
+use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
+use serde_json::{Value, json};
+
+use super::stack::Sizes;
+use crate::output::{print, print_json, steps};
+
+/// Map what a stack can do: hops up, tokens across, solved / unknown / impossible.
+#[derive(Debug, clap::Args)]
+pub struct Map {
+    /// A stack such as `linear*3 full linear*3`.
+    stack: String,
+    /// The most hops to show.
+    #[arg(long, default_value_t = 4, value_name = "L")]
+    hops: usize,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Write the picture: a file ending in .svg, .png or .csv.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Map {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The stack cannot be read, or the picture cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        if !(1..=MAX_SEARCH_HOPS).contains(&self.hops) {
+            bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}", self.hops);
+        }
+        let plan = self.sizes.plan(&self.stack)?;
+        let capacity = plan.capacity_with(self.sizes.convention());
+        let bar = steps(self.hops as u64);
+        let rungs: Vec<Rung> = (1..=self.hops)
+            .map(|hops| {
+                let rung = hop_map::rung(&plan, &capacity, hops);
+                bar.inc(1);
+                rung
+            })
+            .collect();
+        bar.finish_and_clear();
+        if let Some(path) = &self.out {
+            let title = format!("{}: what one forward pass can do", plan.outline());
+            let chart = hop_map::draw(&title, &plan, self.sizes.convention(), &rungs);
+            let bytes = match path.extension().and_then(|ending| ending.to_str()) {
+                Some("svg") => chart.svg().into_bytes(),
+                Some("png") => figure::png(&chart.svg())?,
+                Some("csv") => chart.csv().into_bytes(),
+                _ => bail!("--out: found {}, expected a file ending in .svg, .png or .csv", path.display()),
+            };
+            write_atomically(path, &bytes).with_context(|| format!("writing {}", path.display()))?;
+        }
+        if self.json {
+            print_json(&Value::Array(rungs.iter().map(row).collect()))?;
+        } else {
+            print(&self.page(&rungs)?)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn page(&self, rungs: &[Rung]) -> anyhow::Result<String> {
+        let mut text = format!("{}\n", self.stack);
+        for rung in rungs.iter().rev() {
+            let solved = rung.solved.map_or_else(
+                || "not solved by a known construction".to_owned(),
+                |(up_to, name)| format!("solved up to 2^{up_to:.0} tokens ({name}, constructed)"),
+            );
+            let impossible = rung.impossible.as_ref().map_or_else(
+                || "no certificate".to_owned(),
+                |found| {
+                    let trivial = if found.accepted.trivial { ", trivial" } else { "" };
+                    format!("impossible from 2^{:.2} tokens (proved{trivial})", found.log2_tokens())
+                },
+            );
+            writeln!(text, "  {:>2} hops  {solved:<48} {impossible}", rung.hops)?;
+        }
+        if let Some(path) = &self.out {
+            writeln!(text, "  drawn in {}", path.display())?;
+        }
+        Ok(text)
+    }
+}
+
+fn row(rung: &Rung) -> Value {
+    json!({
+        "hops": rung.hops,
+        "solved_up_to_log2_tokens": rung.solved.map(|(up_to, _)| up_to),
+        "construction": rung.solved.map(|(_, name)| name),
+        "impossible_from_log2_tokens": rung.impossible.as_ref().map(Certified::log2_tokens),
+        "trivial": rung.impossible.as_ref().map(|found| found.accepted.trivial),
+    })
+}

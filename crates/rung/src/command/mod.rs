@@ -1,0 +1,48 @@
+//! One file per command.
+
+mod bound;
+mod capacity;
+mod check;
+mod decide;
+mod explain;
+mod map;
+mod reproduce;
+mod sparse;
+mod stack;
+mod task;
+
+use std::process::ExitCode;
+
+/// Every command.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    Reproduce(reproduce::Reproduce),
+    Capacity(capacity::CapacityCommand),
+    Bound(bound::Bound),
+    Decide(decide::Decide),
+    Check(check::Check),
+    Map(map::Map),
+    Sparse(sparse::SparseCommand),
+    Task(task::Task),
+    Explain(explain::Explain),
+}
+
+impl Command {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The input is bad, or a file cannot be read or written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Reproduce(command) => command.run(),
+            Self::Capacity(command) => command.run(),
+            Self::Bound(command) => command.run(),
+            Self::Decide(command) => command.run(),
+            Self::Check(command) => command.run(),
+            Self::Map(command) => command.run(),
+            Self::Sparse(command) => command.run(),
+            Self::Task(command) => command.run(),
+            Self::Explain(command) => command.run(),
+        }
+    }
+}

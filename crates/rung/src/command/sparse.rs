@@ -1,0 +1,103 @@
+//! `rung sparse`: the block-sparse bound for 2-Sum, and its curve.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use rung_theory::bound::sparse::Sparse;
+use serde_json::json;
+
+use crate::output::{grouped, print, print_json};
+
+/// Decide whether a block-sparse layer's summaries are too short for 2-Sum.
+#[derive(Debug, clap::Args)]
+pub struct SparseCommand {
+    /// Tokens in a block.
+    #[arg(long)]
+    block: u64,
+    /// Blocks that a query picks, all heads together, beside its own.
+    #[arg(long)]
+    select: u64,
+    /// Bits of a block's summary, all heads together (H*d*p for one key per head).
+    #[arg(long)]
+    bits: u64,
+    /// Values are taken modulo this.
+    #[arg(long)]
+    values: u64,
+    /// Other blocks in the text.
+    #[arg(long)]
+    blocks: u64,
+    /// All blocks are summarised alike, whatever their position.
+    #[arg(long)]
+    same_map: bool,
+    /// Summaries reach into a neighbouring block: only every second block is used.
+    #[arg(long)]
+    overlap: bool,
+    /// Also list the bits needed for block sizes 1, 2, 4, .. up to this block size.
+    #[arg(long)]
+    curve: bool,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl SparseCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A size is out of range.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let sparse = Sparse {
+            block: self.block,
+            select: self.select,
+            bits: self.bits,
+            values: self.values,
+            blocks: if self.overlap { self.blocks / 2 } else { self.blocks },
+            same_map: self.same_map,
+        };
+        let verdict = sparse.verdict()?;
+        let ratio = verdict.needed.map(|needed| self.bits as f64 / needed as f64);
+        let mut curve = Vec::new();
+        if self.curve {
+            let sizes =
+                std::iter::successors(Some(1_u64), |size| size.checked_mul(2)).take_while(|&size| size <= self.block);
+            for block in sizes {
+                curve.push((block, Sparse { block, ..sparse }.verdict()?.needed));
+            }
+        }
+        let word = if verdict.impossible { "impossible" } else { "unknown" };
+        if self.json {
+            let points: Vec<_> =
+                curve.iter().map(|(block, needed)| json!({"block": block, "bits_needed": needed})).collect();
+            print_json(&json!({
+                "verdict": word,
+                "bits": self.bits,
+                "bits_needed": verdict.needed,
+                "had_over_needed": ratio,
+                "universe": verdict.universe,
+                "curve": if self.curve { json!(points) } else { json!(null) },
+            }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut text = String::new();
+        let kind = if verdict.impossible { " (proved)" } else { ": the bound says nothing at this size" };
+        writeln!(text, "2-Sum modulo {} with blocks of {}: {word}{kind}", grouped(self.values), grouped(self.block))?;
+        match (verdict.needed, ratio) {
+            (Some(needed), Some(ratio)) => {
+                writeln!(text, "  bits had     {}", grouped(self.bits))?;
+                writeln!(text, "  bits needed  {} (impossible below)", grouped(needed))?;
+                writeln!(text, "  had/needed   {ratio:.3}")?;
+            }
+            _ => writeln!(
+                text,
+                "  no summary is short enough: {} of {} blocks can be picked",
+                self.select, sparse.blocks
+            )?,
+        }
+        for (block, needed) in curve {
+            let needed = needed.map_or_else(|| "-".to_owned(), grouped);
+            writeln!(text, "  block {block:>6}  {needed:>12} bits needed")?;
+        }
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,232 @@
+//! `rung task`: which tasks there are, what one of them is, and samples of it.
+//!
+//! ```text
+//! rung task list
+//! rung task show 'funccomp{hops=2,m=3,n=[2]}'
+//! rung task sample mqar --count 1000 --seed 7 > train.jsonl
+//! ```
+//!
+//! Samples are written one at a time, so any number of them takes the memory of one. A reader that closes the pipe
+//! (`| head`) has seen enough, which is not an error.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use rung_theory::task::{self, AnyTask, NO_TARGET, Prompt};
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use serde_json::json;
+
+/// Problems that a stack can be asked to solve: list them, look at one, draw samples.
+#[derive(Debug, clap::Args)]
+pub struct Task {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List all tasks, each with its options and their defaults.
+    List {
+        /// Write JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the sizes of a task, what guessing scores, and one sample.
+    Show {
+        /// A task such as `parity` or `funccomp{hops=3,m=8,n=[4,4]}`.
+        spec: String,
+        /// Which sample.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Write JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write samples to standard output.
+    Sample {
+        /// A task such as `parity` or `funccomp{hops=3,m=8,n=[4,4]}`.
+        spec: String,
+        /// How many.
+        #[arg(long, default_value_t = 1)]
+        count: u64,
+        /// Where the random stream starts.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// One JSON object per line, or pictures.
+        #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+        format: Format,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    /// One object per line: tokens, targets (null where nothing is asked), groups.
+    Jsonl,
+    /// One picture per sample.
+    Text,
+}
+
+impl Task {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The task does not exist or cannot have these sizes, or the output cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let written = match &self.action {
+            Action::List { json } => list(&mut out, *json),
+            Action::Show { spec, seed, json } => show(&mut out, &*task::parse(spec)?, *seed, *json),
+            Action::Sample { spec, count, seed, format } => {
+                sample(&mut out, &*task::parse(spec)?, *count, *seed, *format)
+            }
+        };
+        match written.and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                // What is still in the buffer has no reader: forget it rather than try again on the way out.
+                let _ = out.into_parts();
+                Ok(ExitCode::SUCCESS)
+            }
+            other => other.map(|()| ExitCode::SUCCESS).context("writing to standard output"),
+        }
+    }
+}
+
+fn list(out: &mut impl Write, json: bool) -> io::Result<()> {
+    // A task named without options has its defaults, so each of these parses.
+    let known = task::pages().into_iter().filter_map(|page| Some((page.summary(), task::parse(page.name).ok()?)));
+    if json {
+        let known =
+            known.map(|(summary, task)| json!({"name": task.name(), "summary": summary, "defaults": task.spec()}));
+        return write_json(out, &known.collect::<Vec<_>>());
+    }
+    for (summary, task) in known {
+        writeln!(out, "{:<18}{summary}\n{:<18}{}", task.name(), "", task.spec())?;
+    }
+    Ok(())
+}
+
+fn show(out: &mut impl Write, task: &dyn AnyTask, seed: u64, json: bool) -> io::Result<()> {
+    let mut prompt = Prompt::new();
+    task.prompt(&mut task::seeded(seed), &mut prompt);
+    let (fields, questions) = (task.fields(), prompt.questions().count());
+    if json {
+        let shown = json!({
+            "task": task.spec(),
+            "tokens": task.length(),
+            "questions": questions,
+            "classes": task.classes(),
+            "baseline": task.baseline(),
+            "fields": fields,
+            "seed": seed,
+            "sample": task.draw(&prompt),
+        });
+        return write_json(out, &shown);
+    }
+    let fields: Vec<String> = fields.iter().map(|field| format!("{} ({})", field.name, field.vocabulary)).collect();
+    writeln!(out, "{}", task.spec())?;
+    writeln!(out, "tokens     {}", task.length())?;
+    writeln!(out, "questions  {questions} in this sample")?;
+    writeln!(out, "classes    {}", task.classes())?;
+    writeln!(out, "baseline   {:.6}, the share that the best guess gets right", task.baseline())?;
+    writeln!(out, "fields     {}", fields.join(", "))?;
+    writeln!(out, "sample, seed {seed}:\n{}", task.draw(&prompt).trim_end())
+}
+
+fn sample(out: &mut impl Write, task: &dyn AnyTask, count: u64, seed: u64, format: Format) -> io::Result<()> {
+    let (mut rng, mut prompt) = (task::seeded(seed), Prompt::new());
+    for number in 0..count {
+        task.prompt(&mut rng, &mut prompt);
+        match format {
+            Format::Jsonl => {
+                serde_json::to_writer(&mut *out, &Line(&prompt))?;
+                writeln!(out)?;
+            }
+            Format::Text => writeln!(out, "sample {number}\n{}", task.draw(&prompt))?,
+        }
+    }
+    Ok(())
+}
+
+fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+/// A prompt as one JSON object. Written piece by piece, without a tree of values in between.
+struct Line<'a>(&'a Prompt);
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut line = serializer.serialize_struct("Line", 3)?;
+        if self.0.fields() == 1 {
+            line.serialize_field("tokens", self.0.tokens())?;
+        } else {
+            line.serialize_field("tokens", &Rows(self.0))?;
+        }
+        line.serialize_field("targets", &Targets(self.0))?;
+        line.serialize_field("groups", self.0.groups())?;
+        line.end()
+    }
+}
+
+/// Tokens of several fields: a list of lists.
+struct Rows<'a>(&'a Prompt);
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.tokens().chunks_exact(self.0.fields().max(1)))
+    }
+}
+
+/// Targets, with null where nothing is asked.
+struct Targets<'a>(&'a Prompt);
+
+impl Serialize for Targets<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.targets().iter().map(|target| (*target != NO_TARGET).then_some(*target)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        write(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_are_json_with_null_where_nothing_is_asked() {
+        let plain = task::parse("induction{length=4,vocabulary=3}").unwrap();
+        let lines = text(|out| sample(out, &*plain, 3, 5, Format::Jsonl));
+        for line in lines.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["tokens"].as_array().unwrap().len(), 4);
+            assert!(line["targets"][0].is_null() && line["targets"][3].is_u64());
+            assert_eq!(line["groups"], json!([0, 0, 0, 1]));
+        }
+        assert_eq!(lines.lines().count(), 3);
+        assert_eq!(lines, text(|out| sample(out, &*plain, 3, 5, Format::Jsonl)));
+
+        let structured = task::parse("funccomp{hops=2,m=2,n=[2]}").unwrap();
+        let line = text(|out| sample(out, &*structured, 1, 0, Format::Jsonl));
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((line["tokens"].as_array().unwrap().len(), line["tokens"][0].as_array().unwrap().len()), (8, 5));
+    }
+
+    #[test]
+    fn every_task_is_listed_and_shown() {
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&text(|out| list(out, true))).unwrap();
+        assert_eq!(listed.len(), task::names().count());
+        for entry in listed {
+            let task = task::parse(entry["defaults"].as_str().unwrap()).unwrap();
+            assert!(text(|out| list(out, false)).contains(entry["summary"].as_str().unwrap()));
+            assert!(text(|out| show(out, &*task, 1, false)).contains("baseline"));
+            let shown: serde_json::Value = serde_json::from_str(&text(|out| show(out, &*task, 1, true))).unwrap();
+            assert_eq!(shown["task"], entry["defaults"]);
+        }
+    }
+}

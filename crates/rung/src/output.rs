@@ -1,0 +1,67 @@
+//! Writing to the terminal: a closed pipe is not an error, and a wait of more than a moment shows that it is one.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+/// Writes text to standard output. A reader that has gone away has seen enough.
+///
+/// # Errors
+/// Standard output cannot be written for another reason.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Writes JSON to standard output, one object, readable by people too.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_json(value: &Value) -> anyhow::Result<()> {
+    print(&format!("{value:#}\n"))
+}
+
+/// A spinner on standard error while something is under way; silent where that is no terminal.
+pub fn spinner(message: String) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(message);
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+/// A bar of `steps` steps on standard error; silent where that is no terminal.
+pub fn steps(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)");
+    let bar = ProgressBar::new(steps);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// A count with separators, for people: 12,681,216.
+pub fn grouped(number: impl ToString) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number that may have hundreds of digits: whole if short, else its first digits and its logarithm.
+pub fn brief(number: &num_bigint::BigUint) -> String {
+    let digits = number.to_string();
+    if digits.len() <= 18 {
+        return grouped(digits);
+    }
+    format!("{}.. ({} digits, 2^{:.1})", &digits[..6], digits.len(), rung_theory::bound::question::log2(number))
+}
