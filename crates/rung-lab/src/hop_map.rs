@@ -56,6 +56,8 @@ fn solved_up_to(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<(f64, &
 /// Draws the map from its rows.
 pub fn draw(title: &str, plan: &Plan, convention: Convention, rungs: &[Rung]) -> HopMap {
     let heads_dim_bits = plan.message_bits(Convention::Paper) / 2;
+    let certified = rungs.iter().filter_map(|rung| rung.impossible.as_ref()).map(Certified::log2_tokens);
+    let up_to = (certified.fold(40.0, f64::max) * 1.15).ceil();
     let rows = rungs.iter().map(|rung| {
         let solved = rung.solved.map_or(0.0, |(up_to, _)| up_to);
         let impossible = rung.impossible.as_ref().map_or(f64::INFINITY, Certified::log2_tokens);
@@ -68,10 +70,10 @@ pub fn draw(title: &str, plan: &Plan, convention: Convention, rungs: &[Rung]) ->
             spans.push(Span::new(impossible, f64::INFINITY, Kind::Impossible));
         }
         let row = Row::new(rung.hops as u32, spans);
-        let shown = rung.impossible.is_some() && heads_dim_bits > 1 && convention == Convention::Paper;
-        if shown { row.marked(Marker::papers(papers::own_parameters(heads_dim_bits, rung.hops))) } else { row }
+        let papers = papers::own_parameters(heads_dim_bits.max(1), rung.hops);
+        // The papers' figure is mostly far beyond the edge; a legend for a mark that is not there would confuse.
+        let shown = rung.impossible.is_some() && convention == Convention::Paper && papers <= up_to;
+        if shown { row.marked(Marker::papers(papers)) } else { row }
     });
-    let widest =
-        rungs.iter().filter_map(|rung| rung.impossible.as_ref()).map(Certified::log2_tokens).fold(40.0, f64::max);
-    HopMap::new(title, rows.collect()).up_to((widest * 1.15).ceil())
+    HopMap::new(title, rows.collect()).up_to(up_to)
 }

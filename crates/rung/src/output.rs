@@ -65,3 +65,8 @@ pub fn brief(number: &num_bigint::BigUint) -> String {
     }
     format!("{}.. ({} digits, 2^{:.1})", &digits[..6], digits.len(), rung_theory::bound::question::log2(number))
 }
+
+/// "1 hop", "2 hops".
+pub fn hops(count: usize) -> String {
+    if count == 1 { "1 hop".to_owned() } else { format!("{count} hops") }
+}

@@ -226,7 +226,7 @@ fn certificate_table(
             Cell::code(stack),
             Cell::from(job.hops.to_string()),
             cell,
-            Cell::from(text::power(2, papers::own_parameters(product, job.hops))),
+            Cell::from(text::power(2, papers::own_parameters(product, job.hops).round())),
         ]);
     }
     chapter.table(table);

@@ -91,19 +91,23 @@ impl Capacity {
 
     /// Why there is, or is not, an extra hop: one sentence for people.
     pub fn reason(&self) -> String {
-        let Some(first) = self.earned_by.first() else {
+        let before = &self.blocks[0].layers;
+        let after = self.blocks.get(1).map_or(&[][..], |block| &block.layers);
+        let earned = if before.is_empty() { after } else { before };
+        let (Some(first), Some(last)) = (earned.first(), earned.last()) else {
             return "No layer with state stands before the first full layer or between the first and the second, so \
                     one full layer is spent on finding the start value."
                 .to_owned();
         };
-        let (first, last) = (first + 1, self.earned_by.last().unwrap_or(first) + 1);
+        let (first, last) = (first + 1, last + 1);
         let layers = if first == last { format!("Layer {first}") } else { format!("Layers {first} to {last}") };
-        match (self.full, self.blocks[0].layers.is_empty()) {
-            (0, _) => format!("{layers} could hand on a start value, but no full layer is there to look anything up."),
-            (_, false) => format!("{layers}: state before the first full layer hands the start value to the query."),
-            (_, true) => {
-                format!("{layers}: state right after the first full layer hands the first result to the query.")
-            }
+        if self.full == 0 {
+            return format!("{layers} could hand on a start value, but no full layer is there to look anything up.");
+        }
+        if before.is_empty() {
+            format!("{layers}: state right after the first full layer hands the first result to the query.")
+        } else {
+            format!("{layers}: state before the first full layer hands the start value to the query.")
         }
     }
 }

@@ -13,7 +13,7 @@ use rung_theory::bound::{certificate, papers};
 use serde_json::{Value, json};
 
 use super::stack::{Sizes, heads_dim_bits};
-use crate::output::{brief, grouped, print, print_json, spinner};
+use crate::output::{brief, grouped, hops, print, print_json, spinner};
 
 /// Find the smallest tables that no weights of a stack can compose in one forward pass, with a certificate.
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub struct Bound {
     /// A stack such as `linear*3 full linear*3`. May be left out if the bits are given directly.
     stack: Option<String>,
     /// Hops of function composition.
-    #[arg(long, value_name = "L")]
+    #[arg(long, value_name = "L", allow_negative_numbers = true)]
     hops: usize,
     #[command(flatten)]
     sizes: Sizes,
@@ -60,7 +60,7 @@ impl Bound {
             bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}", self.hops);
         }
         let asked = self.asked()?;
-        let bar = spinner(format!("searching for {} hops", self.hops));
+        let bar = spinner(format!("searching for {}", hops(self.hops)));
         let found = asked.question.as_ref().and_then(search::smallest);
         bar.finish_and_clear();
         let fits = |found: &Certified| asked.log2_context.is_none_or(|most| found.accepted.tokens.bits() <= most);
@@ -115,14 +115,17 @@ impl Bound {
             bail!("--tokens-per: found {bad}, expected 1 to {}", 1 << 20);
         }
         if let Some(message_bits) = self.message_bits {
-            let (found, hops) = (self.state_bits.len(), self.hops);
+            let (found, blocks) = (self.state_bits.len(), self.hops);
             let case = match found {
                 _ if message_bits == 0 => bail!("--message-bits: found 0, expected at least 1"),
-                count if count == hops => 1,
-                count if count == hops + 1 && self.state_bits[..2] == [0, 0] => 0,
-                _ => bail!("--state-bits: found {found} blocks, expected {hops}, or {} with two zeros first", hops + 1),
+                count if count == blocks => 1,
+                count if count == blocks + 1 && self.state_bits[..2] == [0, 0] => 0,
+                _ => bail!(
+                    "--state-bits: found {found} blocks, expected {blocks}, or {} with two zeros first",
+                    blocks + 1
+                ),
             };
-            let question = Question::new(case, hops, message_bits, &self.state_bits, tokens_per);
+            let question = Question::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
             return Ok(Asked {
                 question: Some(question),
                 stack: String::new(),
@@ -154,7 +157,7 @@ impl Bound {
     ) -> anyhow::Result<String> {
         let mut text = String::new();
         let stack = if asked.stack.is_empty() { "the given bits" } else { &asked.stack };
-        writeln!(text, "{stack}, {} hops: {verdict} ({reason})", self.hops)?;
+        writeln!(text, "{stack}, {}: {verdict} ({reason})", hops(self.hops))?;
         let (Some(question), Some(found)) = (&asked.question, found) else { return Ok(text) };
         let point = &found.point;
         writeln!(

@@ -34,7 +34,7 @@ impl Check {
         let (status, code, message) = match certificate::read(&text) {
             Err(error) => ("malformed", 2, format!("malformed: {error}")),
             Ok(point) => match check(&point) {
-                Ok(accepted) => return self.accepted(&point.hops, &accepted),
+                Ok(accepted) => return self.accepted(point.hops, &accepted),
                 Err(refusal @ Refusal::Malformed(_)) => ("malformed", 2, refusal.to_string()),
                 Err(refusal) => ("refused", 1, refusal.to_string()),
             },
@@ -47,7 +47,7 @@ impl Check {
         Ok(ExitCode::from(code))
     }
 
-    fn accepted(&self, hops: &usize, accepted: &Accepted) -> anyhow::Result<ExitCode> {
+    fn accepted(&self, hops: usize, accepted: &Accepted) -> anyhow::Result<ExitCode> {
         if self.json {
             print_json(&json!({
                 "status": "accepted",
@@ -60,8 +60,9 @@ impl Check {
         } else {
             let note = if accepted.trivial { " (trivial: one message cannot even carry an answer)" } else { "" };
             print(&format!(
-                "{}: accepted: {hops} hops are out of reach for tables of {} tokens{note}\n",
+                "{}: accepted: {} out of reach for tables of {} tokens{note}\n",
                 self.file.display(),
+                if hops == 1 { "1 hop is".to_owned() } else { format!("{hops} hops are") },
                 brief(&accepted.tokens)
             ))?;
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::bound::certificate_json;
 use super::stack::Sizes;
-use crate::output::{brief, print, print_json, spinner};
+use crate::output::{brief, hops, print, print_json, spinner};
 
 /// Decide whether a stack can compose tables of given sizes: solved, impossible, or unknown, each with its evidence.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub struct Decide {
     /// A stack such as `linear full full`.
     stack: String,
     /// Hops of function composition.
-    #[arg(long, value_name = "L")]
+    #[arg(long, value_name = "L", allow_negative_numbers = true)]
     hops: usize,
     /// Entries of the first table.
     #[arg(long, value_name = "M")]
@@ -78,9 +78,9 @@ impl Decide {
         let mut text = String::new();
         writeln!(
             text,
-            "{}, {} hops on {} tokens: {}{kind}",
+            "{}, {} on {} tokens: {}{kind}",
             self.stack,
-            self.hops,
+            hops(self.hops),
             brief(&tables.tokens()),
             verdict.word()
         )?;

@@ -12,7 +12,7 @@ use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
 use serde_json::{Value, json};
 
 use super::stack::Sizes;
-use crate::output::{print, print_json, steps};
+use crate::output::{hops, print, print_json, steps};
 
 /// Map what a stack can do: hops up, tokens across, solved / unknown / impossible.
 #[derive(Debug, clap::Args)]
@@ -85,7 +85,7 @@ impl Map {
                     format!("impossible from 2^{:.2} tokens (proved{trivial})", found.log2_tokens())
                 },
             );
-            writeln!(text, "  {:>2} hops  {solved:<48} {impossible}", rung.hops)?;
+            writeln!(text, "  {:>7}  {solved:<48} {impossible}", hops(rung.hops))?;
         }
         if let Some(path) = &self.out {
             writeln!(text, "  drawn in {}", path.display())?;

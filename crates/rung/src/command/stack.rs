@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 #[derive(Debug, clap::Args)]
 pub struct Sizes {
     /// Heads of every mixer that does not say otherwise.
-    #[arg(long, default_value_t = Defaults::default().heads, help_heading = "Sizes")]
+    #[arg(long, default_value_t = Defaults::default().heads, allow_negative_numbers = true, help_heading = "Sizes")]
     heads: u64,
     /// Width of a head.
-    #[arg(long, default_value_t = Defaults::default().head_dim, help_heading = "Sizes")]
+    #[arg(long, default_value_t = Defaults::default().head_dim, allow_negative_numbers = true, help_heading = "Sizes")]
     head_dim: u64,
     /// Key/value heads, if fewer than heads.
-    #[arg(long, help_heading = "Sizes")]
+    #[arg(long, allow_negative_numbers = true, help_heading = "Sizes")]
     kv_heads: Option<u64>,
     /// Width of the residual stream, if not heads times head-dim.
-    #[arg(long, help_heading = "Sizes")]
+    #[arg(long, allow_negative_numbers = true, help_heading = "Sizes")]
     width: Option<u64>,
     /// Bits per number (of accumulators and states).
-    #[arg(long, default_value_t = Defaults::default().bits, help_heading = "Sizes")]
+    #[arg(long, default_value_t = Defaults::default().bits, allow_negative_numbers = true, help_heading = "Sizes")]
     bits: u64,
     /// How message bits are counted: paper (2*H*d*p), register (H*(d+1)*p) or online (H*(d+2)*p).
     #[arg(long, default_value = "paper", help_heading = "Sizes")]

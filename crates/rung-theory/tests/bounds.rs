@@ -1,0 +1,177 @@
+//! The search against the checker, the verdicts against each other, and the figures we claim.
+
+use num_bigint::BigUint;
+use proptest::prelude::*;
+use rung_theory::bound::checker::{Point, check};
+use rung_theory::bound::question::Question;
+use rung_theory::bound::search::{for_tables, smallest};
+use rung_theory::bound::tables::Tables;
+use rung_theory::bound::verdict::{Unknown, Verdict, decide};
+use rung_theory::bound::{construction, shortcut};
+use rung_theory::stack::{Convention, Defaults, Plan};
+
+/// Sizes (heads, head, bits, linear layers a block) with log2 of the tokens we certify, case 1 then case 0, from two hops.
+type Row = ((u128, u128, u128, u128), &'static [f64], &'static [f64]);
+const TABLE: [Row; 4] = [
+    ((1, 4, 4, 1), &[11.53, 32.87, 71.44, 125.89], &[20.49, 52.12, 104.44]),
+    ((1, 8, 4, 1), &[13.92, 38.90, 82.31, 143.11], &[24.41, 60.87, 119.56]),
+    ((1, 8, 8, 3), &[17.05, 45.63, 93.34, 160.66], &[28.47, 69.81, 134.93]),
+    ((16, 128, 16, 3), &[37.30, 101.46, 195.68, 329.06], &[68.41, 153.95, 279.52]),
+];
+
+fn question(case: u8, hops: usize, (heads, head, bits, linear): (u128, u128, u128, u128)) -> Question {
+    let state = linear * heads * head * (head + 1) * bits;
+    let blocks = if case == 1 { vec![state; hops] } else { [vec![0, 0], vec![state; hops - 1]].concat() };
+    Question::new(case, hops, 2 * heads * head * bits, &blocks, [1; 3])
+}
+
+#[test]
+fn the_search_finds_what_it_always_found() {
+    for (sizes, blocks_anywhere, blocks_late) in TABLE {
+        for (case, figures) in [(1, blocks_anywhere), (0, blocks_late)] {
+            for (index, figure) in figures.iter().enumerate() {
+                let found = smallest(&question(case, index + 2, sizes)).unwrap();
+                let log2_tokens = found.log2_tokens();
+                assert!(log2_tokens < figure + 0.02, "{sizes:?} case {case} hops {}: {log2_tokens}", index + 2);
+                assert_eq!(check(&found.point), Ok(found.accepted));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_smallest_points_that_are_not_trivial() {
+    for (state, message, tokens) in [(1, 4, 14_u32), (2, 4, 22), (3, 5, 32), (4, 5, 42)] {
+        let found = smallest(&Question::new(1, 2, message, &[state, 0], [1; 3])).unwrap();
+        assert_eq!(found.accepted.tokens, tokens.into());
+        assert!(!found.accepted.trivial);
+    }
+}
+
+#[test]
+fn one_hop_is_the_pigeonhole() {
+    // s bits against m log m: 8 * 3 = 24 is not above 24, 9 * 3.17 is.
+    let tokens = |case, bits: &[u128], message| {
+        u64::try_from(&smallest(&Question::new(case, 1, message, bits, [1; 3])).unwrap().accepted.tokens).unwrap()
+    };
+    assert_eq!(tokens(1, &[24], 1), 9 + 2);
+    assert_eq!(tokens(0, &[0, 0], 24), 9 + 2);
+}
+
+/// Every change that makes one field claim more than was proved.
+fn mutations(point: &Point) -> Vec<(String, Point)> {
+    let mut changed = Vec::new();
+    let mut push = |name: &str, change: &dyn Fn(&mut Point)| {
+        let mut copy = point.clone();
+        change(&mut copy);
+        changed.push((name.to_owned(), copy));
+    };
+    push("message_bits", &|p| p.message_bits *= 3_u8);
+    push("m", &|p| p.m = &p.m / 8_u8 + 1_u8);
+    push("hops", &|p| p.hops += 1);
+    push("case", &|p| p.case = 1 - p.case);
+    push("tokens_per", &|p| p.tokens_per[2] <<= 12_u8);
+    for index in 0..point.state_bits.len() {
+        push("state_bits", &|p| p.state_bits[index] = (&p.state_bits[index] + 1_u8) << 400_u32);
+    }
+    for index in 0..point.n.len() {
+        push("n", &|p| p.n[index] += 1_u8);
+        push("sigma", &|p| p.sigma[index] *= 4_u8);
+        push("kappa", &|p| p.kappa[index] = &p.kappa[index] * 2_u8 + 1_u8);
+    }
+    for index in 0..point.x.len() {
+        push("x", &|p| p.x[index] <<= 12_u8);
+    }
+    changed
+}
+
+#[test]
+fn a_certificate_with_one_false_field_is_refused() {
+    for case in [1, 0] {
+        for hops in 2..=4 {
+            let found = smallest(&question(case, hops, (1, 8, 8, 3))).unwrap();
+            for (name, changed) in mutations(&found.point) {
+                assert!(check(&changed).is_err(), "case {case}, {hops} hops: {name} changed and still accepted");
+            }
+        }
+    }
+}
+
+#[test]
+fn verdicts_on_known_instances() {
+    let small = Defaults { heads: 1, head_dim: 8, bits: 4, ..Defaults::default() };
+    let word = |stack: &str, defaults: &Defaults, m: u32, n: &[u32]| {
+        let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
+        decide(&Plan::parse(stack, defaults).unwrap(), Convention::Paper, &tables)
+    };
+    let solved = |stack: &str, m, n: &[u32]| match word(stack, &Defaults::default(), m, n) {
+        Verdict::Solved(construction) => construction.name,
+        other => panic!("{stack}: {}", other.reason()),
+    };
+    assert_eq!(solved("full full", 1000, &[]), "U1");
+    assert_eq!(solved("linear full", 1000, &[]), "U2");
+    assert_eq!(solved("full mamba2 full", 50, &[7]), "U2'");
+    assert_eq!(word("linear full", &small, 1000, &[100]).word(), "impossible");
+    assert_eq!(word("linear*4", &small, 1000, &[]).word(), "impossible");
+    // The table fits in the state.
+    let Verdict::Unknown(Unknown::NotExcludable(steps)) = word("linear full", &Defaults::default(), 8, &[4]) else {
+        panic!("expected a shortcut")
+    };
+    assert!(steps.iter().any(|step| step.shortcut.is_some()));
+    // Within the rungs, but the heads are too narrow for an address.
+    assert_eq!(word("linear full", &small, 1 << 20, &[]).word(), "unknown");
+}
+
+fn any_stack() -> impl Strategy<Value = String> {
+    let mixers = ["full", "full", "linear", "conv{taps=2}", "gdn{conv=0}", "window{size=3}", "full+linear", "none"];
+    let mixer = proptest::sample::select(mixers.to_vec());
+    proptest::collection::vec(mixer, 1..6).prop_map(|layers| layers.join(" "))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// What can be done, with weights or in the abstract model, is never certified to be impossible.
+    #[test]
+    fn shortcuts_and_constructions_never_meet_a_certificate(
+        stack in any_stack(), head in 1_u64..10, bits in 1_u64..6,
+        m in 2_u32..3000, n in proptest::collection::vec(1_u32..200, 0..3),
+    ) {
+        let defaults = Defaults { heads: 1, head_dim: head, bits, ..Defaults::default() };
+        let plan = Plan::parse(&stack, &defaults).unwrap();
+        let capacity = plan.capacity();
+        let hops = n.len() + 1;
+        let tables = Tables::new(hops, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
+        let Some(question) = Question::of(&capacity, hops, [1; 3]) else { return Ok(()) };
+        let Some(found) = for_tables(&question, &tables.m, &tables.n) else { return Ok(()) };
+        prop_assert_eq!(check(&found.point), Ok(found.accepted));
+        prop_assert!(shortcut::way(&capacity, &tables).is_none(), "{} {:?}", stack, tables);
+        prop_assert!(construction::find(&plan, &capacity, &tables).is_err());
+    }
+
+    /// The same near the border: states and tables chosen so that a shortcut just works or just fails.
+    #[test]
+    fn table_in_state_and_candidates_meet_no_certificate_at_the_border(
+        m in 2_u128..200, n in 1_u128..200, less in 0_u128..3, message in 1_u128..2000,
+    ) {
+        let bits = u128::from(128 - (m - 1).leading_zeros());
+        let state = ((m + 1) * bits).saturating_sub(less).max(1);
+        let question = Question::new(1, 2, message, &[state, 0], [1; 3]);
+        let certified = for_tables(&question, &BigUint::from(m), &[BigUint::from(n)]).is_some();
+        prop_assert!(!(certified && less == 0), "the state holds the whole table");
+    }
+
+    /// Whatever the search returns, the checker accepts, and a wider message never makes the instance smaller.
+    #[test]
+    fn the_search_never_returns_what_the_checker_refuses(
+        message in 1_u128..5000, state in proptest::collection::vec(0_u128..100_000, 2..4), entry in 1_u64..4,
+    ) {
+        let hops = state.len();
+        let found = smallest(&Question::new(1, hops, message, &state, [entry, 1, 2]));
+        let wider = smallest(&Question::new(1, hops, message * 2, &state, [entry, 1, 2]));
+        if let (Some(found), Some(wider)) = (found, wider) {
+            prop_assert_eq!(check(&found.point), Ok(found.accepted.clone()));
+            prop_assert!(wider.log2_tokens() > found.log2_tokens() - 0.05);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The program as a user meets it: what it prints, and its exit codes.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn rung(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rung")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = rung(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Fails with exit code 2, one line on standard error that contains `expected`, nothing on standard output, within a second.
+fn fails(arguments: &[&str], expected: &str) {
+    let started = Instant::now();
+    let output = rung(arguments);
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {out}{error}");
+    assert!(error.contains(expected), "{arguments:?}: {error}");
+    assert!(!error.contains("panicked") && out.is_empty());
+    assert!(started.elapsed() < Duration::from_secs(5), "{arguments:?}");
+}
+
+/// A directory of its own for each test.
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+const LARGE: [&str; 6] = ["--heads", "16", "--head-dim", "128", "--bits", "16"];
+
+#[test]
+fn a_bound_is_found_written_checked_and_refused_when_falsified() {
+    let directory = scratch("bound");
+    for (stack, most, case) in [("linear*3 full linear*3", 37.5, 1), ("full full linear*3", 68.6, 0)] {
+        let path = directory.join(format!("case{case}.json"));
+        let path = path.to_str().unwrap();
+        let found = json(&[&["bound", stack, "--hops", "2", "--json", "--out", path], &LARGE[..]].concat());
+        assert_eq!(found["verdict"], "impossible");
+        assert!(found["log2_tokens"].as_f64().unwrap() <= most);
+        assert_eq!(found["trivial"], false);
+        assert_eq!(found["papers_log2_tokens"], 2128.0);
+        assert_eq!(found["certificate"]["case"], case);
+        assert_eq!(found["certificate"]["stack"], stack);
+        assert!(found["tokens"].as_str().unwrap().bytes().all(|byte| byte.is_ascii_digit()));
+        assert_eq!(rung(&["check", path]).status.code(), Some(0));
+        let text = std::fs::read_to_string(path).unwrap();
+        let certificate: Value = serde_json::from_str(&text).unwrap();
+        for (field, code) in [("message_bits", 1), ("sigma", 1), ("m", 2), ("n", 2)] {
+            let mut changed = certificate.clone();
+            let bigger = |value: &str| Value::from(format!("{value}7"));
+            match &mut changed[field] {
+                Value::String(digits) if field == "m" => digits.truncate(2),
+                Value::String(digits) => digits.push('7'),
+                Value::Array(items) => items[0] = bigger(items[0].as_str().unwrap()),
+                other => panic!("{other}"),
+            }
+            std::fs::write(path, changed.to_string()).unwrap();
+            assert_eq!(rung(&["check", path]).status.code(), Some(code), "{field}");
+            assert_eq!(
+                serde_json::from_slice::<Value>(&rung(&["check", path, "--json"]).stdout).unwrap()["accepted"],
+                false
+            );
+        }
+    }
+}
+
+#[test]
+fn bits_can_be_given_without_a_stack() {
+    let found = json(&["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1,0", "--json"]);
+    assert_eq!(found["tokens"], "14");
+    fails(
+        &["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1"],
+        "--state-bits: found 1 blocks, expected 2",
+    );
+    fails(&["bound", "--hops", "2"], "give a stack");
+}
+
+#[test]
+fn capacity_counts_rungs() {
+    for (stack, full, rungs, extra) in [
+        ("linear full", 1, 1, true),
+        ("full full", 2, 1, false),
+        ("full linear full", 2, 2, true),
+        ("linear full full", 2, 2, true),
+        ("full full full", 3, 2, false),
+        ("full full full linear*9", 3, 2, false),
+        ("mamba2*48", 0, 0, true),
+        ("(gdn*3 full)*12", 12, 12, true),
+    ] {
+        let found = json(&["capacity", stack, "--json"]);
+        assert_eq!((&found["full"], &found["rungs"]), (&full.into(), &rungs.into()), "{stack}");
+        assert_eq!(found["extra_hop"], extra);
+        assert_eq!(found["blocks"].as_array().unwrap().len(), full + 1);
+        assert_eq!(found["state_bits"].as_array().unwrap().len(), full + 1);
+    }
+    let text = String::from_utf8(rung(&["capacity", "full linear full"]).stdout).unwrap();
+    assert!(text.contains("rungs      2 hops"), "{text}");
+}
+
+#[test]
+fn decide_gives_each_verdict() {
+    let solved = json(&["decide", "full linear full", "--hops", "2", "--m", "50", "--n", "7", "--json"]);
+    assert_eq!((&solved["verdict"], &solved["construction"]), (&"solved".into(), &"U2'".into()));
+    let small = ["--heads", "1", "--head-dim", "8", "--bits", "4", "--json"];
+    let impossible =
+        json(&[&["decide", "linear full", "--hops", "2", "--m", "1000", "--n", "100"], &small[..]].concat());
+    assert_eq!(impossible["verdict"], "impossible");
+    assert_eq!(impossible["certificate"]["m"], "1000");
+    let unknown = json(&["decide", "linear full", "--hops", "2", "--m", "8", "--n", "4", "--json"]);
+    assert_eq!(unknown["verdict"], "unknown");
+    assert!(unknown["reason"].as_str().unwrap().contains("not excludable by this method: S"));
+}
+
+#[test]
+fn sparse_compares_bits_had_and_needed() {
+    let arguments =
+        ["sparse", "--block", "64", "--select", "4", "--values", "65536", "--blocks", "128", "--json", "--curve"];
+    let short = json(&[&arguments[..], &["--bits", "256"]].concat());
+    let long = json(&[&arguments[..], &["--bits", "726"]].concat());
+    assert_eq!((&short["verdict"], &long["verdict"]), (&"impossible".into(), &"unknown".into()));
+    assert_eq!(short["bits_needed"], 726);
+    assert_eq!(short["curve"].as_array().unwrap().len(), 7);
+}
+
+#[test]
+fn bad_input_is_named() {
+    fails(&["capacity", "lineer full"], "did you mean `linear`");
+    fails(&["capacity", ""], "the stack is empty");
+    fails(&["capacity", "full*0"], "a repeat count of at least 1");
+    fails(&["capacity", "full", "--heads", "0"], "heads: found 0");
+    fails(&["capacity", "full", "--heads", "-3"], "invalid value");
+    fails(&["capacity", "((full*99999)*99999)*99999"], "at most 1048576 are read");
+    fails(&["capacity", "full{heads=99999999999}"], "found 99999999999");
+    fails(&["bound", "full", "--hops", "0"], "--hops: found 0");
+    fails(&["bound", "full", "--hops", "60"], "--hops: found 60");
+    fails(&["decide", "full", "--hops", "0", "--m", "4"], "hops: found 0");
+    fails(&["decide", "full", "--hops", "2", "--m", "4"], "--n has 0 entries, expected 1");
+    fails(&["decide", "full", "--hops", "2", "--m", "0", "--n", "3"], "m is 0");
+    fails(&["decide", "full", "--hops", "2", "--m", "x", "--n", "3"], "--m: found `x`");
+    fails(
+        &["sparse", "--block", "0", "--select", "1", "--bits", "1", "--values", "9", "--blocks", "4"],
+        "block: found 0",
+    );
+    fails(&["explain", "linera"], "did you mean `linear`");
+    fails(&["task", "show", "funcomp"], "funccomp");
+    fails(&["check", "no-such-file.json"], "no-such-file.json");
+    fails(&["map", "full", "--out", "map.gif"], "expected a file ending in .svg, .png or .csv");
+    assert!(rung(&["capacity", "full*100000"]).status.success());
+}
+
+#[test]
+fn every_page_explains_itself() {
+    for page in json(&["explain", "--json"]).as_array().unwrap() {
+        let name = page["name"].as_str().unwrap();
+        let text = json(&["explain", name, "--json"])["text"].as_str().unwrap().to_owned();
+        assert!(text.len() > 200, "{name}");
+    }
+    assert!(String::from_utf8(rung(&["explain", "ssd"]).stdout).unwrap().starts_with("mamba2 (mixer)"));
+}
+
+#[test]
+fn a_closed_pipe_is_not_an_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rung"))
+        .args(["task", "sample", "parity", "--count", "100000000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn reproduce_writes_a_report_with_everything_it_speaks_of() {
+    let directory = scratch("report");
+    let out = directory.to_str().unwrap();
+    let made = json(&["reproduce", "--only", "proved", "--out", out, "--json"]);
+    let report = std::fs::read_to_string(made["report"].as_str().unwrap()).unwrap();
+    assert!(report.contains("Proved") && report.contains("<svg") && !report.contains("NaN"));
+    assert!(!report.contains("src=\"http") && !report.contains("href=\"http"));
+    let certificates: Vec<_> = std::fs::read_dir(directory.join("certificates")).unwrap().collect();
+    assert_eq!(certificates.len(), 24);
+    for certificate in certificates {
+        let path = certificate.unwrap().path();
+        assert_eq!(rung(&["check", path.to_str().unwrap()]).status.code(), Some(0));
+    }
+    assert!(directory.join("figures/map-1.png").exists());
+    let again = json(&["reproduce", "--only", "proved", "--out", out, "--json"]);
+    assert_eq!(std::fs::read_to_string(again["report"].as_str().unwrap()).unwrap(), report, "not deterministic");
+}
