@@ -1,1 +1,70 @@
-//! soon
+//! A model's `config.json` in, the truth about its layers out.
+//!
+//! Which layers really attend to everything, how the cache grows, how many rungs the stack has, and what a change would
+//! do. Well-known tools charge every layer of a hybrid a growing cache and are off by a factor of 4 to 14; this one
+//! reads the field that decides, says which it was, and answers *unknown* where none does.
+//!
+//! ```text
+//! bytes --> json / gguf --> dialect --> readings --> rung_theory's Plan --> Audit --> report
+//!           bounded         one file    two axes     every number         counts,
+//!           reader          each        per layer    explicit             bytes
+//! ```
+//!
+//! ```
+//! use rung_audit::{Options, audit_text};
+//!
+//! let config = r#"{
+//!     "model_type": "qwen3_next", "num_hidden_layers": 48, "full_attention_interval": 4,
+//!     "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+//!     "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+//!     "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4
+//! }"#;
+//! let audit = audit_text(config, "my model", &Options::default())?;
+//! assert!(audit.unknown.is_empty());
+//! assert_eq!(audit.capacity.unwrap().rungs, 12);
+//! assert_eq!(audit.cache.unwrap().per_token, 24_576);
+//! assert_eq!(audit.layers[3].decided_by, "full_attention_interval");
+//! # Ok::<(), rung_audit::AuditError>(())
+//! ```
+
+mod audit;
+mod channel;
+mod config;
+mod cost;
+pub mod dialect;
+mod error;
+mod geometry;
+mod gguf;
+mod input;
+mod json;
+mod layout;
+pub mod place;
+mod presets;
+mod recurrent;
+pub mod report;
+pub mod what_if;
+
+pub use audit::{
+    AllFull, Audit, AuditLayer, BlockSparse, Certified, Certify, DEFAULT_CONTEXT, LONGEST_CONTEXT, Options,
+};
+pub use cost::{BF16, Cache, Dtype, FP32, Work};
+pub use error::AuditError;
+pub use input::{audit_bytes, audit_named, audit_path, audit_reader};
+pub use layout::{Attention, Channel};
+pub use place::parse_bytes;
+pub use presets::{audit_preset, preset_text, presets};
+
+use config::{Config, find_model};
+
+/// Audits the text of a `config.json`.
+///
+/// # Errors
+/// The text is malformed or contradicts itself. A layout that is not told is no error: see [`Audit::unknown`].
+pub fn audit_text(text: &str, model: &str, options: &Options) -> Result<Audit, AuditError> {
+    audit_value(&json::parse(text)?, model, "config.json", options)
+}
+
+fn audit_value(root: &json::Value, model: &str, source: &str, options: &Options) -> Result<Audit, AuditError> {
+    let (value, path) = find_model(root)?;
+    audit::audit(&Config::new(root, value, &path, false), model, source, options)
+}

@@ -126,13 +126,8 @@ impl<'a> Scanner<'a> {
 
     /// An error at the next character.
     pub fn error(&self, expected: &str) -> SyntaxError {
-        let found = match self.peek() {
-            None => "the end".to_owned(),
-            Some(_) => {
-                let word: String = self.text[self.at..].chars().take_while(|c| !c.is_whitespace()).take(24).collect();
-                format!("`{}`", word.escape_debug())
-            }
-        };
+        let word: String = self.text[self.at..].chars().take_while(|c| !c.is_whitespace()).take(24).collect();
+        let found = if self.peek().is_none() { "the end".to_owned() } else { format!("`{}`", word.escape_debug()) };
         SyntaxError { column: column(self.text, self.at), found, expected: expected.to_owned() }
     }
 

@@ -45,7 +45,7 @@ pub fn steps(steps: u64) -> ProgressBar {
 }
 
 /// A count with separators, for people: 12,681,216.
-pub fn grouped(number: impl ToString) -> String {
+pub fn grouped(number: impl std::fmt::Display) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {

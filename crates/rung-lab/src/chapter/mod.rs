@@ -3,6 +3,7 @@
 //! A chapter does its own work — searching, checking, later training — and hands back a page and the files behind it:
 //! figures, data, certificates. Nothing is written here; the caller decides where.
 
+pub mod audited;
 pub mod proved;
 
 use crate::figure::Chart;

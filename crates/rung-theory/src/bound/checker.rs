@@ -226,7 +226,7 @@ pub fn check(p: &Point) -> Result<Accepted, Refusal> {
                     state + into(j) + if j == l - 1 { own.clone() } else { BigUint::ZERO }
                 };
                 let at_query = &s[layer] * product(x);
-                delta += (0..l).map(before).fold(at_query, |best, cost| best.min(cost));
+                delta += (0..l).map(before).fold(at_query, Ord::min);
             }
         }
         reach = &p.n[e] / &k[e] * &p.sigma[e];

@@ -9,11 +9,14 @@
 
 use std::f64::consts::LN_2;
 
+/// A vector by the indices of its entries.
+type Sparse = Vec<(usize, f64)>;
+
 /// A linear form: a constant and coefficients by variable.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Linear {
     pub(super) constant: f64,
-    pub(super) coefficients: Vec<(usize, f64)>,
+    pub(super) coefficients: Sparse,
 }
 
 impl Linear {
@@ -141,7 +144,7 @@ impl Expression {
                 sums.hessian[index * n + index] += first * weight * bend;
             }
         }
-        let spread: Vec<(usize, f64)> = nonzero(&gradient);
+        let spread = nonzero(&gradient);
         sums.rank_one(&spread, -first * LN_2);
         if let Some(divisor) = &self.divisor {
             let value = divisor.at(point);
@@ -164,7 +167,7 @@ impl Term {
     }
 
     /// The gradient by variable, and the second derivative that the entropy adds.
-    fn slope(&self, point: &[f64]) -> (Vec<(usize, f64)>, Option<(usize, f64)>) {
+    fn slope(&self, point: &[f64]) -> (Sparse, Option<(usize, f64)>) {
         let mut slope = self.linear.coefficients.clone();
         let bend = self.entropy.map(|index| {
             let (_, first, second) = log_entropy(point[index]);
@@ -176,8 +179,8 @@ impl Term {
 }
 
 /// Coefficients with each variable once.
-fn merge(coefficients: &[(usize, f64)]) -> Vec<(usize, f64)> {
-    let mut merged: Vec<(usize, f64)> = Vec::with_capacity(coefficients.len());
+fn merge(coefficients: &[(usize, f64)]) -> Sparse {
+    let mut merged: Sparse = Vec::with_capacity(coefficients.len());
     for &(index, factor) in coefficients {
         match merged.iter_mut().find(|(known, _)| *known == index) {
             Some((_, sum)) => *sum += factor,
@@ -187,7 +190,7 @@ fn merge(coefficients: &[(usize, f64)]) -> Vec<(usize, f64)> {
     merged
 }
 
-fn nonzero(dense: &[f64]) -> Vec<(usize, f64)> {
+fn nonzero(dense: &[f64]) -> Sparse {
     dense.iter().copied().enumerate().filter(|(_, value)| *value != 0.0).collect()
 }
 

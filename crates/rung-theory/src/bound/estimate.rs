@@ -322,7 +322,7 @@ impl<'a> Estimate<'a> {
     /// Every two-hop point on tables of a few hundred tokens that may leave room.
     pub(super) fn all_small(&self, m: u64, n: u64) -> Vec<Sizes> {
         let mut found = Vec::new();
-        for k in (1..=n).filter(|k| n % k == 0) {
+        for k in (1..=n).filter(|&k| n.is_multiple_of(k)) {
             for first in (k..=m).filter(|first| first % k == 0) {
                 for second in 1..=4 * n {
                     let log = |number: u64| (number as f64).log2();

@@ -18,8 +18,8 @@
 pub fn own_parameters(heads_dim_bits: u128, hops: usize) -> f64 {
     let hops_f = hops as f64;
     let log_k = 8.0 * ((heads_dim_bits as f64).log2() + hops_f.log2()) + 3.0 * 2.0 * hops_f * hops_f;
-    let m: f64 = 1.0 + (0..hops).map(|l| 8_f64.powi(l as i32)).sum::<f64>();
-    let n: f64 = (1..hops).map(|l| 4.0 * 8_f64.powi((hops - l - 1) as i32)).sum();
+    let m: f64 = 1.0 + (0..hops).map(|l| 8_f64.powf(l as f64)).sum::<f64>();
+    let n: f64 = (1..hops).map(|l| 4.0 * 8_f64.powf((hops - l - 1) as f64)).sum();
     log_k * (m + n)
 }
 

@@ -34,7 +34,7 @@ impl Layout {
         Self { hops, given }
     }
 
-    pub(super) fn ratio(&self, e: usize) -> usize {
+    pub(super) fn ratio(e: usize) -> usize {
         1 + e
     }
 
@@ -76,12 +76,12 @@ impl Layout {
         if let Some(given) = &self.given {
             return Linear::constant(given.n[e - 1]);
         }
-        let left = Linear::variable(self.ratio(e)).plus(&self.k(e - 1));
+        let left = Linear::variable(Self::ratio(e)).plus(&self.k(e - 1));
         if e + 1 < self.hops { left.plus(&self.k(e)) } else { left }
     }
 
     fn x(&self, e: usize) -> Linear {
-        if e == 0 { Linear::variable(self.ratio(0)).plus(&self.k(0)) } else { Linear::variable(self.list(e)) }
+        if e == 0 { Linear::variable(Self::ratio(0)).plus(&self.k(0)) } else { Linear::variable(self.list(e)) }
     }
 
     /// N_e.

@@ -11,7 +11,7 @@ use num_bigint::BigUint;
 use super::checker::{Accepted, Point, Refusal, check};
 use super::estimate::{Estimate, Sizes};
 use super::question::{Question, log2, round};
-use super::relax::{Given, Relaxation};
+use super::relax::{Given, Layout, Relaxation};
 
 /// The largest number of hops searched: beyond it the tables have thousands of digits.
 pub const MAX_SEARCH_HOPS: usize = 12;
@@ -147,10 +147,10 @@ fn dive(relaxation: &Relaxation<'_>, program: &super::convex::Program, mut point
     let k: Vec<BigUint> = (0..hops - 1).map(|e| integer(layout.classes(e))).collect();
     let n = (1..hops).map(|e| {
         let right = k.get(e).cloned().unwrap_or_else(|| 1_u8.into());
-        integer(layout.ratio(e)) * &k[e - 1] * right
+        integer(Layout::ratio(e)) * &k[e - 1] * right
     });
     let lists = (1..hops).map(|e| integer(layout.list(e)));
-    let first = integer(layout.ratio(0)) * &k[0];
+    let first = integer(Layout::ratio(0)) * &k[0];
     Some(Sizes {
         m: round(point[0]).max(first.clone()),
         n: n.collect(),
@@ -194,7 +194,7 @@ fn with_sigma(question: &Question, m: BigUint, n: Vec<BigUint>, x: Vec<BigUint>,
     let mut point = question.point(m, n, x, k);
     for (e, &guess) in guess.iter().enumerate() {
         let passes = |point: &mut Point, sigma: &BigUint| {
-            point.sigma[e] = sigma.clone();
+            point.sigma[e].clone_from(sigma);
             match check(point) {
                 Ok(_) | Err(Refusal::Final) => true,
                 Err(Refusal::Tail { step }) => step > e + 1,

@@ -67,7 +67,7 @@ impl Walk<'_> {
     }
 
     /// Records a way to hop `to`, unless a shorter or more ordinary one is known.
-    fn learn(&mut self, next: &mut [Option<Vec<Step>>], from: &[Step], to: usize, step: Step) {
+    fn learn(next: &mut [Option<Vec<Step>>], from: &[Step], to: usize, step: Step) {
         let way: Vec<Step> = from.iter().cloned().chain([step]).collect();
         let cost = |way: &[Step]| way.iter().filter(|step| step.shortcut.is_some()).count();
         let slot = &mut next[to + 1];
@@ -84,11 +84,11 @@ impl Walk<'_> {
             let a = from.saturating_sub(1);
             if from == 0 && *state >= self.bits(0) {
                 let text = format!("block {e} hands z_0 to w");
-                self.learn(&mut next, &way, 0, Step { shortcut: None, text });
+                Self::learn(&mut next, &way, 0, Step { shortcut: None, text });
             }
             if from == 0 && e > 0 && *state >= self.bits(1) {
                 let text = format!("z_0 looks up z_1, block {e} hands i_1 to w");
-                self.learn(&mut next, &way, 1, Step { shortcut: None, text });
+                Self::learn(&mut next, &way, 1, Step { shortcut: None, text });
             }
             let mut need = self.bits(a);
             for b in a + 1..=self.hops() {
@@ -97,7 +97,7 @@ impl Walk<'_> {
                     break;
                 }
                 let text = format!("block {e} holds tables {} to {b}: {need} of {state} bits", a + 1);
-                self.learn(&mut next, &way, b, Step { shortcut: Some("S2"), text });
+                Self::learn(&mut next, &way, b, Step { shortcut: Some("S2"), text });
             }
         }
         self.known = next;
@@ -110,13 +110,13 @@ impl Walk<'_> {
             let Some(way) = self.known[from].clone() else { continue };
             if from <= hops {
                 let text = if from == 0 { "w reads z_0".to_owned() } else { format!("w looks up z_{from}") };
-                self.learn(&mut next, &way, from, Step { shortcut: None, text: format!("layer {t}: {text}") });
+                Self::learn(&mut next, &way, from, Step { shortcut: None, text: format!("layer {t}: {text}") });
             }
             if from == 0 {
                 let need = (&self.tables.m + 1_u8) * self.bits(0);
                 if need <= self.message {
                     let text = format!("layer {t}: the message carries z_0 and all of z_1, {need} bits");
-                    self.learn(&mut next, &way, 1, Step { shortcut: Some("S4"), text });
+                    Self::learn(&mut next, &way, 1, Step { shortcut: Some("S4"), text });
                 }
                 continue;
             }
@@ -126,18 +126,18 @@ impl Walk<'_> {
                 let need = self.bits(a + 1) + self.tables.size(a) * self.bits(a + 2);
                 if need <= self.message {
                     let text = format!("layer {t}: the message carries a row of z_{}, {need} bits", a + 2);
-                    self.learn(&mut next, &way, a + 2, Step { shortcut: Some("S4"), text });
+                    Self::learn(&mut next, &way, a + 2, Step { shortcut: Some("S4"), text });
                 }
             }
             if t == 1 && a == 0 && hops >= 2 && self.candidates(first_state) {
                 let text = "layer 1: block 0 narrows i_1 to a few candidates, the message carries all of theirs";
-                self.learn(&mut next, &way, 2, Step { shortcut: Some("S5"), text: text.to_owned() });
+                Self::learn(&mut next, &way, 2, Step { shortcut: Some("S5"), text: text.to_owned() });
             }
         }
         self.known = next;
     }
 
-    fn prefetch(&mut self, next: &mut [Option<Vec<Step>>], way: &[Step], a: usize, t: usize) {
+    fn prefetch(&self, next: &mut [Option<Vec<Step>>], way: &[Step], a: usize, t: usize) {
         let reach = if t > 6 { 64 } else { 1 << (t - 1) };
         let mut rows = BigUint::from(1_u8);
         for g in 2..=reach {
@@ -150,7 +150,7 @@ impl Walk<'_> {
                 return;
             }
             let text = format!("layer {t}: entries of z_{} hold {g}-hop tables of {need} bits", a + 1);
-            self.learn(next, way, a + g, Step { shortcut: Some("S3"), text });
+            Self::learn(next, way, a + g, Step { shortcut: Some("S3"), text });
         }
     }
 

@@ -75,17 +75,13 @@ fn options(page: &Page) -> String {
         let value = resolved.as_ref().and_then(|mixer| mixer.number(field.name)).unwrap_or_default();
         let default = field.choices.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_owned());
         let words = if field.choices.is_empty() { String::new() } else { format!(" ({})", field.choices.join(", ")) };
-        text.push_str(&format!("  {:<14} {}{words}; {default} by default\n", field.name, field.help));
+        let _ = writeln!(text, "  {:<14} {}{words}; {default} by default", field.name, field.help);
     }
-    text.push_str(&format!(
-        "  {:<14} bits per number\n\nDefaults are for {} heads of {}, width {}.\n",
-        "bits",
-        defaults.heads,
-        defaults.head_dim,
-        defaults.width()
-    ));
+    let (heads, head, width) = (defaults.heads, defaults.head_dim, defaults.width());
+    let _ = writeln!(text, "  {:<14} bits per number\n", "bits");
+    let _ = writeln!(text, "Defaults are for {heads} heads of {head}, width {width}.");
     if !kind.aliases.is_empty() {
-        text.push_str(&format!("Also read as: {}.\n", kind.aliases.join(", ")));
+        let _ = writeln!(text, "Also read as: {}.", kind.aliases.join(", "));
     }
     text
 }

@@ -1,11 +1,13 @@
 //! One file per command.
 
+mod audit;
 mod bound;
 mod capacity;
 mod check;
 mod decide;
 mod explain;
 mod map;
+mod place;
 mod reproduce;
 mod sparse;
 mod stack;
@@ -23,6 +25,8 @@ pub enum Command {
     Check(check::Check),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
+    Audit(audit::Audit),
+    Place(place::Place),
     Task(task::Task),
     Explain(explain::Explain),
 }
@@ -41,6 +45,8 @@ impl Command {
             Self::Check(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
+            Self::Audit(command) => command.run(),
+            Self::Place(command) => command.run(),
             Self::Task(command) => command.run(),
             Self::Explain(command) => command.run(),
         }

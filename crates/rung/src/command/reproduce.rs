@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use rung_lab::chapter::{Artefact, Made, Preset, proved};
+use rung_lab::chapter::{Artefact, Made, Preset, audited, proved};
 use rung_lab::report::{Report, write_atomically};
 use serde_json::json;
 
@@ -31,15 +31,16 @@ pub struct Reproduce {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Amount {
-    /// Under a minute on two cores.
+    /// Seconds on two cores.
     Quick,
-    /// Up to eight hops: some minutes.
+    /// Up to eight hops: one or two minutes.
     Full,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ChapterName {
     Proved,
+    Audited,
 }
 
 impl Reproduce {
@@ -54,7 +55,7 @@ impl Reproduce {
             Amount::Full => Preset::Full,
         };
         fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
-        let expected = if preset == Preset::Quick { "about half a minute" } else { "some minutes" };
+        let expected = if preset == Preset::Quick { "a few seconds" } else { "one or two minutes" };
         if !self.json {
             print(&format!("rung reproduce: {expected} on two cores, into {}\n", self.out.display()))?;
         }
@@ -64,6 +65,9 @@ impl Reproduce {
             let bar = steps(proved::units(preset)).with_message("proved");
             made.push(proved::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
+        }
+        if wanted(ChapterName::Audited) {
+            made.push(audited::make());
         }
         let path = self.write(made.as_slice())?;
         let seconds = started.elapsed().as_secs_f64();

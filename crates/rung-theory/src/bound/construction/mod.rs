@@ -37,7 +37,10 @@ pub fn pages() -> Vec<Page> {
     CONSTRUCTIONS.iter().zip(SOURCES).map(page).collect()
 }
 
-/// The construction that fits, or what each of them lacks.
+/// The construction that fits.
+///
+/// # Errors
+/// What each of them lacks.
 pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'static Construction, Vec<String>> {
     let mut lacks = Vec::new();
     for construction in CONSTRUCTIONS {

@@ -30,9 +30,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (taps, channels) = (n.wide("taps"), n.wide("channels"));
         let projections = if n.get("gated") == 0 { 4 * n.width() * channels } else { 0 };
-        let core = with_weights(Facts::NOTHING, projections);
+        let core = with_weights(&Facts::NOTHING, projections);
         // One tap sees only the token itself.
         let carries = if taps > 1 { channels } else { 0 };
-        Facts { carries, ..with_convolution(core, channels, taps) }
+        Facts { carries, ..with_convolution(&core, channels, taps) }
     },
 };

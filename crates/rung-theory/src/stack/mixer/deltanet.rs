@@ -34,7 +34,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));
-        let core = with_weights(matrix_state(heads, key, value, n.width(), true), n.width() * heads);
-        with_convolution(core, heads * (2 * key + value), n.wide("conv"))
+        let core = with_weights(&matrix_state(heads, key, value, n.width(), true), n.width() * heads);
+        with_convolution(&core, heads * (2 * key + value), n.wide("conv"))
     },
 };

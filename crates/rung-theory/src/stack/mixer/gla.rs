@@ -33,6 +33,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (heads, key, value, rank) = (n.wide("heads"), n.wide("key"), n.wide("value"), n.wide("rank"));
         let gates = rank * (n.width() + heads * key) + n.width() * heads * value;
-        with_weights(matrix_state(heads, key, value, n.width(), false), gates)
+        with_weights(&matrix_state(heads, key, value, n.width(), false), gates)
     },
 };

@@ -36,6 +36,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));
         let core = matrix_state(heads, key, value, n.width(), false);
         let core = Facts { state: heads * (key * value + key + value) + 1, carries: 0, ..core };
-        with_convolution(core, heads * value, n.wide("local"))
+        with_convolution(&core, heads * value, n.wide("local"))
     },
 };

@@ -33,6 +33,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let (heads, key) = (n.wide("heads"), n.wide("key"));
-        with_weights(super::gated_delta_facts(n, 1), key * (n.width() + heads * key))
+        with_weights(&super::gated_delta_facts(n, 1), key * (n.width() + heads * key))
     },
 };

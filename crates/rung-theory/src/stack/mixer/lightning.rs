@@ -29,6 +29,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let (heads, head) = (n.wide("heads"), n.wide("head"));
-        with_weights(matrix_state(heads, head, head, n.width(), false), n.width() * heads * head)
+        with_weights(&matrix_state(heads, head, head, n.width(), false), n.width() * heads * head)
     },
 };

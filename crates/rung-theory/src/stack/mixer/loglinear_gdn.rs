@@ -32,6 +32,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
     ],
     facts: |n| {
-        super::log_linear(super::gated_delta_facts(n, 1), n)
+        super::log_linear(&super::gated_delta_facts(n, 1), n)
     },
 };

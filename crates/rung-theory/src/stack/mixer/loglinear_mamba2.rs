@@ -33,6 +33,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
     ],
     facts: |n| {
-        super::log_linear(super::mamba2_facts(n), n)
+        super::log_linear(&super::mamba2_facts(n), n)
     },
 };

@@ -40,6 +40,6 @@ pub(super) static KIND: MixerKind = MixerKind {
             carries: inner,
             ..Facts::NOTHING
         };
-        with_convolution(core, inner, n.wide("conv"))
+        with_convolution(&core, inner, n.wide("conv"))
     },
 };

@@ -379,22 +379,22 @@ fn matrix_state(heads: u128, key: u128, value: u128, width: u128, erase: bool) -
 }
 
 /// Adds a short depthwise convolution over `channels` to what a layer has.
-fn with_convolution(facts: Facts, channels: u128, taps: u128) -> Facts {
+fn with_convolution(facts: &Facts, channels: u128, taps: u128) -> Facts {
     let weights = channels * taps;
     Facts {
         tail: facts.tail + channels * taps.saturating_sub(1),
         parameters: facts.parameters + weights,
         work: Work { token: facts.work.token + 2 * weights, ..facts.work },
-        ..facts
+        ..*facts
     }
 }
 
 /// Adds projections or gates with that many weights.
-fn with_weights(facts: Facts, weights: u128) -> Facts {
+fn with_weights(facts: &Facts, weights: u128) -> Facts {
     Facts {
         parameters: facts.parameters + weights,
         work: Work { token: facts.work.token + 2 * weights, ..facts.work },
-        ..facts
+        ..*facts
     }
 }
 
@@ -418,7 +418,7 @@ fn mamba2_facts(n: &Numbers) -> Facts {
         carries: inner,
         ..Facts::NOTHING
     };
-    with_convolution(core, inner + shared, n.wide("conv"))
+    with_convolution(&core, inner + shared, n.wide("conv"))
 }
 
 /// The sizes of Gated DeltaNet and its kin, with `steps` delta steps per token.
@@ -436,14 +436,14 @@ fn gated_delta_facts(n: &Numbers, steps: u128) -> Facts {
         carries: values,
         ..Facts::NOTHING
     };
-    with_convolution(core, keys + steps * (keys + values), n.wide("conv"))
+    with_convolution(&core, keys + steps * (keys + values), n.wide("conv"))
 }
 
 /// A state for every level of the hierarchy. No construction is claimed for it.
-fn log_linear(core: Facts, n: &Numbers) -> Facts {
+fn log_linear(core: &Facts, n: &Numbers) -> Facts {
     let levels = n.wide("levels");
     let work = Work { token: core.work.token + 2 * levels * core.state, ..core.work };
-    Facts { state: levels * core.state, work, carries: 0, log2_context: Some(n.get("levels") - 1), ..core }
+    Facts { state: levels * core.state, work, carries: 0, log2_context: Some(n.get("levels") - 1), ..*core }
 }
 
 #[cfg(test)]

@@ -30,6 +30,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let core = matrix_state(n.wide("heads"), n.wide("key"), n.wide("value"), n.width(), false);
-        with_weights(core, n.width() * n.wide("heads") * n.wide("value"))
+        with_weights(&core, n.width() * n.wide("heads") * n.wide("value"))
     },
 };

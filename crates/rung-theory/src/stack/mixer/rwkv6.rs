@@ -29,7 +29,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
-        let core = with_weights(matrix_state(heads, head, head, width, false), width * (heads * head + 10 * 32 + 128));
+        let core = with_weights(&matrix_state(heads, head, head, width, false), width * (heads * head + 10 * 32 + 128));
         Facts { tail: 2 * width, carries: 0, ..core }
     },
 };

@@ -31,7 +31,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
-        let core = with_weights(matrix_state(heads, head, head, width, true), width * (heads * head + 8 * 64));
+        let core = with_weights(&matrix_state(heads, head, head, width, true), width * (heads * head + 8 * 64));
         Facts { tail: 2 * width, ..core }
     },
 };

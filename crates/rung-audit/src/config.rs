@@ -1,0 +1,280 @@
+//! A config as the dialects see it: named fields with typed getters that know their own path.
+//!
+//! Multimodal models keep the language model's fields in an inner object (`text_config` and the like), beside a vision
+//! tower with fields of the same names. [`Config::new`] finds the right object once; nobody else looks outside it.
+//! A field that is `null` counts as absent, as it does in the libraries that write these files.
+
+use crate::AuditError;
+use crate::json::Value;
+
+/// The deepest stack that is read: hundreds of times the deepest model.
+pub(crate) const MOST_LAYERS: u64 = 1 << 16;
+/// The largest size (width, heads, window) that is read.
+pub(crate) const LARGEST: u64 = 1 << 24;
+
+/// Where wrappers keep the language model.
+const INNER: [&str; 5] = ["text_config", "language_config", "llm_config", "thinker_config", "language_model"];
+/// Names of the number of layers.
+const DEPTH: [&str; 5] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count"];
+/// Fields whose length tells the number of layers where no field does.
+const LISTS: [&str; 4] = ["layers_block_type", "layer_types", "hybrid_override_pattern", "block_configs"];
+
+/// A view of one object, with the path that leads to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config<'a> {
+    value: &'a Value,
+    /// The whole file: wrappers name the architecture outside.
+    root: &'a Value,
+    path: &'a str,
+    /// Whether the fields are those of a GGUF header.
+    pub(crate) gguf: bool,
+}
+
+/// The object that describes the language model, and the path to it.
+pub(crate) fn find_model(root: &Value) -> Result<(&Value, String), AuditError> {
+    let Value::Object(_) = root else {
+        return Err(AuditError::field("(the whole file)", root.describe(), "an object"));
+    };
+    let mut value = root;
+    let mut path = String::new();
+    // A wrapper may hold a wrapper, no deeper.
+    for _ in 0..2 {
+        let inner = INNER.iter().find_map(|&key| match value.get(key) {
+            Some(found @ Value::Object(_)) if describes_model(found) => Some((key, found)),
+            _ => None,
+        });
+        let Some((key, found)) = inner else { break };
+        path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        value = found;
+    }
+    Ok((value, path))
+}
+
+fn describes_model(value: &Value) -> bool {
+    let any = |keys: &[&str]| keys.iter().any(|key| value.get(key).is_some());
+    any(&DEPTH) || any(&LISTS) || any(&INNER)
+}
+
+impl<'a> Config<'a> {
+    pub(crate) fn new(root: &'a Value, value: &'a Value, path: &'a str, gguf: bool) -> Self {
+        Self { value, root, path, gguf }
+    }
+
+    /// The full path of one of its fields.
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        if self.gguf && name == "model_type" {
+            return "general.architecture".to_owned();
+        }
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// A field that is present and not null. `a.b` looks inside the object `a`, unless such a name exists as it is.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
+        let direct = self.value.get(name);
+        let nested = || name.split_once('.').and_then(|(outer, inner)| self.value.get(outer)?.get(inner));
+        direct.or_else(nested).filter(|value| **value != Value::Null)
+    }
+
+    /// Whether a field is there, if only as `null`.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.value.get(name).is_some()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub(crate) fn wrong(&self, name: &str, value: &Value, expected: &str) -> AuditError {
+        AuditError::field(self.path_of(name), value.describe(), expected)
+    }
+
+    /// A whole number from `least` to `most`.
+    pub(crate) fn number(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, AuditError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match whole(value) {
+            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => Err(self.wrong(name, value, &format!("a whole number from {least} to {most}"))),
+        }
+    }
+
+    /// A size: at least 1.
+    pub(crate) fn size(&self, name: &str) -> Result<Option<u64>, AuditError> {
+        self.number(name, 1, LARGEST)
+    }
+
+    /// A count: may be 0.
+    pub(crate) fn count(&self, name: &str) -> Result<Option<u64>, AuditError> {
+        self.number(name, 0, LARGEST)
+    }
+
+    /// The first of several names that holds a size.
+    pub(crate) fn any_size(&self, names: &[&str]) -> Result<Option<u64>, AuditError> {
+        for name in names {
+            if let Some(found) = self.size(name)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A size that may also be given as the word `auto`, which counts as absent.
+    pub(crate) fn size_or_auto(&self, name: &str) -> Result<Option<u64>, AuditError> {
+        match self.get(name) {
+            Some(Value::Text(word)) if word == "auto" => Ok(None),
+            _ => self.size(name),
+        }
+    }
+
+    /// A factor such as 0.5 or 2, times a size, as a whole number.
+    pub(crate) fn scaled(&self, name: &str, size: u64, default: f64) -> Result<u64, AuditError> {
+        let factor = match self.get(name) {
+            None => default,
+            Some(value @ Value::Number(text)) => match text.parse::<f64>() {
+                Ok(factor) if factor > 0.0 && factor <= 1024.0 => factor,
+                _ => return Err(self.wrong(name, value, "a factor above 0 and at most 1024")),
+            },
+            Some(value) => return Err(self.wrong(name, value, "a factor above 0 and at most 1024")),
+        };
+        // Sizes are below 2^24 and factors at most 2^10: exact in 53 bits for the halves and doubles in use.
+        let scaled = (size as f64 * factor).round() as u64;
+        if (1..=LARGEST).contains(&scaled) {
+            Ok(scaled)
+        } else {
+            Err(AuditError::field(
+                self.path_of(name),
+                factor.to_string(),
+                format!("a factor that keeps {size} within 1 to {LARGEST}"),
+            ))
+        }
+    }
+
+    /// A flag; numbers 0 and 1 are read too.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, AuditError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(value) => match whole(value) {
+                Some(0) => Ok(Some(false)),
+                Some(1) => Ok(Some(true)),
+                _ => Err(self.wrong(name, value, "true or false")),
+            },
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>, AuditError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(value) => Err(self.wrong(name, value, "a text")),
+        }
+    }
+
+    pub(crate) fn list(&self, name: &str) -> Result<Option<&'a [Value]>, AuditError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(value @ Value::List(items)) if items.len() as u64 > MOST_LAYERS => {
+                Err(self.wrong(name, value, &format!("at most {MOST_LAYERS} items")))
+            }
+            Some(Value::List(items)) => Ok(Some(items)),
+            Some(value) => Err(self.wrong(name, value, "a list")),
+        }
+    }
+
+    /// A list of words.
+    pub(crate) fn words(&self, name: &str) -> Result<Option<Vec<&'a str>>, AuditError> {
+        let Some(items) = self.list(name)? else { return Ok(None) };
+        let word = |(index, item): (usize, &'a Value)| match item {
+            Value::Text(word) => Ok(word.as_str()),
+            other => Err(self.wrong(&format!("{name}[{index}]"), other, "a word")),
+        };
+        items.iter().enumerate().map(word).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A list of whole numbers.
+    pub(crate) fn numbers(&self, name: &str) -> Result<Option<Vec<u64>>, AuditError> {
+        let Some(items) = self.list(name)? else { return Ok(None) };
+        let number = |(index, item): (usize, &Value)| match (whole(item), item) {
+            (Some(number), _) if number <= LARGEST => Ok(number),
+            (_, Value::Bool(flag)) => Ok(u64::from(*flag)),
+            _ => Err(self.wrong(&format!("{name}[{index}]"), item, &format!("a whole number up to {LARGEST}"))),
+        };
+        items.iter().enumerate().map(number).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A list with one entry per layer.
+    pub(crate) fn require_length(&self, name: &str, found: usize, depth: usize) -> Result<(), AuditError> {
+        if found == depth {
+            return Ok(());
+        }
+        let (first, second) = (self.path_of(name), self.path_of(self.depth_name().unwrap_or("num_hidden_layers")));
+        let why = format!("the first has {found} entries, the second says {depth} layers");
+        Err(AuditError::Contradiction { first, second, why })
+    }
+
+    /// The architecture's name, as the library that wrote the file calls it; never the model's own name.
+    pub(crate) fn model_type(&self) -> Result<Option<&'a str>, AuditError> {
+        let outside = || match self.root.get("model_type") {
+            Some(Value::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        Ok(self.text("model_type")?.or_else(outside))
+    }
+
+    /// The first name under `architectures`.
+    pub(crate) fn architecture(&self) -> Option<&'a str> {
+        match self.get("architectures").or_else(|| self.root.get("architectures"))? {
+            Value::List(items) => match items.first()? {
+                Value::Text(text) => Some(text),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The field that tells the number of layers.
+    pub(crate) fn depth_name(&self) -> Option<&'static str> {
+        DEPTH.into_iter().find(|name| self.has(name))
+    }
+
+    /// How many layers there are: from its own field, else from the length of a list with one entry per layer.
+    pub(crate) fn depth(&self) -> Result<Option<usize>, AuditError> {
+        if let Some(name) = self.depth_name() {
+            let depth = self.number(name, 1, MOST_LAYERS)?.unwrap_or_default();
+            // GGUF counts the layers that predict further tokens among its blocks.
+            let extra = if self.gguf { self.count("nextn_predict_layers")?.unwrap_or_default() } else { 0 };
+            if extra >= depth {
+                let name = "nextn_predict_layers";
+                return Err(AuditError::field(
+                    self.path_of(name),
+                    extra.to_string(),
+                    format!("fewer than {depth} blocks"),
+                ));
+            }
+            return Ok(Some((depth - extra) as usize));
+        }
+        for name in LISTS {
+            match self.get(name) {
+                Some(Value::List(_)) => return Ok(self.list(name)?.map(<[Value]>::len).filter(|&length| length > 0)),
+                Some(Value::Text(text)) if text.len() as u64 <= MOST_LAYERS => return Ok(Some(text.len())),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The width of the residual stream.
+    pub(crate) fn width(&self) -> Result<Option<u64>, AuditError> {
+        self.any_size(&["hidden_size", "d_model", "n_embd", "embedding_length"])
+    }
+}
+
+/// A number that is whole: `4`, `4.0` and `4e0` are, `4.5` and `-4` are not.
+pub(crate) fn whole(value: &Value) -> Option<u64> {
+    let Value::Number(text) = value else { return None };
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let number: f64 = text.parse().ok()?;
+    // Above 2^53 a float no longer tells whole numbers apart.
+    ((0.0..9.0e15).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+}

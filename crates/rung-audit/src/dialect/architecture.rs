@@ -1,0 +1,67 @@
+//! No layout field at all: architectures that are known to be of one kind throughout, or of one fixed rhythm.
+//!
+//! # Families
+//! Llama, Mistral, Qwen, GPT-2, Mixtral, DeepSeek-V3, Mamba and other well-known architectures.
+//!
+//! # Trap
+//! The list is explicit: an architecture that is not in it is *unknown*, never "probably full". Models with a window in
+//! every layer (Mistral 7B v0.1) have no layer that sees the whole past. Where a library fixes a rhythm in its code and
+//! the file may leave it out (Gemma 3: every 6th), the rhythm stands here.
+
+use super::{Dialect, each};
+use crate::AuditError;
+use crate::config::Config;
+use crate::geometry::window_size;
+use crate::layout::{Layout, Reading, Recurrent};
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "model_type",
+    fields: &["model_type"],
+    families: "architectures of one kind: Llama, Mistral, Qwen3, Mixtral, DeepSeek-V3, Mamba, ..",
+    fallback: true,
+    read,
+};
+
+/// Full attention in every layer, whatever else the file says.
+const FULL: &[&str] = &[
+    "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2moe", "qwen3moe", "qwen3_vl_text", "qwen3_vl_moe_text",
+    "qwen2_vl", "qwen2_5_vl", "gemma", "phi", "gpt2", "gpt_neox", "gptneox", "gptj", "gpt_bigcode", "falcon", "bloom",
+    "opt", "mpt", "stablelm", "olmo", "olmo2", "olmoe", "granite", "granitemoe", "cohere", "command-r", "dbrx",
+    "deepseek", "deepseek2", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm", "glm4", "glm4_moe", "glm4moe", "chatglm",
+    "internlm2", "internlm3", "baichuan", "yi", "minicpm", "smollm3", "nemotron", "exaone", "arcee", "apertus",
+    "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe", "dots1", "seed_oss", "helium", "starcoder",
+    "minimax_m2", "minimax-m2", "bitnet", "transformer", "xglm", "persimmon", "jais",
+];
+
+/// Full attention, or a window in every layer if the file gives one.
+const ONE_KIND: &[&str] = &["mistral", "mixtral", "ministral3", "mistral3", "starcoder2", "phi3", "phimoe", "mistral4"];
+
+/// A rhythm fixed in the library: every so-many-th layer is full, the others have a window.
+const RHYTHM: &[(&str, usize)] =
+    &[("gemma2", 2), ("gemma3", 6), ("gemma3_text", 6), ("gpt_oss", 2), ("gpt-oss", 2), ("cohere2", 4), ("olmo3", 4)];
+
+/// A recurrence in every layer.
+const RECURRENT: &[&str] = &["mamba", "mamba2", "falcon_mamba"];
+
+fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+    let Some(name) = config.model_type()? else { return Ok(None) };
+    let by = config.path_of("model_type");
+    let window = window_size(config)?.is_some();
+    let all = |reading: Reading| Some(each(depth, |_| reading.clone().by(&*by)));
+    if FULL.contains(&name) {
+        return Ok(all(Reading::full()));
+    }
+    if ONE_KIND.contains(&name) {
+        let field = if config.gguf { "attention.sliding_window" } else { "sliding_window" };
+        let reading = if window { Reading::window() } else { Reading::full() };
+        let by = if config.mentions(field) { config.path_of(field) } else { by.clone() };
+        return Ok(Some(each(depth, |_| reading.clone().by(&*by))));
+    }
+    if RECURRENT.contains(&name) {
+        return Ok(all(Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]))));
+    }
+    let Some(&(_, period)) = RHYTHM.iter().find(|(known, _)| *known == name).filter(|_| window) else { return Ok(None) };
+    let layer = |index: usize| if (index + 1).is_multiple_of(period) { Reading::full() } else { Reading::window() };
+    let what = format!("Every {period}th layer is full and the others have a window: the file leaves it to the library, which fixes it for `{name}`.");
+    Ok(Some(each(depth, |index| layer(index).by(&*by)).assuming(what.replace("2th", "2nd"))))
+}

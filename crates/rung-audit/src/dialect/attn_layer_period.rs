@@ -1,0 +1,29 @@
+//! `attn_layer_period` and `attn_layer_offset`: layer i is attention when i mod period equals the offset.
+//!
+//! # Families
+//! Jamba.
+//!
+//! # Trap
+//! Experts have a period and offset of their own (`expert_layer_*`), which say nothing about mixers.
+
+use super::{Dialect, each, period};
+use crate::AuditError;
+use crate::config::Config;
+use crate::layout::{Layout, Reading, Recurrent};
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "attn_layer_period",
+    fields: &["attn_layer_period", "attn_layer_offset"],
+    families: "Jamba",
+    fallback: false,
+    read,
+};
+
+fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+    let Some(period) = period(config, "attn_layer_period")? else { return Ok(None) };
+    let offset = config.number("attn_layer_offset", 0, period as u64 - 1)?.unwrap_or(0) as usize;
+    let by = config.path_of("attn_layer_period");
+    let mamba = || Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]));
+    let layer = |index: usize| if index % period == offset { Reading::full() } else { mamba() };
+    Ok(Some(each(depth, |index| layer(index).by(&*by))))
+}

@@ -1,0 +1,34 @@
+//! `index_topk`: every layer picks single tokens with an indexer.
+//!
+//! # Families
+//! DeepSeek-V3.2, GLM-5.
+//!
+//! # Trap
+//! The cache is not sparse: every token is kept, and the index key beside it. Layers whose `indexer_types` entry is
+//! `shared` reuse an earlier choice and keep no index key. `num_nextn_predict_layers` is extra. Where `layer_types` or
+//! `compress_ratios` speak, they decide: this dialect is a fallback.
+
+use super::{Dialect, each, layer_types};
+use crate::AuditError;
+use crate::config::Config;
+use crate::layout::{Kind, Layout, Reading};
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "index_topk",
+    fields: &["index_topk", "indexer_types"],
+    families: "DeepSeek-V3.2, GLM-5",
+    fallback: true,
+    read,
+};
+
+fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+    let name = if config.gguf { "attention.indexer.top_k" } else { "index_topk" };
+    if config.size(name)?.is_none() || config.has("attention.indexer.block_size") {
+        return Ok(None);
+    }
+    let shared = layer_types::shared_index(config, depth)?;
+    Ok(Some(each(depth, |index| {
+        let own_index = !shared.get(index).copied().unwrap_or(false);
+        Reading::new(Kind::TokenSparse { own_index }).by(config.path_of(name))
+    })))
+}

@@ -1,0 +1,42 @@
+//! `layer_mapping`: letters, `m` for Mamba and `g` for the shared global attention before it.
+//!
+//! # Families
+//! Zyphra's own files (Zamba, Zamba2, `BlackMamba`).
+//!
+//! # Trap
+//! A `g` layer is a Mamba layer *with* the shared attention block in front of it; a list may be given as one text or as
+//! a list of letters. Letters may carry a number (`m1`, `g2`).
+
+use super::Dialect;
+use crate::AuditError;
+use crate::config::Config;
+use crate::json::Value;
+use crate::layout::{Join, Kind, Layout, Reading, Recurrent};
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "layer_mapping",
+    fields: &["layer_mapping"],
+    families: "Zyphra's own files",
+    fallback: false,
+    read,
+};
+
+fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+    const MAMBA: Recurrent = Recurrent::OneOf(&["mamba1", "mamba2"]);
+    let words: Vec<String> = match config.get("layer_mapping") {
+        None => return Ok(None),
+        Some(Value::Text(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
+        Some(_) => config.words("layer_mapping")?.unwrap_or_default().into_iter().map(str::to_owned).collect(),
+    };
+    config.require_length("layer_mapping", words.len(), depth)?;
+    let layer = |(index, word): (usize, String)| {
+        let reading = match word.trim_end_matches(|c: char| c.is_ascii_digit()) {
+            "m" => Reading::recurrent(MAMBA),
+            "g" => Reading::full().with(MAMBA, Join::After),
+            "a" => Reading::full(),
+            _ => Reading::new(Kind::Unknown { word }),
+        };
+        reading.by(config.path_of(&format!("layer_mapping[{index}]")))
+    };
+    Ok(Some(Layout::new(words.into_iter().enumerate().map(layer).collect())))
+}

@@ -1,0 +1,186 @@
+//! The dialects: how public models write down which layer does what.
+//!
+//! One dialect per file. Each names the fields that decide, the families that use it and the trap in it, and turns a
+//! config into a [`Layout`] or says that its fields are not there. Adding one: write the file, add its name to the list
+//! in [`registry!`].
+//!
+//! All dialects whose fields are present are read. The first in the list decides; the others must agree with it layer
+//! by layer, or the config contradicts itself. Dialects marked as fallbacks are asked only when no other has spoken:
+//! they go by the architecture's name, for architectures that have no field to say more.
+
+use crate::AuditError;
+use crate::config::Config;
+use crate::json::Value;
+use crate::layout::{Kind, Layout, Reading, Recurrent};
+
+/// A way of writing down the layers.
+#[derive(Debug)]
+pub struct Dialect {
+    /// Its name in reports: that of the main field.
+    pub name: &'static str,
+    /// The fields that decide.
+    pub fields: &'static [&'static str],
+    /// Who uses it.
+    pub families: &'static str,
+    /// Asked only when no other dialect has spoken.
+    pub fallback: bool,
+    read: fn(&Config, usize) -> Result<Option<Layout>, AuditError>,
+}
+
+macro_rules! registry {
+    ($($module:ident),* $(,)?) => {
+        $(mod $module;)*
+        /// Every dialect, in the order in which they decide.
+        pub static DIALECTS: &[&Dialect] = &[$(&$module::DIALECT),*];
+    };
+}
+
+registry! {
+    layer_types, layers_block_type, hybrid_override_pattern, linear_attn_config, attn_type_list, compress_ratios,
+    sparse_attention_config, block_configs, hybrid_layer_pattern, sliding_window_layout, sliding_window_layers,
+    full_attn_idxs, attn_layer_indices, global_attn_idx, full_attention_interval, attn_layer_period,
+    layer_group_size, global_attn_every_n_layers, sliding_window_pattern, block_types, layer_mapping,
+    block_pattern, mb_per_layer, fla_attn, ssm_cfg, gguf_layers, no_rope_layers,
+    index_topk, max_window_layers, parallel, architecture,
+}
+
+/// What all dialects together say.
+pub(crate) enum Decision {
+    Read(&'static Dialect, Layout),
+    /// Nothing decides; the fields that were looked for.
+    Unknown(Vec<String>),
+}
+
+/// Asks every dialect.
+pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
+    let Some(depth) = config.depth()? else {
+        return Ok(Decision::Unknown(vec![
+            "num_hidden_layers (or n_layer, num_layers, layers_block_type, ..)".to_owned(),
+        ]));
+    };
+    let mut decided: Option<(&'static Dialect, Layout)> = None;
+    for dialect in DIALECTS.iter().filter(|dialect| !dialect.fallback) {
+        let Some(layout) = (dialect.read)(config, depth)? else { continue };
+        match &decided {
+            None => decided = Some((dialect, layout)),
+            Some((_, first)) => first.agree(&layout)?,
+        }
+    }
+    for dialect in DIALECTS.iter().filter(|dialect| dialect.fallback) {
+        if decided.is_none() {
+            decided = (dialect.read)(config, depth)?.map(|layout| (*dialect, layout));
+        }
+    }
+    let Some((dialect, mut layout)) = decided else {
+        let fields = DIALECTS.iter().filter(|dialect| !dialect.fallback).map(|dialect| dialect.fields[0].to_owned());
+        return Ok(Decision::Unknown(fields.collect()));
+    };
+    share_caches(config, &mut layout)?;
+    heads_per_layer(config, &mut layout)?;
+    Ok(Decision::Read(dialect, layout))
+}
+
+/// Gemma 3n and 4: the last so many layers read the cache of an earlier layer of their own kind.
+fn share_caches(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    let name = if config.gguf { "attention.shared_kv_layers" } else { "num_kv_shared_layers" };
+    let Some(shared) = config.count(name)? else { return Ok(()) };
+    let depth = layout.layers.len();
+    if shared as usize >= depth && shared > 0 {
+        return Err(AuditError::field(config.path_of(name), shared.to_string(), format!("fewer than {depth} layers")));
+    }
+    for reading in &mut layout.layers[depth - shared as usize..] {
+        reading.shares_cache = reading.kind != Kind::None;
+    }
+    Ok(())
+}
+
+/// Models whose layers differ in heads give a list where others give a number (Laguna and others).
+fn heads_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    let queries = ["num_attention_heads_per_layer", "num_attention_heads", "num_query_heads"];
+    let keys = ["num_key_value_heads_per_layer", "num_key_value_heads", "num_kv_heads"];
+    for (names, is_key) in [(queries, false), (keys, true)] {
+        let listed = |name: &&str| matches!(config.get(name), Some(Value::List(_)));
+        let Some(name) = names.into_iter().find(listed).filter(|_| !config.gguf) else { continue };
+        let heads = config.numbers(name)?.unwrap_or_default();
+        config.require_length(name, heads.len(), layout.layers.len())?;
+        for (index, (reading, &count)) in layout.layers.iter_mut().zip(&heads).enumerate() {
+            if count == 0 && reading.kind != Kind::None {
+                let path = config.path_of(&format!("{name}[{index}]"));
+                return Err(AuditError::field(path, "0", "at least one head in a layer that attends"));
+            }
+            let own = if is_key { &mut reading.own.kv } else { &mut reading.own.heads };
+            *own = own.or(Some(count).filter(|&count| count > 0));
+        }
+    }
+    Ok(())
+}
+
+/// One reading per layer from a function of its index.
+fn each(depth: usize, read: impl Fn(usize) -> Reading) -> Layout {
+    Layout::new((0..depth).map(read).collect())
+}
+
+/// A linear recurrence of whichever family the sizes belong to.
+fn linear() -> Reading {
+    Reading::recurrent(Recurrent::BySizes)
+}
+
+/// A list of 0 and 1, one per layer.
+fn bits(config: &Config, name: &str, depth: usize) -> Result<Option<Vec<bool>>, AuditError> {
+    let Some(numbers) = config.numbers(name)? else { return Ok(None) };
+    config.require_length(name, numbers.len(), depth)?;
+    if let Some(index) = numbers.iter().position(|&number| number > 1) {
+        return Err(AuditError::field(
+            config.path_of(&format!("{name}[{index}]")),
+            numbers[index].to_string(),
+            "0 or 1",
+        ));
+    }
+    Ok(Some(numbers.into_iter().map(|number| number == 1).collect()))
+}
+
+/// A list of layer numbers counted from `base`, as a flag per layer.
+fn indices(config: &Config, name: &str, depth: usize, base: u64) -> Result<Option<Vec<bool>>, AuditError> {
+    let Some(numbers) = config.numbers(name)? else { return Ok(None) };
+    let mut listed = vec![false; depth];
+    for (place, &number) in numbers.iter().enumerate() {
+        let path = || config.path_of(&format!("{name}[{place}]"));
+        let slot = number.checked_sub(base).and_then(|index| listed.get_mut(index as usize));
+        let Some(slot) = slot else {
+            let range = format!("a layer from {base} to {}", depth as u64 - 1 + base);
+            return Err(AuditError::field(path(), number.to_string(), range));
+        };
+        if std::mem::replace(slot, true) {
+            return Err(AuditError::field(path(), format!("{number} a second time"), "each layer once"));
+        }
+    }
+    Ok(Some(listed))
+}
+
+/// A period such as "every 4th": at least 1.
+fn period(config: &Config, name: &str) -> Result<Option<usize>, AuditError> {
+    Ok(config.number(name, 1, crate::config::MOST_LAYERS)?.map(|period| period as usize))
+}
+
+/// The layer that a word of a list names, or an unknown one.
+fn by_word(word: &str) -> Reading {
+    // Linear words first: "linear_attention" contains the word attention.
+    match word {
+        "linear_attention"
+        | "linear"
+        | "lightning_attention"
+        | "gated_delta_net"
+        | "gated_deltanet"
+        | "kda"
+        | "gdn" => linear(),
+        "conv" | "short_conv" => Reading::recurrent(Recurrent::OneOf(&["conv"])),
+        "mamba" | "mamba2" | "ssm" => Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"])),
+        "recurrent" => Reading::recurrent(Recurrent::OneOf(&["rglru"])),
+        "full_attention" | "attention" | "global_attention" | "global" | "full" | "attn" => Reading::full(),
+        "sliding_attention" | "sliding" | "local_attention" | "local" | "swa" | "sliding_window" => Reading::window(),
+        "chunked_attention" => Reading::new(Kind::Chunked),
+        "deepseek_sparse_attention" => Reading::new(Kind::TokenSparse { own_index: true }),
+        "minimax_m3_sparse" => Reading::new(Kind::BlockSparse),
+        _ => Reading::new(Kind::Unknown { word: word.to_owned() }),
+    }
+}

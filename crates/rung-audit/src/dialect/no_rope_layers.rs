@@ -1,0 +1,42 @@
+//! `no_rope_layers` with `attention_chunk_size`: layers without positions are full, the others attend within chunks.
+//!
+//! # Families
+//! Llama 4.
+//!
+//! # Trap
+//! A 0 in `no_rope_layers` marks a layer *without* rotary positions, that is a full one. Files may leave the list empty
+//! or out and give only the interval (4 by default): the last of each group is full. Models that drop positions
+//! without chunking (`SmolLM3`) are full everywhere, so the dialect wants a chunk size.
+
+use super::{Dialect, bits, each, period};
+use crate::AuditError;
+use crate::config::Config;
+use crate::layout::{Kind, Layout, Reading};
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "attention_chunk_size",
+    fields: &["attention_chunk_size", "no_rope_layers", "no_rope_layer_interval"],
+    families: "Llama 4",
+    fallback: false,
+    read,
+};
+
+fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+    if !config.has("attention_chunk_size") {
+        return Ok(None);
+    }
+    let pick = |rope: bool| if rope { Reading::new(Kind::Chunked) } else { Reading::full() };
+    let listed = config.list("no_rope_layers")?.is_some_and(|items| !items.is_empty());
+    if let Some(rope) = bits(config, "no_rope_layers", depth)?.filter(|_| listed) {
+        let by = |index: usize| config.path_of(&format!("no_rope_layers[{index}]"));
+        return Ok(Some(each(depth, |index| pick(rope[index]).by(by(index)))));
+    }
+    let given = period(config, "no_rope_layer_interval")?;
+    let interval = given.unwrap_or(4);
+    let name = if given.is_some() { "no_rope_layer_interval" } else { "attention_chunk_size" };
+    let layout = each(depth, |index| pick(!(index + 1).is_multiple_of(interval)).by(config.path_of(name)));
+    Ok(Some(match given {
+        Some(_) => layout,
+        None => layout.assuming("Every 4th layer is full: the interval is not in the file, 4 is its published default."),
+    }))
+}

@@ -1,0 +1,275 @@
+//! The sizes of attention: heads, key/value heads, head widths, windows, latents, indexers.
+//!
+//! Most fields have one meaning under several names, so each size is looked up under all of them. Two geometries can
+//! live in one model: window layers have their own heads in `MiMo` (`swa_*`) and Baichuan-M1 (`num_swa_*`), full layers
+//! have their own in Gemma 4 (`global_head_dim`, `num_global_key_value_heads`).
+//!
+//! A size that is not told makes the layer's *sizes* unknown, not its kind: rungs are still counted, bytes are not.
+
+use rung_theory::stack::{Defaults, Mixer};
+
+use crate::AuditError;
+use crate::config::Config;
+use crate::layout::{Kind, Own};
+
+/// A mixer's name and numbers, or the fields that were looked for in vain.
+pub(crate) enum Sized {
+    Known(&'static str, Vec<(&'static str, u64)>),
+    Missing(Vec<String>),
+}
+
+const HEADS: &[&str] = &["num_attention_heads", "n_head", "n_heads", "attention.head_count", "attn_cfg.num_heads"];
+const KV_HEADS: &[&str] = &[
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_query_groups",
+    "n_head_kv",
+    "attention.head_count_kv",
+    "attn_cfg.num_heads_kv",
+];
+const WINDOWS: &[&str] = &[
+    "sliding_window",
+    "sliding_window_size",
+    "attention_window_size",
+    "window_size",
+    "local_window",
+    "attention.sliding_window",
+];
+
+/// Heads, key/value heads, key width, value width.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    queries: u64,
+    kv: u64,
+    key: u64,
+    value: u64,
+}
+
+/// A per-layer list such as GGUF's `head_count_kv` is read by its dialect; here it counts as absent.
+fn scalar(config: &Config, names: &[&str]) -> Result<Option<u64>, AuditError> {
+    for name in names {
+        let list = matches!(config.get(name), Some(crate::json::Value::List(_)));
+        // Falcon-H1 and others write 0 where nothing applies.
+        if !list && let Some(found) = config.count(name)?.filter(|&found| found > 0) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn base_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, AuditError> {
+    let missing = |what: &str| Ok(Err(vec![what.to_owned()]));
+    let Some(heads) = own.heads.or(scalar(config, HEADS)?) else { return missing("num_attention_heads") };
+    let given = config.any_size(&[
+        "head_dim",
+        "attention_head_dim",
+        "attention.key_length",
+        "kv_channels",
+        "attn_cfg.head_dim",
+    ])?;
+    // Zamba2 attends over the stream and the embedding together, and says so.
+    let width = config.size("attention_hidden_size")?.or(config.width()?);
+    let key = match (given, width) {
+        (Some(found), _) => found,
+        (None, Some(width)) if width % heads == 0 => width / heads,
+        (None, Some(_)) => return missing("head_dim (the width is not a multiple of the heads)"),
+        (None, None) => return missing("head_dim, or hidden_size and num_attention_heads"),
+    };
+    let value = config.any_size(&["v_head_dim", "attention.value_length"])?.unwrap_or(key);
+    let one = config.flag("multi_query")? == Some(true) && config.flag("new_decoder_architecture")? != Some(true);
+    let told = if one { Some(1) } else { scalar(config, KV_HEADS)? };
+    Ok(Ok(Heads { queries: heads, kv: own.kv.or(told).unwrap_or(heads), key, value }))
+}
+
+/// The heads of layers that see everything.
+fn full_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, AuditError> {
+    let Ok(mut heads) = base_heads(config, own)? else { return base_heads(config, own) };
+    if let Some(head) = config.size("global_head_dim")? {
+        (heads.key, heads.value) = (head, head);
+    }
+    if own.kv.is_none()
+        && let Some(kv) = config.size("num_global_key_value_heads")?
+    {
+        heads.kv = kv;
+    }
+    Ok(Ok(heads))
+}
+
+/// The heads of layers with a window.
+fn window_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, AuditError> {
+    let Ok(mut heads) = base_heads(config, own)? else { return base_heads(config, own) };
+    if own.heads.is_none()
+        && let Some(count) = config.any_size(&["swa_num_attention_heads", "num_swa_attention_heads"])?
+    {
+        // Baichuan-M1 has no head width of its own: the width is shared out.
+        if !config.has("head_dim")
+            && !config.has("swa_head_dim")
+            && let Some(width) = config.width()?
+        {
+            if width % count != 0 {
+                return Ok(Err(vec!["swa_head_dim".to_owned()]));
+            }
+            (heads.key, heads.value) = (width / count, width / count);
+        }
+        heads.queries = count;
+    }
+    if own.kv.is_none()
+        && let Some(kv) = config.any_size(&["swa_num_key_value_heads", "num_swa_key_value_heads"])?
+    {
+        heads.kv = kv;
+    }
+    if let Some(key) = config.any_size(&["swa_head_dim", "attention.key_length_swa"])? {
+        (heads.key, heads.value) = (key, key);
+    }
+    if let Some(value) = config.any_size(&["swa_v_head_dim", "attention.value_length_swa"])? {
+        heads.value = value;
+    }
+    Ok(Ok(heads))
+}
+
+/// The window's size, and what to look for if there is none.
+pub(crate) fn window_size(config: &Config) -> Result<Option<u64>, AuditError> {
+    config.any_size(WINDOWS)
+}
+
+impl Heads {
+    fn numbers(self) -> Vec<(&'static str, u64)> {
+        // `head` is only the default of the two widths.
+        vec![("heads", self.queries), ("kv", self.kv), ("head", self.key), ("key", self.key), ("value", self.value)]
+    }
+}
+
+/// Numbers of latent attention, if the config has them.
+fn latent(config: &Config) -> Result<Option<Sized>, AuditError> {
+    let Some(latent) = config.any_size(&["kv_lora_rank", "attention.kv_lora_rank"])? else { return Ok(None) };
+    let Some(heads) = scalar(config, HEADS)? else {
+        return Ok(Some(Sized::Missing(vec!["num_attention_heads".to_owned()])));
+    };
+    let rope = match config.any_size(&["qk_rope_head_dim", "rope.dimension_count"])? {
+        Some(rope) => rope,
+        None => config.count("qk_rope_head_dim")?.unwrap_or(0),
+    };
+    // GGUF stores the width of the whole key, rotary part included.
+    let whole = config.size("attention.key_length_mla")?;
+    let head = match (config.size("qk_nope_head_dim")?, whole) {
+        (Some(head), _) => head,
+        (None, Some(key)) if key > rope => key - rope,
+        _ => return Ok(Some(Sized::Missing(vec!["qk_nope_head_dim".to_owned()]))),
+    };
+    let value = config.any_size(&["v_head_dim", "attention.value_length_mla"])?.unwrap_or(head);
+    let rank = config.any_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
+    let numbers = vec![
+        ("heads", heads),
+        ("head", head),
+        ("latent", latent),
+        ("rope", rope),
+        ("value", value),
+        ("query-rank", rank),
+    ];
+    Ok(Some(Sized::Known("mla", numbers)))
+}
+
+fn plain(found: Result<Heads, Vec<String>>, name: &'static str, more: &[(&'static str, u64)]) -> Sized {
+    match found {
+        Ok(heads) => Sized::Known(name, [heads.numbers().as_slice(), more].concat()),
+        Err(missing) => Sized::Missing(missing),
+    }
+}
+
+/// The mixer of one attention layer; nothing for a layer that does not attend.
+pub(crate) fn attention(config: &Config, kind: &Kind, own: Own) -> Result<Option<Sized>, AuditError> {
+    Ok(Some(match kind {
+        Kind::None | Kind::Unknown { .. } => return Ok(None),
+        Kind::Full => match latent(config)? {
+            Some(sized) => sized,
+            None => plain(full_heads(config, own)?, "full", &[]),
+        },
+        Kind::Window(size) => match size.map_or_else(|| window_size(config), |size| Ok(Some(size)))? {
+            Some(size) => {
+                // Where caches are compressed, one vector per token serves as key and value, in the window too.
+                let tied = config.has("compress_ratios") || config.has("compress_rates");
+                plain(window_heads(config, own)?, "window", &[("size", size), ("tied", u64::from(tied))])
+            }
+            None => Sized::Missing(vec![WINDOWS[..4].join(" or ")]),
+        },
+        Kind::Chunked => match config.any_size(&["attention_chunk_size", "attention.chunk_size"])? {
+            Some(size) => plain(window_heads(config, own)?, "chunked", &[("size", size)]),
+            None => Sized::Missing(vec!["attention_chunk_size".to_owned()]),
+        },
+        Kind::TokenSparse { own_index } => token_sparse(config, *own_index)?,
+        Kind::BlockSparse => block_sparse(config, own)?,
+        Kind::Compressed { ratio, picks } => compressed(config, *ratio, *picks)?,
+    }))
+}
+
+fn token_sparse(config: &Config, own_index: bool) -> Result<Sized, AuditError> {
+    let Some(Sized::Known(_, mut numbers)) = latent(config)? else {
+        return Ok(Sized::Missing(vec!["kv_lora_rank, qk_nope_head_dim and qk_rope_head_dim".to_owned()]));
+    };
+    let Some(top) = config.any_size(&["index_topk", "attention.indexer.top_k"])? else {
+        return Ok(Sized::Missing(vec!["index_topk".to_owned()]));
+    };
+    numbers.push(("top", top));
+    let (heads, head) = if own_index {
+        let heads = config.any_size(&["index_n_heads", "attention.indexer.head_count"])?;
+        let head = config.any_size(&["index_head_dim", "attention.indexer.key_length"])?;
+        let (Some(heads), Some(head)) = (heads, head) else {
+            return Ok(Sized::Missing(vec!["index_n_heads and index_head_dim".to_owned()]));
+        };
+        (heads, head)
+    } else {
+        (0, 0)
+    };
+    numbers.extend([("index-heads", heads), ("index-head", head)]);
+    Ok(Sized::Known("dsa", numbers))
+}
+
+fn block_sparse(config: &Config, own: Own) -> Result<Sized, AuditError> {
+    let size = |name: &str| config.size(&format!("sparse_attention_config.{name}"));
+    let (Some(block), Some(top)) = (size("sparse_block_size")?, size("sparse_topk_blocks")?) else {
+        let wanted = "sparse_attention_config.sparse_block_size and .sparse_topk_blocks";
+        return Ok(Sized::Missing(vec![wanted.to_owned()]));
+    };
+    let local = config.count("sparse_attention_config.sparse_local_block")?.unwrap_or(1);
+    let heads = full_heads(config, own)?;
+    let groups = match (size("sparse_num_index_heads")?, &heads) {
+        (Some(groups), _) => groups,
+        (None, Ok(heads)) => heads.kv,
+        (None, Err(_)) => 1,
+    };
+    let index = config.count("sparse_attention_config.sparse_index_dim")?.unwrap_or(0);
+    Ok(plain(heads, "moba", &[("block", block), ("top", top + local), ("groups", groups), ("index", index)]))
+}
+
+fn compressed(config: &Config, ratio: u64, picks: bool) -> Result<Sized, AuditError> {
+    let (Some(heads), Some(head)) = (scalar(config, HEADS)?, config.any_size(&["head_dim", "attention.key_length"])?)
+    else {
+        return Ok(Sized::Missing(vec!["num_attention_heads and head_dim".to_owned()]));
+    };
+    let Some(window) = window_size(config)? else { return Ok(Sized::Missing(vec!["sliding_window".to_owned()])) };
+    let rank = config.any_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
+    let mut numbers =
+        vec![("heads", heads), ("head", head), ("ratio", ratio), ("window", window), ("query-rank", rank)];
+    if picks {
+        let top = config.any_size(&["index_topk", "attention.indexer.top_k"])?;
+        let count = config.any_size(&["index_n_heads", "attention.indexer.head_count"])?;
+        let width = config.any_size(&["index_head_dim", "attention.indexer.key_length"])?;
+        let (Some(top), Some(count), Some(width)) = (top, count, width) else {
+            return Ok(Sized::Missing(vec!["index_topk, index_n_heads and index_head_dim".to_owned()]));
+        };
+        numbers.extend([("top", top), ("index-heads", count), ("index-head", width)]);
+    }
+    Ok(Sized::Known("compressed", numbers))
+}
+
+/// Builds a mixer; a number that the theory refuses is an error of the config.
+pub(crate) fn build(
+    name: &str,
+    numbers: &[(&'static str, u64)],
+    bits: u64,
+    defaults: &Defaults,
+) -> Result<Mixer, AuditError> {
+    let all = [numbers, &[("bits", bits)]].concat();
+    Mixer::new(name, &all, defaults)
+        .map_err(|error| AuditError::field(format!("(sizes of {name})"), error.to_string(), "sizes within limits"))
+}

@@ -1,0 +1,213 @@
+//! The metadata header of a GGUF file, read without trusting a single length in it.
+//!
+//! A header is: the magic, a version, two counts, then keys with typed values, some of them lists of a hundred thousand
+//! tokens. Only fields under the architecture's own name are kept; everything else is skipped without being stored, so
+//! memory is bounded by what is kept and time by the bytes that are really there. Reading stops before the tensors.
+
+use std::io::Read;
+
+use crate::AuditError;
+use crate::json::Value;
+
+/// A header longer than this is refused: the largest vocabularies take a tenth of it.
+const MOST_HEADER: u64 = 256 << 20;
+/// A key or a kept text longer than this is refused.
+const MOST_TEXT: u64 = 1 << 16;
+/// Longer lists are skipped, not kept.
+const MOST_KEPT: u64 = crate::config::MOST_LAYERS;
+/// More keys than this are refused.
+const MOST_KEYS: u64 = 1 << 16;
+/// More list items than this, over the whole header, are skipped and not kept.
+const MOST_ITEMS: u64 = 1 << 20;
+
+/// The four bytes that start a GGUF file.
+pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
+
+struct Header<R> {
+    from: R,
+    at: u64,
+    key: String,
+    /// Version 1 wrote lengths in 32 bits.
+    short_lengths: bool,
+    /// List items kept so far.
+    items: u64,
+}
+
+/// Reads a header and gives the fields of its architecture as one flat object, with `model_type` for the
+/// architecture and `name` for the model.
+pub(crate) fn read(from: impl Read) -> Result<(Value, Option<String>), AuditError> {
+    let mut header = Header { from, at: 0, key: String::new(), short_lengths: false, items: 0 };
+    let magic: [u8; 4] = header.bytes()?;
+    if &magic != MAGIC {
+        return Err(header.error("it does not start with GGUF"));
+    }
+    let version = u32::from_le_bytes(header.bytes()?);
+    match version {
+        1 => header.short_lengths = true,
+        2 | 3 => {}
+        _ if (1..=3).contains(&version.swap_bytes()) => return Err(header.error("it is big-endian, which is not read")),
+        _ => return Err(header.error(format!("version {version} is not one of 1, 2, 3"))),
+    }
+    let _tensors = header.length()?;
+    let keys = header.length()?;
+    if keys > MOST_KEYS {
+        return Err(header.error(format!("it claims {keys} keys; at most {MOST_KEYS} are read")));
+    }
+    let mut fields: Vec<(String, Value)> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..keys {
+        header.key.clear();
+        let key = header.text(MOST_TEXT)?;
+        header.key.clone_from(&key);
+        let kind = u32::from_le_bytes(header.bytes()?);
+        let kept = !key.starts_with("tokenizer.");
+        let value = header.value(kind, kept, 0)?;
+        if !seen.insert(key.clone()) {
+            return Err(header.error("the key occurs twice"));
+        }
+        if let Some(value) = value {
+            fields.push((key, value));
+        }
+    }
+    Ok(of_architecture(fields))
+}
+
+/// The fields under the architecture's name, without that name.
+fn of_architecture(fields: Vec<(String, Value)>) -> (Value, Option<String>) {
+    let text = |wanted: &str| {
+        fields.iter().find_map(|(key, value)| match value {
+            Value::Text(text) if key == wanted => Some(text.clone()),
+            _ => None,
+        })
+    };
+    let (architecture, name) = (text("general.architecture"), text("general.name"));
+    let prefix = architecture.as_ref().map(|name| format!("{name}."));
+    let mut inner = Vec::new();
+    for (key, value) in fields {
+        if let Some(rest) = prefix.as_ref().and_then(|prefix| key.strip_prefix(prefix.as_str())) {
+            inner.push((rest.to_owned(), value));
+        }
+    }
+    if let Some(architecture) = architecture {
+        inner.push(("model_type".to_owned(), Value::Text(architecture)));
+    }
+    (Value::Object(inner), name)
+}
+
+impl<R: Read> Header<R> {
+    fn error(&self, what: impl Into<String>) -> AuditError {
+        AuditError::Gguf { what: what.into(), offset: self.at, key: self.key.escape_debug().to_string() }
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), AuditError> {
+        self.claim(buffer.len() as u64)?;
+        self.from.read_exact(buffer).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.error("the file ends inside its header"),
+            _ => self.error(error.to_string()),
+        })?;
+        self.at += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn claim(&self, length: u64) -> Result<(), AuditError> {
+        if self.at.saturating_add(length) > MOST_HEADER {
+            return Err(self.error(format!("it claims more than {MOST_HEADER} bytes of metadata")));
+        }
+        Ok(())
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], AuditError> {
+        let mut buffer = [0; N];
+        self.fill(&mut buffer)?;
+        Ok(buffer)
+    }
+
+    fn length(&mut self) -> Result<u64, AuditError> {
+        if self.short_lengths {
+            return Ok(u64::from(u32::from_le_bytes(self.bytes()?)));
+        }
+        Ok(u64::from_le_bytes(self.bytes()?))
+    }
+
+    /// Skips without storing; a lying length costs only the bytes that are there.
+    fn skip(&mut self, length: u64) -> Result<(), AuditError> {
+        self.claim(length)?;
+        let skipped = std::io::copy(&mut self.from.by_ref().take(length), &mut std::io::sink());
+        let skipped = skipped.map_err(|error| self.error(error.to_string()))?;
+        self.at += skipped;
+        if skipped < length { Err(self.error("the file ends inside its header")) } else { Ok(()) }
+    }
+
+    fn text(&mut self, most: u64) -> Result<String, AuditError> {
+        let length = self.length()?;
+        if length > most {
+            return Err(self.error(format!("a text claims {length} bytes; at most {most} are read")));
+        }
+        let mut bytes = vec![0; length as usize];
+        self.fill(&mut bytes)?;
+        String::from_utf8(bytes).map_err(|_| self.error("a text is not UTF-8"))
+    }
+
+    /// A value, or nothing if it is of no use to an audit.
+    fn value(&mut self, kind: u32, kept: bool, depth: usize) -> Result<Option<Value>, AuditError> {
+        let number = |text: String| Some(Value::Number(text));
+        Ok(match kind {
+            0 => number(u8::from_le_bytes(self.bytes()?).to_string()),
+            1 => number(i8::from_le_bytes(self.bytes()?).to_string()),
+            2 => number(u16::from_le_bytes(self.bytes()?).to_string()),
+            3 => number(i16::from_le_bytes(self.bytes()?).to_string()),
+            4 => number(u32::from_le_bytes(self.bytes()?).to_string()),
+            5 => number(i32::from_le_bytes(self.bytes()?).to_string()),
+            6 => number(f32::from_le_bytes(self.bytes()?).to_string()),
+            7 => Some(Value::Bool(u8::from_le_bytes(self.bytes()?) != 0)),
+            8 => return self.text_value(kept),
+            9 => return self.list(kept, depth),
+            10 => number(u64::from_le_bytes(self.bytes()?).to_string()),
+            11 => number(i64::from_le_bytes(self.bytes()?).to_string()),
+            12 => number(f64::from_le_bytes(self.bytes()?).to_string()),
+            _ => return Err(self.error(format!("value type {kind} is not one of 0 to 12"))),
+        })
+    }
+
+    /// Long texts (chat templates) are skipped.
+    fn text_value(&mut self, kept: bool) -> Result<Option<Value>, AuditError> {
+        let length = self.length()?;
+        if !kept || length > MOST_TEXT {
+            self.skip(length)?;
+            return Ok(None);
+        }
+        let mut bytes = vec![0; length as usize];
+        self.fill(&mut bytes)?;
+        Ok(Some(Value::Text(String::from_utf8_lossy(&bytes).into_owned())))
+    }
+
+    fn list(&mut self, kept: bool, depth: usize) -> Result<Option<Value>, AuditError> {
+        if depth == 2 {
+            return Err(self.error("lists are nested more than 2 deep"));
+        }
+        let kind = u32::from_le_bytes(self.bytes()?);
+        let count = self.length()?;
+        let width = match kind {
+            0 | 1 | 7 => Some(1),
+            2 | 3 => Some(2),
+            4..=6 => Some(4),
+            10..=12 => Some(8),
+            _ => None,
+        };
+        let kept = kept && count <= MOST_KEPT && self.items + count <= MOST_ITEMS;
+        self.items += if kept { count } else { 0 };
+        if let (Some(width), false) = (width, kept) {
+            self.skip(count.checked_mul(width).ok_or_else(|| self.error(format!("a list claims {count} items")))?)?;
+            return Ok(None);
+        }
+        // The count may lie, so nothing is reserved for it: every item must be paid for with bytes.
+        let mut items = Vec::new();
+        for _ in 0..count {
+            let item = self.value(kind, kept, depth + 1)?;
+            if kept {
+                items.push(item.unwrap_or(Value::Null));
+            }
+        }
+        Ok(kept.then_some(Value::List(items)))
+    }
+}

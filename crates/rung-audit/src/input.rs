@@ -1,0 +1,83 @@
+//! Where configs come from: a file, a directory that holds one, standard input, a preset, a GGUF file.
+//!
+//! What a thing is, is told by its first bytes, never by its name.
+
+use std::io::Read;
+use std::path::Path;
+
+use crate::config::Config;
+use crate::json::{MOST_BYTES, Value};
+use crate::{Audit, AuditError, Options, audit, audit_preset, audit_text, gguf, preset_text};
+
+/// Audits whatever a user names: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
+///
+/// # Errors
+/// Nothing has that name, or what it names is malformed.
+pub fn audit_named(name: &str, options: &Options) -> Result<Audit, AuditError> {
+    if name == "-" {
+        return audit_reader(std::io::stdin().lock(), "stdin", options);
+    }
+    let path = Path::new(name);
+    if path.exists() { audit_path(path, options) } else { preset(name, options) }
+}
+
+fn preset(name: &str, options: &Options) -> Result<Audit, AuditError> {
+    // A name with a separator or an ending is meant as a path.
+    let looks_like_path =
+        name.contains(['/', '\\']) || Path::new(name).extension().is_some_and(|end| end == "json" || end == "gguf");
+    if looks_like_path && preset_text(name).is_none() {
+        return Err(AuditError::NotFound { name: name.to_owned(), hint: String::new() });
+    }
+    audit_preset(name, options)
+}
+
+/// Audits a file, or the `config.json` of a directory.
+///
+/// # Errors
+/// It cannot be read, or is malformed.
+pub fn audit_path(path: &Path, options: &Options) -> Result<Audit, AuditError> {
+    let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let io = |error: std::io::Error| AuditError::Io { path: file.display().to_string(), why: error.to_string() };
+    let open = std::fs::File::open(&file).map_err(io)?;
+    let mut audit =
+        audit_reader(std::io::BufReader::with_capacity(1 << 16, open), &file.display().to_string(), options)?;
+    audit.source = file.display().to_string();
+    Ok(audit)
+}
+
+/// Audits a stream: the text of a config, or a GGUF file of which only the header is read.
+///
+/// # Errors
+/// It cannot be read, is longer than any config, or is malformed.
+pub fn audit_reader(mut from: impl Read, model: &str, options: &Options) -> Result<Audit, AuditError> {
+    let io = |error: std::io::Error| AuditError::Io { path: model.to_owned(), why: error.to_string() };
+    let mut start = Vec::with_capacity(4);
+    from.by_ref().take(4).read_to_end(&mut start).map_err(io)?;
+    if start == gguf::MAGIC {
+        let (value, name) = gguf::read(start.as_slice().chain(from))?;
+        let architecture = match value.get("model_type") {
+            Some(Value::Text(architecture)) => architecture.as_str(),
+            _ => "",
+        };
+        let config = Config::new(&value, &value, architecture, true);
+        return audit::audit(&config, name.as_deref().unwrap_or(model), model, options);
+    }
+    let mut bytes = start;
+    from.take(MOST_BYTES + 1 - bytes.len() as u64).read_to_end(&mut bytes).map_err(io)?;
+    audit_bytes(&bytes, model, options)
+}
+
+/// Audits bytes that may be a GGUF file or the text of a config.
+///
+/// # Errors
+/// They are malformed.
+pub fn audit_bytes(bytes: &[u8], model: &str, options: &Options) -> Result<Audit, AuditError> {
+    if bytes.starts_with(gguf::MAGIC) {
+        return audit_reader(bytes, model, options);
+    }
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(AuditError::TooLong { limit: MOST_BYTES });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| AuditError::NotUtf8 { offset: error.valid_up_to() })?;
+    audit_text(text, model, options)
+}

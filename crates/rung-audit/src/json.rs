@@ -1,0 +1,337 @@
+//! A bounded JSON reader for files that strangers send.
+//!
+//! Written by hand because a config needs four things that the usual readers do not give together: a key that occurs
+//! twice is an error (the usual readers keep the last and hide the contradiction), every error names the field it
+//! happened in, nesting and size are bounded, and the `NaN` and `Infinity` that Python writes into configs
+//! (`"time_step_limit": [0.0, Infinity]`) are read instead of refused.
+//!
+//! Numbers keep their text until a field asks for one, so nothing is rounded on the way.
+
+use crate::AuditError;
+
+/// The most bytes that are read: a thousand times the longest real config.
+pub(crate) const MOST_BYTES: u64 = 16 << 20;
+/// The most values in one text, so that memory stays within a hundred megabytes.
+const MOST_VALUES: usize = 1 << 20;
+/// Objects and lists may nest this deep.
+const MOST_DEPTH: usize = 64;
+
+/// A JSON value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    /// As written.
+    Number(String),
+    Text(String),
+    List(Vec<Value>),
+    /// In the order written, without repeated keys.
+    Object(Vec<(String, Value)>),
+}
+
+impl Value {
+    /// The value of a key of an object.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Object(fields) => fields.iter().find(|(name, _)| name == key).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// What it is, for messages.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Bool(flag) => flag.to_string(),
+            Self::Number(text) => shorten(text),
+            Self::Text(text) => format!("the text \"{}\"", shorten(&text.escape_debug().to_string())),
+            Self::List(items) => format!("a list of {}", items.len()),
+            Self::Object(_) => "an object".to_owned(),
+        }
+    }
+}
+
+fn shorten(text: &str) -> String {
+    const MOST: usize = 40;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST).chain("..".chars()).collect()
+}
+
+/// Reads a text that may start with a byte-order mark.
+pub(crate) fn parse(text: &str) -> Result<Value, AuditError> {
+    if text.len() as u64 > MOST_BYTES {
+        return Err(AuditError::TooLong { limit: MOST_BYTES });
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = Reader { bytes: text.as_bytes(), text, at: 0, values: 0, path: Vec::new() };
+    let value = reader.value(0)?;
+    reader.skip_space();
+    if reader.at < reader.bytes.len() {
+        return Err(reader.error("something follows the end of the object"));
+    }
+    Ok(value)
+}
+
+/// One step of the path to the value being read.
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    text: &'a str,
+    at: usize,
+    values: usize,
+    path: Vec<Step>,
+}
+
+impl Reader<'_> {
+    fn error(&self, what: impl Into<String>) -> AuditError {
+        let before = &self.bytes[..self.at.min(self.bytes.len())];
+        let line = before.split(|&byte| byte == b'\n').count();
+        let column = before.iter().rev().take_while(|&&byte| byte != b'\n').count() + 1;
+        let mut path = String::new();
+        for step in &self.path {
+            match step {
+                Step::Key(key) if path.is_empty() => path.push_str(&shorten(key)),
+                Step::Key(key) => path.extend([".", &shorten(key)]),
+                Step::Index(index) => path.extend(["[", &index.to_string(), "]"]),
+            }
+        }
+        AuditError::Json { what: what.into(), line, column, path }
+    }
+
+    fn skip_space(&mut self) {
+        while self.bytes.get(self.at).is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&mut self) -> Option<u8> {
+        self.skip_space();
+        self.bytes.get(self.at).copied()
+    }
+
+    fn require(&mut self, wanted: u8) -> Result<(), AuditError> {
+        match self.peek() {
+            Some(byte) if byte == wanted => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(_) => Err(self.error(format!("expected `{}`", wanted as char))),
+            None => Err(self.error(format!("the text ends where `{}` was expected", wanted as char))),
+        }
+    }
+
+    fn take(&mut self, wanted: u8) -> bool {
+        let found = self.peek() == Some(wanted);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value, AuditError> {
+        self.values += 1;
+        if self.values > MOST_VALUES {
+            return Err(self.error(format!("more than {MOST_VALUES} values")));
+        }
+        match self.peek() {
+            None => Err(self.error("the text ends where a value was expected")),
+            Some(b'{' | b'[') if depth == MOST_DEPTH => Err(self.error(format!("nested more than {MOST_DEPTH} deep"))),
+            Some(b'{') => self.object(depth),
+            Some(b'[') => self.list(depth),
+            Some(b'"') => self.string().map(Value::Text),
+            Some(byte) if byte == b'-' || byte.is_ascii_alphanumeric() => self.bare(),
+            Some(_) => Err(self.error("expected a value")),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Value, AuditError> {
+        self.at += 1;
+        let mut fields: Vec<(String, Value)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        while !self.take(b'}') {
+            if !fields.is_empty() {
+                self.require(b',')?;
+            }
+            if self.peek() != Some(b'"') {
+                return Err(self.error("expected a key in quotes, or `}`"));
+            }
+            let key = self.string()?;
+            if !seen.insert(key.clone()) {
+                return Err(self.error(format!("the key \"{}\" occurs twice", shorten(&key))));
+            }
+            self.require(b':')?;
+            self.path.push(Step::Key(key.clone()));
+            let value = self.value(depth + 1)?;
+            self.path.pop();
+            fields.push((key, value));
+        }
+        Ok(Value::Object(fields))
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value, AuditError> {
+        self.at += 1;
+        let mut items = Vec::new();
+        while !self.take(b']') {
+            if !items.is_empty() {
+                self.require(b',')?;
+            }
+            self.path.push(Step::Index(items.len()));
+            let item = self.value(depth + 1)?;
+            self.path.pop();
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn string(&mut self) -> Result<String, AuditError> {
+        self.at += 1;
+        let mut out = String::new();
+        loop {
+            let start = self.at;
+            while self.bytes.get(self.at).is_some_and(|&byte| byte != b'"' && byte != b'\\' && byte >= b' ') {
+                self.at += 1;
+            }
+            // Quotes, backslashes and control characters are single bytes, so both ends stand between characters.
+            out.push_str(&self.text[start..self.at]);
+            match self.bytes.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(out);
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    out.push(self.escape()?);
+                }
+                Some(_) => return Err(self.error("a control character inside a text")),
+                None => return Err(self.error("the text ends inside quotes")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, AuditError> {
+        let Some(&byte) = self.bytes.get(self.at) else { return Err(self.error("the text ends inside quotes")) };
+        self.at += 1;
+        Ok(match byte {
+            b'"' | b'\\' | b'/' => byte as char,
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.hex()?;
+                let paired = (0xd800..0xdc00).contains(&first) && self.bytes[self.at..].starts_with(b"\\u");
+                let code = if paired {
+                    self.at += 2;
+                    let second = self.hex()?;
+                    0x10000 + ((first - 0xd800) << 10) + (second & 0x3ff)
+                } else {
+                    first
+                };
+                char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+            }
+            _ => return Err(self.error("an unknown escape after `\\`")),
+        })
+    }
+
+    fn hex(&mut self) -> Result<u32, AuditError> {
+        let digits = self.bytes.get(self.at..self.at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let code = code.ok_or_else(|| self.error("expected four hexadecimal digits after `\\u`"))?;
+        self.at += 4;
+        Ok(code)
+    }
+
+    /// A number, `true`, `false`, `null`, or the words that Python writes for numbers that are none.
+    fn bare(&mut self) -> Result<Value, AuditError> {
+        let start = self.at;
+        let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
+        while self.bytes.get(self.at).is_some_and(belongs) {
+            self.at += 1;
+        }
+        let word = &self.text[start..self.at];
+        match word {
+            "null" => Ok(Value::Null),
+            "true" => Ok(Value::Bool(true)),
+            "false" => Ok(Value::Bool(false)),
+            "NaN" | "Infinity" | "-Infinity" => Ok(Value::Number(word.to_owned())),
+            _ if is_number(word) => Ok(Value::Number(word.to_owned())),
+            _ => {
+                let what = format!("`{}` is no value", shorten(word));
+                self.at = start;
+                Err(self.error(what))
+            }
+        }
+    }
+}
+
+/// Whether a word follows the grammar of JSON numbers.
+fn is_number(word: &str) -> bool {
+    let rest = word.strip_prefix('-').unwrap_or(word);
+    let (mantissa, exponent) = match rest.find(['e', 'E']) {
+        Some(at) => (&rest[..at], Some(&rest[at + 1..])),
+        None => (rest, None),
+    };
+    let (whole, fraction) = match mantissa.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (mantissa, None),
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let no_leading_zero = whole == "0" || !whole.starts_with('0');
+    let signed = |text: &str| digits(text.strip_prefix(['+', '-']).unwrap_or(text));
+    digits(whole) && no_leading_zero && fraction.is_none_or(digits) && exponent.is_none_or(signed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_what_python_writes() {
+        let value =
+            parse("\u{feff} {\"a\": [1, -2.5e3, Infinity, NaN], \"b\\u00e9\\ud83d\\ude00\": null, \"c\": true}\n")
+                .unwrap();
+        assert_eq!(value.get("a").unwrap().describe(), "a list of 4");
+        assert_eq!(value.get("bé😀"), Some(&Value::Null));
+    }
+
+    #[test]
+    fn refuses_with_the_place() {
+        assert!(what("{\"a\": {\"b\": [1, x]}}").contains("`x` is no value, at line 1, column 17, in `a.b[1]`"));
+        assert!(what("{\"a\": 1, \"a\": 2}").contains("the key \"a\" occurs twice"));
+        assert!(what(&"[".repeat(100_000)).contains("nested more than 64 deep"));
+        for text in [
+            "",
+            "{",
+            "{\"a\"",
+            "[1,]",
+            "{,}",
+            "[01]",
+            "[1.]",
+            "[-]",
+            "[1e]",
+            "\"\\x\"",
+            "\"a\nb\"",
+            "1 2",
+            "[.5]",
+            "\"\\ud8\"",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_object_is_read_in_linear_time() {
+        let many: Vec<String> = (0..200_000).map(|index| format!("\"k{index}\":0")).collect();
+        assert!(parse(&format!("{{{}}}", many.join(","))).is_ok());
+    }
+}

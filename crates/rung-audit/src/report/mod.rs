@@ -1,0 +1,81 @@
+//! Reports: an audit as text, JSON, HTML, one row of a table, or one point of a plot.
+//!
+//! All of them read the [`Audit`](crate::Audit) and nothing else.
+
+pub mod html;
+pub mod json;
+pub mod plot;
+pub mod table;
+pub mod text;
+
+/// A number with commas between thousands.
+pub fn commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes for people: three digits and a binary unit.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = number as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{number} B"),
+        _ if value >= 100.0 => format!("{value:.0} {}", UNITS[unit]),
+        _ if value >= 10.0 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.2} {}", UNITS[unit]),
+    }
+}
+
+/// Counts for people: three digits and a decimal prefix.
+pub fn counts(number: u64) -> String {
+    const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+    let mut value = number as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    match unit {
+        0 => number.to_string(),
+        _ if value >= 100.0 => format!("{value:.0}{}", UNITS[unit]),
+        _ if value >= 10.0 => format!("{value:.1}{}", UNITS[unit]),
+        _ => format!("{value:.2}{}", UNITS[unit]),
+    }
+}
+
+/// A ratio for people, such as `4.0x less`.
+pub fn against(this: u64, other: u64) -> String {
+    match (this, other) {
+        (this, other) if this == other => "the same".to_owned(),
+        (0, _) => "none of it".to_owned(),
+        (_, 0) => "all of it new".to_owned(),
+        (this, other) if this < other => format!("{:.1}x less", other as f64 / this as f64),
+        (this, other) => format!("{:.1}x more", this as f64 / other as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(commas(51_511_296), "51,511,296");
+        assert_eq!(commas(0), "0");
+        assert_eq!(bytes(51_511_296), "49.1 MiB");
+        assert_eq!(counts(1_234_567), "1.23M");
+        assert_eq!(against(1, 4), "4.0x less");
+    }
+}

@@ -1,0 +1,78 @@
+//! Many audits as one table.
+
+use std::fmt::Write;
+
+use super::{bytes, commas};
+use crate::{Audit, AuditError};
+
+/// The columns that a table can be sorted by.
+pub const SORTS: [&str; 7] = ["name", "rungs", "full", "layers", "cache", "per-token", "state"];
+
+/// Sorts audits by a column; ties by name. Unknown figures come last.
+///
+/// # Errors
+/// There is no such column.
+pub fn sort(audits: &mut [Audit], by: &str) -> Result<(), AuditError> {
+    type Key = fn(&Audit) -> Option<u64>;
+    let key: Key = match by {
+        "name" => |_| Some(0),
+        "rungs" => |audit| audit.capacity.as_ref().map(|capacity| capacity.rungs as u64),
+        "full" => |audit| audit.full_layers().map(|full| full as u64),
+        "layers" => |audit| Some(audit.layers.len() as u64),
+        "cache" => |audit| audit.cache.map(|cache| cache.total),
+        "per-token" => |audit| audit.cache.map(|cache| cache.per_token),
+        "state" => |audit| audit.cache.map(|cache| cache.state),
+        _ => {
+            let why = format!("no such column to sort by; expected one of {}", SORTS.join(", "));
+            return Err(AuditError::Request { text: by.to_owned(), why });
+        }
+    };
+    audits.sort_by_cached_key(|audit| (key(audit).map_or((1, 0), |found| (0, found)), audit.model.clone()));
+    Ok(())
+}
+
+/// The table for the terminal.
+pub fn text(audits: &[Audit]) -> String {
+    let mut out = String::new();
+    let widest = audits.iter().map(|audit| audit.model.chars().count()).max().unwrap_or(0).max(5);
+    let context = audits.first().map_or(0, |audit| audit.context);
+    let _ = writeln!(
+        out,
+        "{:<widest$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  layers",
+        "model", "layers", "full", "hop", "rungs", "bytes/token", "state", "windows", "cache", "of full"
+    );
+    for audit in audits {
+        let number = |found: Option<u64>| found.map_or_else(|| "?".to_owned(), commas);
+        let size = |found: Option<u64>| found.map_or_else(|| "?".to_owned(), bytes);
+        let capacity = audit.capacity.as_ref();
+        let share =
+            audit.cache.zip(audit.all_full).map(|(this, other)| this.total as f64 / other.cache.total.max(1) as f64);
+        let _ = writeln!(
+            out,
+            "{:<widest$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  {}",
+            audit.model,
+            audit.layers.len(),
+            number(capacity.map(|capacity| capacity.full as u64)),
+            capacity.map_or("?", |capacity| if capacity.extra_hop { "yes" } else { "no" }),
+            number(capacity.map(|capacity| capacity.rungs as u64)),
+            number(audit.cache.map(|cache| cache.per_token)),
+            size(audit.cache.map(|cache| cache.state)),
+            size(audit.cache.map(|cache| cache.window)),
+            size(audit.cache.map(|cache| cache.total)),
+            share.map_or_else(|| "?".to_owned(), |share| format!("{:.1}%", share * 100.0)),
+            short_strip(&audit.strip()),
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\ncache: at {} tokens; of full: against full attention in every layer that mixes tokens",
+        commas(context)
+    );
+    out
+}
+
+/// The start of a strip, which shows its rhythm.
+fn short_strip(letters: &str) -> String {
+    const MOST: usize = 24;
+    if letters.len() <= MOST { letters.to_owned() } else { format!("{}..", &letters[..MOST]) }
+}

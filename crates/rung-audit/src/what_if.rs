@@ -1,0 +1,226 @@
+//! Edits of a stack: what would change if some layers were other than they are.
+//!
+//! ```text
+//! 7=full           layer 7 (counted from 0, as in the config) becomes full
+//! 3-5=window       layers 3 to 5 get a window
+//! every=4          every 4th layer that mixes is full (the last of each group), the others are not
+//! ratio=5:1        groups of 5 layers that are not full and then 1 that is
+//! first=full       the first layer that mixes; also last, all
+//! ```
+//!
+//! Several edits are separated by commas and done from left to right. Kinds are `full`, `recurrent` (or `linear`),
+//! `window` and `none`. A changed layer gets the sizes of the model's own layers of that kind; where it has none, the
+//! sizes are made up from its full layers and the audit says so.
+
+use rung_theory::stack::{Layer, Mixer, Reach};
+
+use crate::audit::Options;
+use crate::layout::Attention;
+use crate::{Audit, AuditError, AuditLayer, geometry};
+
+/// What a layer is turned into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Full,
+    Recurrent,
+    Window,
+    None,
+}
+
+fn refuse(text: &str, why: impl Into<String>) -> AuditError {
+    AuditError::Request { text: text.chars().take(80).collect(), why: why.into() }
+}
+
+impl Target {
+    fn parse(word: &str, edit: &str) -> Result<Self, AuditError> {
+        match word {
+            "full" => Ok(Self::Full),
+            "recurrent" | "linear" => Ok(Self::Recurrent),
+            "window" => Ok(Self::Window),
+            "none" => Ok(Self::None),
+            _ => Err(refuse(edit, "expected full, recurrent, window or none after `=`")),
+        }
+    }
+
+    fn fits(self, layer: &AuditLayer) -> bool {
+        match self {
+            Self::Full => layer.is_full(),
+            Self::Recurrent => layer.attention == Some(Attention::None) && layer.recurrent.is_some(),
+            Self::Window => layer.attention == Some(Attention::Window),
+            Self::None => !layer.mixes(),
+        }
+    }
+}
+
+/// The audit of the edited stack.
+///
+/// # Errors
+/// The edit is not understood, names a layer that is not there, or the model's own layers are not all known.
+pub fn apply(audit: &Audit, edits: &str, options: &Options) -> Result<Audit, AuditError> {
+    if audit.capacity.is_none() || !audit.unknown.is_empty() {
+        return Err(refuse(edits, "the model's own layers are not all known, so nothing can be changed in them"));
+    }
+    let mut edited = audit.clone();
+    for edit in edits.split(',').map(str::trim) {
+        for (index, target) in plan_edit(&edited, edit)? {
+            if !target.fits(&edited.layers[index]) {
+                let layer = sample(&mut edited, target, edit)?;
+                let decided_by = format!("what-if {edit}");
+                let channel = edited.layers[index].channel;
+                edited.layers[index] = AuditLayer { channel, decided_by, ..layer };
+            }
+        }
+    }
+    edited.model = format!("{} with {edits}", audit.model);
+    edited.conclude(options)?;
+    Ok(edited)
+}
+
+/// The layers that one edit turns into something.
+fn plan_edit(audit: &Audit, edit: &str) -> Result<Vec<(usize, Target)>, AuditError> {
+    const SYNTAX: &str = "expected an edit such as `7=full`, `3-5=window`, `every=4`, `ratio=5:1` or `first=full`";
+    let (key, value) = edit.split_once('=').ok_or_else(|| refuse(edit, SYNTAX))?;
+    let (key, value) = (key.trim(), value.trim());
+    let mixing: Vec<usize> = (0..audit.layers.len()).filter(|&index| audit.layers[index].mixes()).collect();
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    let count = |text: &str| number(text).filter(|&count| count > 0 && count <= audit.layers.len());
+    let rhythm = |others: usize, full: usize| {
+        let other = other_kind(audit);
+        let kind = |place: usize| if place % (others + full) < others { other } else { Target::Full };
+        mixing.iter().enumerate().map(|(place, &index)| (index, kind(place))).collect()
+    };
+    match key {
+        "every" => {
+            let period = count(value)
+                .ok_or_else(|| refuse(edit, format!("expected 1 to {} after `every=`", audit.layers.len())))?;
+            Ok(rhythm(period - 1, 1))
+        }
+        "ratio" => {
+            let (others, full) =
+                value.split_once(':').and_then(|(a, b)| Some((number(a)?, count(b)?))).ok_or_else(|| {
+                    refuse(edit, "expected two numbers such as `5:1`, layers that are not full to layers that are")
+                })?;
+            if others > audit.layers.len() {
+                return Err(refuse(edit, format!("the model has {} layers", audit.layers.len())));
+            }
+            Ok(rhythm(others, full))
+        }
+        "first" | "last" => {
+            let target = Target::parse(value, edit)?;
+            let index = if key == "first" { mixing.first() } else { mixing.last() };
+            Ok(index.map(|&index| (index, target)).into_iter().collect())
+        }
+        "all" => {
+            let target = Target::parse(value, edit)?;
+            Ok(mixing.into_iter().map(|index| (index, target)).collect())
+        }
+        _ => {
+            let (from, to) = key.split_once('-').unwrap_or((key, key));
+            let (Some(from), Some(to)) = (number(from), number(to)) else { return Err(refuse(edit, SYNTAX)) };
+            if from > to || to >= audit.layers.len() {
+                return Err(refuse(edit, format!("the model has layers 0 to {}", audit.layers.len() - 1)));
+            }
+            let target = Target::parse(value, edit)?;
+            Ok((from..=to).map(|index| (index, target)).collect())
+        }
+    }
+}
+
+/// What layers that are not full are in this model.
+pub(crate) fn other_kind(audit: &Audit) -> Target {
+    let has = |target: Target| audit.layers.iter().any(|layer| target.fits(layer));
+    match (has(Target::Recurrent), has(Target::Window)) {
+        (false, true) => Target::Window,
+        _ => Target::Recurrent,
+    }
+}
+
+/// A layer of some kind in the model's own sizes, or made up.
+pub(crate) fn sample(audit: &mut Audit, target: Target, asked: &str) -> Result<AuditLayer, AuditError> {
+    let fits = |layer: &&AuditLayer| target.fits(layer) && !layer.shares_cache && !layer.shares_weights;
+    if let Some(layer) = audit.layers.iter().find(fits) {
+        return Ok(layer.clone());
+    }
+    let (attention, recurrent, part) = match target {
+        Target::Full => {
+            let part =
+                audit.full_part.clone().ok_or_else(|| refuse(asked, "the sizes of a full layer are not known"))?;
+            (Attention::Full, None, part)
+        }
+        Target::Recurrent => {
+            let beside = audit.layers.iter().find(|layer| layer.recurrent.is_some()).and_then(|layer| {
+                let mixers: Vec<Mixer> = layer
+                    .parts
+                    .iter()
+                    .flat_map(|part| part.mixers.iter())
+                    .filter(|mixer| is_recurrent(mixer))
+                    .cloned()
+                    .collect();
+                (!mixers.is_empty()).then(|| (layer.recurrent, Layer::beside(mixers)))
+            });
+            let (name, part) = match beside {
+                Some(found) => found,
+                None => (Some("gdn"), made_up_delta(audit, asked)?),
+            };
+            (Attention::None, name, part)
+        }
+        Target::Window => (Attention::Window, None, made_up_window(audit, asked)?),
+        Target::None => (Attention::None, None, Layer::new(build(audit, "none", &[], 16)?)),
+    };
+    Ok(AuditLayer {
+        attention: Some(attention),
+        recurrent,
+        channel: crate::Channel::Dense,
+        decided_by: String::new(),
+        shares_cache: false,
+        shares_weights: false,
+        parts: vec![part],
+    })
+}
+
+fn is_recurrent(mixer: &Mixer) -> bool {
+    let facts = mixer.facts();
+    !matches!(facts.reach, Reach::Full(_)) && facts.window == 0 && facts.crossing() > 0
+}
+
+fn build(audit: &Audit, name: &str, numbers: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {
+    let width = audit.width.unwrap_or(1);
+    let defaults =
+        rung_theory::stack::Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width), bits: 16 };
+    geometry::build(name, numbers, bits, &defaults)
+}
+
+/// Heads and head width of the model's full layers.
+fn heads(audit: &Audit, asked: &str) -> Result<(u64, u64, u64), AuditError> {
+    let mixer = audit.full_part.as_ref().and_then(|part| part.mixers.first().cloned());
+    let mixer = mixer.ok_or_else(|| refuse(asked, "the sizes of a full layer are not known"))?;
+    let heads = mixer.number("heads").unwrap_or(1);
+    Ok((heads, mixer.number("kv").unwrap_or(heads), mixer.number("value").or(mixer.number("head")).unwrap_or(1)))
+}
+
+fn made_up_delta(audit: &mut Audit, asked: &str) -> Result<Layer, AuditError> {
+    let (heads, _, head) = heads(audit, asked)?;
+    let numbers = [("heads", heads), ("key", head), ("value", head), ("conv", 4)];
+    let layer = Layer::new(build(audit, "gdn", &numbers, audit.state_dtype.bits)?);
+    say(
+        audit,
+        format!(
+            "The model has no recurrent layers of its own: new ones are Gated DeltaNet with {heads} heads of {head}."
+        ),
+    );
+    Ok(layer)
+}
+
+fn made_up_window(audit: &mut Audit, asked: &str) -> Result<Layer, AuditError> {
+    let (heads, kv, head) = heads(audit, asked)?;
+    let numbers = [("heads", heads), ("kv", kv), ("head", head), ("size", 1024)];
+    let layer = Layer::new(build(audit, "window", &numbers, 16)?);
+    say(audit, "The model has no windows of its own: new ones hold 1,024 tokens.".to_owned());
+    Ok(layer)
+}
+
+fn say(audit: &mut Audit, what: String) {
+    if !audit.assumed.contains(&what) {
+        audit.assumed.push(what);
+    }
+}

@@ -1,0 +1,318 @@
+//! Reports: JSON against its schema, text, pages, the plot, edits and placements.
+
+use rung_audit::report::{html, json, plot, table, text};
+use rung_audit::{Attention, Audit, Options, audit_preset, audit_text, parse_bytes, place, presets, what_if};
+use serde_json::{Value, json};
+
+fn preset(name: &str) -> Audit {
+    audit_preset(name, &Options::default()).unwrap()
+}
+
+fn all() -> Vec<Audit> {
+    presets().map(preset).collect()
+}
+
+/// The part of JSON Schema that ours uses; a word it does not know is a failure, so nothing is skipped in silence.
+fn validate(schema: &Value, root: &Value, value: &Value, path: &str) -> Result<(), String> {
+    let fail = |why: String| Err(format!("{path}: {why}"));
+    for (word, rule) in schema.as_object().ok_or("a schema is an object")? {
+        match word.as_str() {
+            "$schema" | "$defs" | "title" | "description" => {}
+            "$ref" => {
+                let pointer = rule.as_str().and_then(|text| text.strip_prefix('#')).ok_or("a local reference")?;
+                validate(root.pointer(pointer).ok_or("a known reference")?, root, value, path)?;
+            }
+            "oneOf" => {
+                let results: Vec<_> =
+                    rule.as_array().unwrap().iter().map(|one| validate(one, root, value, path)).collect();
+                // An empty list is both a list of audits and none of edits.
+                if results.iter().filter(|result| result.is_ok()).count() != 1 {
+                    return fail(format!("not exactly one of: {results:?}"));
+                }
+            }
+            "type" => {
+                let names: Vec<&str> = rule.as_array().map_or_else(
+                    || vec![rule.as_str().unwrap()],
+                    |list| list.iter().filter_map(Value::as_str).collect(),
+                );
+                let is = |name: &&str| match *name {
+                    "null" => value.is_null(),
+                    "boolean" => value.is_boolean(),
+                    "integer" => value.is_u64() || value.is_i64(),
+                    "number" => value.is_number(),
+                    "string" => value.is_string(),
+                    "array" => value.is_array(),
+                    "object" => value.is_object(),
+                    _ => false,
+                };
+                if !names.iter().any(is) {
+                    return fail(format!("{value} is none of {names:?}"));
+                }
+            }
+            "enum" => {
+                if !rule.as_array().unwrap().contains(value) {
+                    return fail(format!("{value} is none of {rule}"));
+                }
+            }
+            "minimum" => {
+                if value.as_f64().is_some_and(|number| number < rule.as_f64().unwrap()) {
+                    return fail(format!("{value} is below {rule}"));
+                }
+            }
+            "minItems" => {
+                if value.as_array().is_some_and(|items| (items.len() as u64) < rule.as_u64().unwrap()) {
+                    return fail("too few items".to_owned());
+                }
+            }
+            "pattern" => {
+                assert_eq!(rule, "^[FSPWpr.?]*$", "the only pattern");
+                if value.as_str().is_some_and(|text| text.chars().any(|letter| !"FSPWpr.?".contains(letter))) {
+                    return fail(format!("{value} has other letters"));
+                }
+            }
+            "items" => {
+                for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+                    validate(rule, root, item, &format!("{path}[{index}]"))?;
+                }
+            }
+            "required" => {
+                for name in rule.as_array().unwrap().iter().filter_map(Value::as_str) {
+                    if value.as_object().is_some_and(|fields| !fields.contains_key(name)) {
+                        return fail(format!("{name} is missing"));
+                    }
+                }
+            }
+            "properties" => {
+                for (name, rule) in rule.as_object().unwrap() {
+                    if let Some(field) = value.get(name) {
+                        validate(rule, root, field, &format!("{path}.{name}"))?;
+                    }
+                }
+            }
+            "additionalProperties" => {
+                let known = schema.get("properties");
+                for (name, field) in value.as_object().into_iter().flatten() {
+                    let listed = known.is_some_and(|known| known.get(name).is_some());
+                    match rule {
+                        Value::Bool(false) if !listed => return fail(format!("{name} is not in the schema")),
+                        Value::Object(_) if !listed => validate(rule, root, field, &format!("{path}.{name}"))?,
+                        _ => {}
+                    }
+                }
+            }
+            other => return fail(format!("the validator does not know `{other}`")),
+        }
+    }
+    Ok(())
+}
+
+fn check(value: &Value) -> Result<(), String> {
+    let schema: Value = serde_json::from_str(include_str!("../../../schemas/audit.schema.json")).unwrap();
+    validate(&schema, &schema, value, "$")
+}
+
+#[test]
+fn json_follows_the_published_schema() {
+    check(&json::audits(&all())).unwrap();
+    let audit = preset("nemotron-3-nano-30b-a3b");
+    check(&json::audit(&audit)).unwrap();
+    let unknown =
+        audit_text(r#"{"num_hidden_layers": 1, "layer_types": ["odd"]}"#, "test", &Options::default()).unwrap();
+    check(&json::audit(&unknown)).unwrap();
+    check(&json::audit(&audit_text("{}", "test", &Options::default()).unwrap())).unwrap();
+    let edited = what_if::apply(&audit, "every=2", &Options::default()).unwrap();
+    check(&json::what_ifs(std::slice::from_ref(&audit), &[edited])).unwrap();
+    // The validator does refuse.
+    let mut wrong = json::audit(&audit);
+    wrong["layers"][3]["attention"] = json!("some");
+    assert!(check(&wrong).is_err());
+    wrong = json::audit(&audit);
+    wrong["new"] = json!(1);
+    assert!(check(&wrong).is_err());
+}
+
+#[test]
+fn json_has_the_stable_names() {
+    let value = json::audit(&preset("qwen3.5-9b"));
+    assert_eq!(value["model"], "qwen3.5-9b");
+    assert_eq!(
+        value["layers"][3],
+        json!({"attention": "full", "recurrent": null, "channel": "dense", "shares_cache": false, "decided_by": "text_config.layer_types[3]"})
+    );
+    assert_eq!(value["layers"][0]["recurrent"], "gdn");
+    for (name, expected) in [
+        ("full_layers", json!(8)),
+        ("extra_hop", json!(true)),
+        ("rungs", json!(8)),
+        ("bytes_per_token", json!(32_768)),
+        ("state_bytes", json!(51_511_296)),
+        ("window_bytes", json!(0)),
+        ("context", json!(131_072)),
+        ("unknown", json!([])),
+    ] {
+        assert_eq!(value[name], expected, "{name}");
+    }
+}
+
+#[test]
+fn the_bounds_are_asked_and_quoted() {
+    let reach = |log2: f64| {
+        let certify = move |_: &rung_theory::stack::Plan, hops: usize| (hops == 5).then_some(log2);
+        let options = Options { certify: Some(&certify), ..Options::default() };
+        text::audit(&audit_preset("jamba-v0.1", &options).unwrap(), false)
+    };
+    assert!(reach(10.0).contains("5 hops out of reach from 2^10.0 tokens on"));
+    assert!(
+        reach(300.0).contains("5 hops: not certified at this context (certified from 2^300.0 tokens, context 2^17.0)")
+    );
+    assert!(text::audit(&preset("jamba-v0.1"), false).contains("not certified at this context"));
+}
+
+#[test]
+fn colour_only_when_asked() {
+    let audit = preset("gpt-oss-20b");
+    assert!(!text::audit(&audit, false).contains('\x1b'));
+    assert!(text::audit(&audit, true).contains("\x1b[30;43mW\x1b[0m\x1b[1;97;44mF"));
+}
+
+#[test]
+fn pages_stand_alone_and_escape_names() {
+    let mut audit = preset("gemma-3-4b");
+    audit.model = "<script>alert(1)</script>".to_owned();
+    let page = html::page(&[audit], "a & b");
+    assert!(page.contains("&lt;script&gt;") && !page.contains("<script"));
+    assert!(page.contains("<title>a &amp; b</title>"));
+    assert!(!page.contains("src=") && !page.contains("@import") && !page.contains("<link"));
+    assert_eq!(page.matches("<span class=\"W\"").count(), 29);
+    assert_eq!(html::page(&all(), "all").matches("<h2>").count(), presets().len());
+}
+
+#[test]
+fn every_model_is_on_the_plot_and_no_labels_collide() {
+    let audits = all();
+    let svg = plot::cache_against_rungs(&audits);
+    for audit in &audits {
+        assert!(svg.contains(&audit.model), "{}", audit.model);
+    }
+    assert_eq!(plot::collisions(&audits), 0);
+    assert!(svg.starts_with("<svg") && svg.contains("font-family=\"sans-serif\""));
+    // Nothing to draw is no reason to fail.
+    assert!(plot::cache_against_rungs(&[]).ends_with("</svg>\n"));
+}
+
+#[test]
+fn tables_are_sorted() {
+    let mut audits = all();
+    for by in table::SORTS {
+        table::sort(&mut audits, by).unwrap();
+    }
+    table::sort(&mut audits, "rungs").unwrap();
+    assert!(audits.is_sorted_by_key(|audit| audit.capacity.as_ref().unwrap().rungs));
+    assert_eq!(audits.last().unwrap().model, "glm-5.2");
+    assert!(table::sort(&mut audits, "size").unwrap_err().to_string().contains("expected one of name, rungs"));
+    assert_eq!(table::text(&audits).lines().count(), presets().len() + 3);
+}
+
+#[test]
+fn edits_do_what_they_say() {
+    let edit = |name: &str, edit: &str| what_if::apply(&preset(name), edit, &Options::default()).unwrap();
+    assert_eq!(edit("lfm2-1.2b", "7=full").strip(), "rrFrrFrFFrFrFrFr");
+    assert_eq!(edit("lfm2-1.2b", "first=full").strip(), "FrFrrFrrFrFrFrFr");
+    assert_eq!(edit("lfm2-1.2b", "every=4").strip(), "rrrFrrrFrrrFrrrF");
+    assert_eq!(edit("lfm2-1.2b", "ratio=5:1").strip(), "rrrrrFrrrrrFrrrr");
+    assert_eq!(edit("lfm2-1.2b", "0-3=window, last=none").strip(), "WWWWrFrrFrFrFrF.");
+    assert_eq!(edit("lfm2-1.2b", "all=full").strip(), "F".repeat(16));
+    // Slots without a mixer are left alone and not counted.
+    assert!(edit("nemotron-nano-9b-v2", "every=2").strip().starts_with("r.F.r.Fr."));
+    // A full layer more is a rung more, and costs its cache.
+    let (before, after) = (preset("qwen3.5-9b"), edit("qwen3.5-9b", "0=full"));
+    assert_eq!(after.capacity.unwrap().rungs, before.capacity.unwrap().rungs + 1);
+    assert_eq!(after.cache.unwrap().per_token - before.cache.unwrap().per_token, 4096);
+    assert_eq!(after.layers[0].decided_by, "what-if 0=full");
+    // A stack of one kind is given the other, and the report says so.
+    let made = edit("llama-3.1-8b", "every=4");
+    assert_eq!((made.layers[0].attention, made.layers[0].recurrent), (Some(Attention::None), Some("gdn")));
+    assert!(made.assumed.iter().any(|note| note.contains("Gated DeltaNet")));
+    for wrong in ["", "7", "99=full", "7=odd", "every=0", "every=99", "ratio=5", "ratio=5:0", "5-3=full", "=", "x=full"]
+    {
+        assert!(what_if::apply(&preset("lfm2-1.2b"), wrong, &Options::default()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn placements_fit_and_are_the_best() {
+    let audit = preset("lfm2-1.2b");
+    let advice = place::place(&audit, 1 << 30, &Options::default()).unwrap();
+    // 256 MiB a full layer, 8 KiB another: three fit a gibibyte.
+    assert_eq!((advice.full_bytes, advice.other_bytes, advice.rungs), (268_435_456, 8192, Some(3)));
+    let tie = &advice.ties[0];
+    assert_eq!((tie.full, tie.count), (3, Some(560 - 14)));
+    for one in &tie.examples {
+        let edits: Vec<String> = (0..16)
+            .map(|index| format!("{index}={}", if one.full.contains(&index) { "full" } else { "recurrent" }))
+            .collect();
+        let made = what_if::apply(&audit, &edits.join(","), &Options::default()).unwrap();
+        assert_eq!((made.capacity.unwrap().rungs, made.cache.unwrap().total), (3, tie.bytes), "{}", one.why);
+        assert_eq!(made.layers.iter().map(rung_audit::AuditLayer::letter).collect::<String>(), one.strip);
+    }
+    // One layer short of all is as good as all, and cheaper.
+    let rich = place::place(&audit, 1 << 40, &Options::default()).unwrap();
+    assert_eq!(rich.rungs, Some(15));
+    assert_eq!(rich.ties.iter().map(|tie| (tie.full, tie.count)).collect::<Vec<_>>(), [(15, Some(2)), (16, Some(1))]);
+    assert_eq!(place::place(&audit, 1, &Options::default()).unwrap().rungs, None);
+}
+
+#[test]
+fn placements_are_the_best_by_brute_force() {
+    let config = |layers: usize| {
+        format!(
+            r#"{{"num_hidden_layers": {layers}, "hidden_size": 8, "num_attention_heads": 2, "full_attn_idxs": [0], "conv_L_cache": 3}}"#
+        )
+    };
+    for depth in 1..=7 {
+        let audit = audit_text(&config(depth), "small", &Options { context: 16, ..Options::default() }).unwrap();
+        for budget in [0_u64, 64, 600, 1100, 1700, 3000, 5000] {
+            let options = Options { context: 16, ..Options::default() };
+            let advice = place::place(&audit, budget, &options).unwrap();
+            let mut best: Option<usize> = None;
+            let mut counts = std::collections::BTreeMap::new();
+            for bits in 0_u32..1 << depth {
+                let edits: Vec<String> = (0..depth)
+                    .map(|index| format!("{index}={}", if bits >> index & 1 == 1 { "full" } else { "recurrent" }))
+                    .collect();
+                let made = what_if::apply(&audit, &edits.join(","), &options).unwrap();
+                if made.cache.unwrap().total <= budget {
+                    let rungs = made.capacity.unwrap().rungs;
+                    best = best.max(Some(rungs));
+                    *counts.entry((rungs, bits.count_ones() as usize)).or_insert(0_u128) += 1;
+                }
+            }
+            assert_eq!(advice.rungs, best, "{depth} layers, {budget} bytes");
+            for tie in &advice.ties {
+                assert_eq!(
+                    tie.count,
+                    counts.get(&(best.unwrap(), tie.full)).copied(),
+                    "{depth} layers, {budget} bytes, {} full",
+                    tie.full
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_are_read_with_units() {
+    for (text, bytes) in [
+        ("4GiB", 4 << 30),
+        ("500MB", 500_000_000),
+        ("1.5 kb", 1500),
+        ("2e9", 2_000_000_000),
+        ("1_000", 1000),
+        ("1TiB", 1 << 40),
+    ] {
+        assert_eq!(parse_bytes(text).unwrap(), bytes, "{text}");
+    }
+    for text in ["", "GB", "-1GB", "4 apples", "1e99", "NaN"] {
+        assert!(parse_bytes(text).is_err(), "{text}");
+    }
+}

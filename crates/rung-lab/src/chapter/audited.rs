@@ -1,0 +1,104 @@
+//! "Audited": what public models' layers really are, what their caches hold, and how many rungs they have.
+//!
+//! Everything is read from the configs that ship with the audit; the figures are arithmetic on their numbers. The bounds are
+//! quoted with care: for models of this size they do not reach any context of today, and the chapter says so.
+
+use std::fmt::Write as _;
+
+use rung_audit::report::{bytes, commas, plot};
+use rung_audit::{Audit, Options, audit_preset, presets};
+
+use super::{Made, figure_files};
+use crate::figure::Chart;
+use crate::report::{Cell, Chapter, Column, Figure, Prose, Table};
+
+/// The plot of cache against rungs, with its numbers.
+struct CachePlot<'a>(&'a [Audit]);
+
+impl Chart for CachePlot<'_> {
+    fn title(&self) -> &'static str {
+        "Cache at 128k tokens against rungs"
+    }
+
+    fn svg(&self) -> String {
+        plot::cache_against_rungs(self.0)
+    }
+
+    fn csv(&self) -> String {
+        let mut text =
+            "model,layers,full_layers,rungs,bytes_per_token,state_bytes,window_bytes,cache_bytes\n".to_owned();
+        for audit in self.0 {
+            let (Some(capacity), Some(cache)) = (&audit.capacity, &audit.cache) else { continue };
+            let _ = writeln!(
+                text,
+                "{},{},{},{},{},{},{},{}",
+                audit.model,
+                audit.layers.len(),
+                capacity.full,
+                capacity.rungs,
+                cache.per_token,
+                cache.state,
+                cache.window,
+                cache.total
+            );
+        }
+        text
+    }
+}
+
+/// Makes the chapter.
+pub fn make() -> Made {
+    let audits: Vec<Audit> = presets().filter_map(|name| audit_preset(name, &Options::default()).ok()).collect();
+    let mut chapter = Chapter::new("audited", "Audited");
+    chapter.paragraph(
+        "A model's config says which of its layers are attention, but every family says it in its own way, and several well-known \
+         calculators charge a growing cache to every layer of a hybrid. Below is what the fields that decide really say: full \
+         layers, rungs, and the bytes that are kept per token and per sequence (keys and values in 16 bits, recurrent state in 32 \
+         unless the config says otherwise, one sequence).",
+    );
+    let columns = [
+        Column::text("model"),
+        Column::number("layers"),
+        Column::number("full"),
+        Column::number("rungs"),
+        Column::number("bytes per token"),
+        Column::number("state"),
+        Column::number("windows"),
+        Column::number("cache at 128k"),
+    ];
+    let mut table = Table::new("Public models, from their own configs", columns);
+    let mut sorted: Vec<&Audit> = audits.iter().collect();
+    sorted.sort_by_key(|audit| (audit.capacity.as_ref().map(|capacity| capacity.rungs), audit.model.clone()));
+    for audit in sorted {
+        let (Some(capacity), Some(cache)) = (&audit.capacity, &audit.cache) else { continue };
+        table.row([
+            Cell::from(audit.model.as_str()),
+            Cell::from(audit.layers.len().to_string()),
+            Cell::from(capacity.full.to_string()),
+            Cell::from(capacity.rungs.to_string()),
+            Cell::from(commas(cache.per_token)),
+            Cell::from(bytes(cache.state)),
+            Cell::from(bytes(cache.window)),
+            Cell::from(bytes(cache.total)),
+        ]);
+    }
+    chapter.table(table);
+    chapter.command("rung audit --all --sort rungs");
+    let chart = CachePlot(&audits);
+    let caption =
+        "Every point is a model. To the left: less to keep. Upwards: more hops of function composition in one pass.";
+    chapter.figure(Figure::new(&chart, caption, "rung audit --all --plot cache.svg", "cache.csv"));
+    chapter.note(
+        Prose::new()
+            .text("Rungs are what the layout allows for large tables and suitable weights; they are no measurement of a trained \
+                   model. The lower bound that goes with them starts far beyond any context of today at these sizes, so at 128k \
+                   tokens nothing here is proved out of reach. ")
+            .code("rung audit MODEL")
+            .text(" says so for each model, and ")
+            .code("--what-if")
+            .text(" shows what a change of layout would do."),
+    );
+    let summary = format!("{} public models read from their configs; cache and rungs of each.", audits.len());
+    let artefacts = figure_files("cache", &chart);
+    Made { chapter, summary, artefacts }
+}

@@ -1,0 +1,252 @@
+//! `rung audit`: what a model's layers really are.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use rung_audit::report::{html, json, plot, table, text};
+use rung_audit::{Audit as Audited, AuditError, Dtype, Options, audit_named, audit_preset, presets, what_if};
+use rung_lab::figure;
+use rung_lab::report::write_atomically;
+use rung_theory::bound::question::Question;
+use rung_theory::bound::search;
+use rung_theory::stack::Plan;
+
+use crate::output::print;
+
+/// Some layer is unknown.
+const UNKNOWN: u8 = 3;
+/// The input is malformed.
+const MALFORMED: u8 = 2;
+/// Hops for which the bounds are always searched: milliseconds.
+const QUICK_HOPS: usize = 2;
+/// Hops for which they are searched when asked to: seconds.
+const MOST_HOPS: usize = 8;
+
+/// Reads a model's config and tells what its layers are, how its cache grows and how many rungs it has
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rung audit qwen3.5-9b
+  rung audit ~/models/my-model --context 32768 --json
+  rung audit - < config.json
+  rung audit qwen3.5-9b llama-3.1-8b --compare
+  rung audit gemma-3-27b --what-if every=4
+  rung audit --all --sort rungs --plot rungs.svg
+
+Exit codes: 0 all is known, 2 the input is malformed, 3 some layer is unknown.")]
+pub struct Audit {
+    /// A config.json, a directory that holds one, a GGUF file, `-` for standard input, or a preset's name
+    #[arg(required_unless_present_any = ["all", "list"])]
+    models: Vec<String>,
+    /// Audit every preset as one table
+    #[arg(long, conflicts_with_all = ["models", "what_if", "compare"])]
+    all: bool,
+    /// List the presets
+    #[arg(long, conflicts_with_all = ["models", "all"])]
+    list: bool,
+    /// Show the models side by side
+    #[arg(long)]
+    compare: bool,
+    /// Change layers and show the difference: 7=full, 3-5=window, every=4, ratio=5:1, first=full
+    #[arg(long, value_name = "EDIT", conflicts_with = "compare")]
+    what_if: Option<String>,
+    /// Tokens in the cache
+    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT)]
+    context: u64,
+    /// How keys and values are stored: bf16, fp16, fp32, fp8, int8, int4
+    #[arg(long, value_name = "D", default_value = "bf16")]
+    kv_dtype: Dtype,
+    /// How recurrent state is stored [default: as the config says, else fp32]
+    #[arg(long, value_name = "D")]
+    state_dtype: Option<Dtype>,
+    /// Search the lower bounds for stacks of up to 7 rungs too, which takes seconds (without it: up to 1)
+    #[arg(long)]
+    certify: bool,
+    /// Sort the table of --all: name, rungs, full, layers, cache, per-token, state
+    #[arg(long, value_name = "COLUMN", default_value = "name")]
+    sort: String,
+    /// Write JSON instead of text; schemas/audit.schema.json describes it
+    #[arg(long)]
+    json: bool,
+    /// Also write a self-contained page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Also write the plot of cache against rungs, as SVG or PNG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// The lower bounds that an audit asks: the search, for so many hops at most. Each hop more costs it several times as
+/// long and moves the answer further beyond any context, so the first two are all that is asked without being told to.
+fn certify(plan: &Plan, hops: usize, most: usize) -> Option<f64> {
+    let question = Question::of(&plan.capacity(), hops, [1, 1, 1]).filter(|_| hops <= most)?;
+    search::smallest(&question).map(|certified| certified.log2_tokens())
+}
+
+impl Audit {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// A file cannot be written. Malformed input is printed and answered with its own exit code.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let mut out = String::new();
+        if self.list {
+            out.extend(presets().map(|name| format!("{name}\n")));
+            return print(&out).map(|()| ExitCode::SUCCESS);
+        }
+        let most = if self.certify { MOST_HOPS } else { QUICK_HOPS };
+        let ask = |plan: &Plan, hops: usize| certify(plan, hops, most);
+        let options = Options {
+            context: self.context,
+            kv_dtype: self.kv_dtype,
+            state_dtype: self.state_dtype,
+            certify: Some(&ask),
+        };
+        let audits = match self.audits(&options) {
+            Ok(audits) => audits,
+            Err((name, error)) => return Ok(refuse(&name, &error)),
+        };
+        let edited = match self.edited(&audits, &options) {
+            Ok(edited) => edited,
+            Err((name, error)) => return Ok(refuse(&name, &error)),
+        };
+        out = self.report(&audits, &edited);
+        let everything: Vec<Audited> = audits.iter().chain(&edited).cloned().collect();
+        if let Some(path) = &self.html {
+            let title = if self.all { "Public models, audited".to_owned() } else { self.models.join(", ") };
+            write_file(path, html::page(&everything, &title).as_bytes())?;
+        }
+        if let Some(path) = &self.plot {
+            write_picture(path, &plot::cache_against_rungs(&everything))?;
+        }
+        print(&out)?;
+        let unknown = audits.iter().any(|audit| !audit.unknown.is_empty());
+        Ok(if unknown { ExitCode::from(UNKNOWN) } else { ExitCode::SUCCESS })
+    }
+
+    fn audits(&self, options: &Options) -> Result<Vec<Audited>, (String, AuditError)> {
+        let mut audits = Vec::new();
+        if self.all {
+            for name in presets() {
+                audits.push(audit_preset(name, options).map_err(|error| (name.to_owned(), error))?);
+            }
+            table::sort(&mut audits, &self.sort).map_err(|error| ("--sort".to_owned(), error))?;
+        }
+        for name in &self.models {
+            audits.push(audit_named(name, options).map_err(|error| (name.clone(), error))?);
+        }
+        Ok(audits)
+    }
+
+    fn edited(&self, audits: &[Audited], options: &Options) -> Result<Vec<Audited>, (String, AuditError)> {
+        let Some(edit) = &self.what_if else { return Ok(Vec::new()) };
+        let one = |audit: &Audited| what_if::apply(audit, edit, options).map_err(|error| (audit.model.clone(), error));
+        audits.iter().map(one).collect()
+    }
+
+    fn report(&self, audits: &[Audited], edited: &[Audited]) -> String {
+        if self.json {
+            let value = match (audits, edited) {
+                ([one], []) if !self.all => json::audit(one),
+                (_, []) => json::audits(audits),
+                _ => json::what_ifs(audits, edited),
+            };
+            return format!("{value:#}\n");
+        }
+        let colour = colour();
+        if self.all {
+            return table::text(audits);
+        }
+        if self.compare {
+            return text::compare(audits, colour);
+        }
+        let mut out = String::new();
+        for (index, audit) in audits.iter().enumerate() {
+            match edited.get(index) {
+                None => out.push_str(&text::audit(audit, colour)),
+                Some(edited) => {
+                    out.push_str(&text::audit(edited, colour));
+                    out.push('\n');
+                    out.push_str(&text::compare(&[audit.clone(), edited.clone()], colour));
+                }
+            }
+            if index + 1 < audits.len() {
+                out.push('\n');
+            }
+        }
+        out
+    }
+}
+
+/// Colour only on a terminal, and not where it is asked not to be used.
+pub(super) fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Prints an error the way all commands do.
+pub(super) fn refuse(name: &str, error: &AuditError) -> ExitCode {
+    let text = error.to_string();
+    // Some errors already start with the name of what they are about.
+    if text.contains(name) {
+        eprintln!("error: {text}");
+    } else {
+        eprintln!("error: {name}: {text}");
+    }
+    ExitCode::from(MALFORMED)
+}
+
+/// A picture in the format that its file's ending asks for.
+fn write_picture(path: &Path, svg: &str) -> anyhow::Result<()> {
+    let bytes = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("svg") => svg.as_bytes().to_vec(),
+        Some("png") => figure::png(svg)?,
+        _ => bail!("--plot: found {}, expected a file ending in .svg or .png", path.display()),
+    };
+    write_file(path, &bytes)
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_atomically(path, bytes).with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        audit: Audit,
+    }
+
+    fn code(line: &[&str]) -> String {
+        let line = Line::parse_from(std::iter::once("audit").chain(line.iter().copied()));
+        format!("{:?}", line.audit.run().unwrap())
+    }
+
+    #[test]
+    fn exit_codes_tell_known_from_unknown_from_malformed() {
+        let folder = std::env::temp_dir().join(format!("rung-command-audit-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let write = |text: &str| std::fs::write(folder.join("config.json"), text).unwrap();
+        let path = folder.to_str().unwrap();
+        let known = format!("{:?}", ExitCode::SUCCESS);
+        assert_eq!(code(&["lfm2-1.2b", "--json"]), known);
+        write(
+            r#"{"num_hidden_layers": 2, "layer_types": ["full_attention", "odd"], "hidden_size": 8, "num_attention_heads": 2}"#,
+        );
+        assert_eq!(code(&[path]), format!("{:?}", ExitCode::from(UNKNOWN)));
+        write(r#"{"num_hidden_layers": -2}"#);
+        assert_eq!(code(&[path]), format!("{:?}", ExitCode::from(MALFORMED)));
+        assert_eq!(code(&["no-such-model"]), format!("{:?}", ExitCode::from(MALFORMED)));
+        assert_eq!(code(&["lfm2-1.2b", "--what-if", "99=full"]), format!("{:?}", ExitCode::from(MALFORMED)));
+        let page = folder.join("page.html");
+        assert_eq!(code(&["lfm2-1.2b", "--what-if", "every=4", "--html", page.to_str().unwrap()]), known);
+        assert!(std::fs::read_to_string(&page).unwrap().contains("with every=4"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
