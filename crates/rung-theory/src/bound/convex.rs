@@ -83,12 +83,18 @@ pub(super) struct Program {
     pub(super) domain: Vec<Linear>,
 }
 
+/// log2(1 - rho), exact to the last digits both for tiny rho and for rho near one.
+pub(super) fn log2_of_rest(rho: f64, rest: f64) -> f64 {
+    if rho < 0.5 { (-rho).ln_1p() / LN_2 } else { rest.log2() }
+}
+
 /// log2 of the entropy of 2^r in bits, with its first two derivatives in r.
 pub(super) fn log_entropy(r: f64) -> (f64, f64, f64) {
     let rho = r.exp2();
     let rest = -(r * LN_2).exp_m1(); // 1 - rho without cancellation
-    let h = -rho * r - rest * rest.log2();
-    let slope = rest.log2() - r;
+    let log_rest = log2_of_rest(rho, rest);
+    let h = -rho * r - rest * log_rest;
+    let slope = log_rest - r;
     let bend = -1.0 / (rho * rest * LN_2);
     let ratio = rho * slope / h;
     (h.log2(), ratio, LN_2 * (rho * (slope + rho * bend) / h - ratio * ratio))
@@ -310,11 +316,12 @@ impl Program {
     fn minimise(&self, mut point: Vec<f64>, fixed: &[bool], until: Option<usize>) -> Option<Vec<f64>> {
         const GAP: f64 = 1e-7;
         const LONGEST_STEP: f64 = 20.0;
+        const MOST_STEPS: usize = 400;
         let count = (self.constraints.len() + self.domain.len()) as f64;
         // A search for any feasible point should head for it, not for the middle of everything.
         let mut weight = if until.is_some() { 64.0 } else { 1.0 };
         while count / weight > GAP {
-            for _ in 0..60 {
+            for _ in 0..MOST_STEPS {
                 if until.is_some_and(|index| point[index] < -1e-6) {
                     return Some(point);
                 }

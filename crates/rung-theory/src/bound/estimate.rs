@@ -5,6 +5,7 @@
 
 use num_bigint::BigUint;
 
+use super::convex::log2_of_rest;
 use super::question::{Question, log2};
 
 /// Integer sizes of a point, sigma left open.
@@ -145,7 +146,7 @@ impl<'a> Estimate<'a> {
         let passes = |r: f64| {
             let rho = r.exp2();
             let rest = -(r * std::f64::consts::LN_2).exp_m1();
-            ratio * -r + rho * r + rest * rest.log2() >= need
+            ratio * -r + rho * r + rest * log2_of_rest(rho, rest) >= need
         };
         let (mut low, mut high) = (-1100.0, -1e-12);
         if !passes(low) {

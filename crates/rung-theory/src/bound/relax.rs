@@ -278,19 +278,29 @@ impl<'a> Relaxation<'a> {
         Program { variables: layout.variables(), objective, constraints, domain }
     }
 
-    /// A point in the domain from which the solver finds its way.
+    /// A point in the domain from which the solver finds its way: the shape of a good point, x_{L-j} about B^j, as many
+    /// classes as lists are long, and Delta worked out from the rest.
     pub(super) fn start(&self) -> Vec<f64> {
         let (layout, hops) = (&self.layout, self.question.hops);
         let mut start = vec![0.0; layout.variables()];
-        start[0] = self.message + 8.0;
-        for v in layout.integers() {
-            start[v] = 2.0;
-        }
+        let list = |e: usize| (hops - e) as f64 * (self.message + 2.0);
         for e in 1..hops {
+            start[layout.list(e)] = list(e);
+            start[layout.classes(e - 1)] = list(e);
+            start[Layout::ratio(e)] = 2.0;
             start[layout.fraction(e)] = -1.0;
         }
-        for e in 0..hops {
-            start[layout.delta(e)] = self.message * (e + 2) as f64;
+        start[Layout::ratio(0)] = (self.state[0] - list(1)).max(0.0) + 2.0;
+        start[0] = start[Layout::ratio(0)] + list(1) + 4.0;
+        let total = |terms: &[Linear], point: &[f64]| {
+            let logs: Vec<f64> = terms.iter().map(|term| term.at(point)).collect();
+            let top = logs.iter().copied().fold(0.0, f64::max);
+            top + logs.iter().map(|log| (log - top).exp2()).sum::<f64>().log2() + 1.0
+        };
+        let first: Vec<Linear> = self.first_delta().into_iter().collect();
+        start[layout.delta(0)] = total(&first, &start).max(0.0);
+        for e in 0..hops - 1 {
+            start[layout.delta(e + 1)] = total(&self.next_delta(e, None), &start);
         }
         start
     }

@@ -14,7 +14,7 @@ use super::question::{Question, log2, round};
 use super::relax::{Given, Layout, Relaxation};
 
 /// The largest number of hops searched: beyond it the tables have thousands of digits.
-pub const MAX_SEARCH_HOPS: usize = 12;
+pub const MAX_SEARCH_HOPS: usize = 8;
 
 /// A point that the checker accepted.
 #[derive(Clone, Debug)]
@@ -59,8 +59,9 @@ pub fn smallest(question: &Question) -> Option<Certified> {
         .collect();
     optima.sort_by(|a, b| a.0.total_cmp(&b.0));
     let best = optima.first()?.0;
-    // A border that is nearly as good before rounding may be better after it.
-    let close = optima.into_iter().filter(|(value, ..)| *value < best + 0.1).take(2);
+    // A border that is nearly as good before rounding may be better after it; large sizes lose nothing by rounding.
+    let tries = if best < 40.0 { 2 } else { 1 };
+    let close = optima.into_iter().filter(|(value, ..)| *value < best + 0.1).take(tries);
     let estimate = Estimate::new(question);
     let rounded = close.filter_map(|(_, border, point)| {
         let sizes = dive(&relaxation, &relaxation.program(border), point)?;
@@ -204,17 +205,26 @@ fn with_sigma(question: &Question, m: BigUint, n: Vec<BigUint>, x: Vec<BigUint>,
         if !guess.is_finite() {
             return None;
         }
-        let mut high = round(guess);
-        high += (&high >> 36) + 2_u8;
-        // Small ones are tried one by one; for large ones a part in 2^36 is near enough.
-        let gap = (&high >> 36) + 1_u8;
-        let mut sigma = high;
+        // The estimate is good to many digits: a little above it fails, a little below it passes. The steps down double, so
+        // that a bad estimate costs a few tries more and not many; then the gap is halved until nothing is lost.
+        let mut fails = round(guess);
+        fails += (&fails >> 36) + 2_u8;
+        let close = &fails >> 36;
+        let mut step = &close + 1_u8;
+        let mut sigma = fails.clone();
         while !passes(&mut point, &sigma) {
-            if sigma <= gap {
+            if sigma <= step {
                 return None;
             }
-            sigma -= &gap;
+            fails.clone_from(&sigma);
+            sigma -= &step;
+            step *= 2_u8;
         }
+        while &fails - &sigma > &close + 1_u8 {
+            let middle = (&fails + &sigma) >> 1;
+            if passes(&mut point, &middle) { sigma = middle } else { fails = middle }
+        }
+        point.sigma[e] = sigma;
     }
     Some(point)
 }
