@@ -194,7 +194,7 @@ pub fn cache_against_rungs(audits: &[Audit]) -> String {
     let context = audits.first().map_or(0, |audit| audit.context);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"{FONT}\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
+         font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"{FONT}\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
     );
     let _ = writeln!(
         out,

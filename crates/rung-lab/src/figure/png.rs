@@ -54,6 +54,8 @@ fn fonts() -> Arc<usvg::fontdb::Database> {
         for font in [dejavu::sans::regular(), dejavu::sans::bold()] {
             fonts.load_font_source(usvg::fontdb::Source::Binary(Arc::new(font)));
         }
+        // Whatever sans-serif a picture asks for, this is the one there is.
+        fonts.set_sans_serif_family("DejaVu Sans");
         Arc::new(fonts)
     };
     Arc::clone(FONTS.get_or_init(load))
@@ -80,6 +82,14 @@ mod tests {
         let bytes = png(&svg.finish("text")).expect("text renders");
         let pixels = tiny_skia::Pixmap::decode_png(&bytes).expect("a PNG file");
         assert!(pixels.pixels().iter().filter(|pixel| pixel.red() < 128).count() > 50);
+    }
+
+    #[test]
+    fn a_picture_that_asks_for_any_sans_serif_gets_letters_too() {
+        let svg = r#"<svg xmlns="http://www.w3.org/2000/svg" width="60" height="20" font-family="sans-serif">
+            <text x="5" y="15" font-size="12">rung</text></svg>"#;
+        let pixels = tiny_skia::Pixmap::decode_png(&png(svg).expect("text renders")).expect("a PNG file");
+        assert!(pixels.pixels().iter().filter(|pixel| pixel.alpha() > 128).count() > 50);
     }
 
     #[test]
