@@ -17,19 +17,12 @@
 //! # Source
 //! Used by Llama 4 beside full layers without positions.
 
-use super::{Facts, MixerKind, Work, attention, size};
+use super::{Facts, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, VALUE, Work, attention, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "chunked",
     aliases: &["chunk"],
-    fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
-        size("size", "tokens in a chunk", |_| 8192),
-    ],
+    fields: &[QUERY_HEADS, KV_HEADS, HEAD, KEY, VALUE, size("size", "tokens in a chunk", |_| 8192)],
     facts: |n| {
         Facts {
             window: n.wide("kv") * (n.wide("key") + n.wide("value")),

@@ -33,7 +33,8 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (searches, retrievals, head, value) =
             (n.wide("searches"), n.wide("retrievals"), n.wide("head"), n.wide("value"));
-        let parameters = n.width() * (2 * searches * head + retrievals * value + searches * (head + value)) + value * head;
+        let parameters =
+            n.width() * (2 * searches * head + retrievals * value + searches * (head + value)) + value * head;
         let seen = 2 * searches * (head + retrievals * value);
         Facts {
             // One accumulator per pair: every search carries all retrievals.

@@ -20,13 +20,13 @@
 //! # Source
 //! Used by DeepSeek-V4, at ratio 4 with an indexer and at ratio 128 without one.
 
-use super::{Facts, Message, MixerKind, Reach, Selection, Work, count, size};
+use super::{Facts, Message, MixerKind, QUERY_HEADS, Reach, Selection, Work, count, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "compressed",
     aliases: &["csa", "hca"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
+        QUERY_HEADS,
         size("head", "width of a head, and of an entry", |n| n.defaults.head_dim),
         size("ratio", "tokens in an entry", |_| 4),
         count("top", "entries chosen by the indexer, 0 to read them all", |_| 0),

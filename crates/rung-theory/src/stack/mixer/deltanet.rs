@@ -19,17 +19,20 @@
 //! # Source
 //! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
 
-use super::{MixerKind, NO_YES, choice, count, matrix_state, size, with_convolution, with_weights};
+use super::{
+    HEAD, KEY, MixerKind, NO_YES, SHORT_CONVOLUTION, STATE_HEADS, VALUE, choice, matrix_state, with_convolution,
+    with_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "deltanet",
     aliases: &["delta"],
     fields: &[
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
-        count("conv", "taps of the short convolution, 0 for none", |_| 4),
+        STATE_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
+        SHORT_CONVOLUTION,
         choice("negative", "allow negative eigenvalues", NO_YES),
     ],
     facts: |n| {

@@ -18,23 +18,21 @@
 //! # Source
 //! Siems et al. 2025 (2502.10297).
 
-use super::{MixerKind, YES_NO, choice, count, size};
+use super::{HEAD, KEY, KEY_HEADS, MixerKind, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, YES_NO, choice, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "deltaproduct",
     aliases: &["gated-deltaproduct", "gdp"],
     fields: &[
-        size("heads", "query and key heads", |n| n.defaults.heads),
-        size("value-heads", "value heads, each with its own state", |n| n.get("heads")),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
-        count("conv", "taps of the short convolution, 0 for none", |_| 4),
+        KEY_HEADS,
+        VALUE_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
+        SHORT_CONVOLUTION,
         size("steps", "delta steps per token", |_| 2),
         choice("gate", "decay the state once per token", YES_NO),
         choice("negative", "allow negative eigenvalues", YES_NO),
     ],
-    facts: |n| {
-        super::gated_delta_facts(n, n.wide("steps"))
-    },
+    facts: |n| super::gated_delta_facts(n, n.wide("steps")),
 };

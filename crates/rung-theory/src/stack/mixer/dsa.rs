@@ -19,17 +19,17 @@
 //! # Source
 //! DeepSeek-V3.2 (2512.02556).
 
-use super::{Facts, Message, MixerKind, Reach, Selection, Work, count, size};
+use super::{Facts, HEAD, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, count, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "dsa",
     aliases: &["deepseek-sparse", "indexer"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
+        QUERY_HEADS,
+        HEAD,
         size("latent", "width of the latent kept per token", |n| 4 * n.get("head")),
         count("rope", "width of the shared rotary key", |n| n.get("head") / 2),
-        size("value", "width of a value head", |n| n.get("head")),
+        VALUE,
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
         size("top", "tokens attended to", |_| 2048),
         count("index-heads", "heads of the indexer, 0 to reuse an earlier layer's choice", |_| 64),

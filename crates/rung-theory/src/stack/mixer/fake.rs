@@ -21,17 +21,17 @@
 //! # Source
 //! Ours; the policies are those of the cache-eviction literature.
 
-use super::{Facts, MixerKind, Work, attention, choice, size};
+use super::{Facts, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, VALUE, Work, attention, choice, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "fake",
     aliases: &["fake-full"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
+        QUERY_HEADS,
+        KV_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
         size("size", "tokens kept", |n| (n.get("head") / 2).max(1)),
         choice("policy", "which tokens are kept", &["last", "sinks", "prefix", "stride", "reservoir", "heavy"]),
     ],

@@ -19,17 +19,24 @@
 //! # Source
 //! Gerami et al. 2024 (2402.07901).
 
-use super::{Facts, Field, MixerKind, Work, matrix_state, size};
+use super::{Facts, Field, HEAD, KEY, MixerKind, STATE_HEADS, VALUE, Work, matrix_state};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "fastmax",
     aliases: &["fast", "based"],
     fields: &[
-        Field { name: "order", help: "terms kept after the constant, 1 or 2", choices: &[], least: 1, most: 2, default: |_| 2 },
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
+        Field {
+            name: "order",
+            help: "terms kept after the constant, 1 or 2",
+            choices: &[],
+            least: 1,
+            most: 2,
+            default: |_| 2,
+        },
+        STATE_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
     ],
     facts: |n| {
         let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));

@@ -21,17 +21,17 @@
 //! # Source
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
-use super::{Facts, Message, MixerKind, Reach, attention, count, size};
+use super::{Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, VALUE, attention, count};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "full",
     aliases: &["attention", "softmax", "mha", "gqa", "mqa"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
+        QUERY_HEADS,
+        KV_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
         count("conv", "taps of a convolution before the projections, 0 for none", |_| 0),
     ],
     facts: |n| {

@@ -19,21 +19,19 @@
 //! # Source
 //! Yang et al. 2024 (2412.06464).
 
-use super::{MixerKind, NO_YES, choice, count, size};
+use super::{HEAD, KEY, KEY_HEADS, MixerKind, NO_YES, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, choice};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "gdn",
     aliases: &["gated-deltanet", "gated-delta"],
     fields: &[
-        size("heads", "query and key heads", |n| n.defaults.heads),
-        size("value-heads", "value heads, each with its own state", |n| n.get("heads")),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
-        count("conv", "taps of the short convolution, 0 for none", |_| 4),
+        KEY_HEADS,
+        VALUE_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
+        SHORT_CONVOLUTION,
         choice("negative", "allow negative eigenvalues", NO_YES),
     ],
-    facts: |n| {
-        super::gated_delta_facts(n, 1)
-    },
+    facts: |n| super::gated_delta_facts(n, 1),
 };

@@ -19,13 +19,13 @@
 //! # Source
 //! Yang et al. 2023 (2312.06635).
 
-use super::{MixerKind, matrix_state, size, with_weights};
+use super::{MixerKind, STATE_HEADS, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "gla",
     aliases: &["gated-linear"],
     fields: &[
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
+        STATE_HEADS,
         size("value", "width of a value head", |n| n.defaults.head_dim),
         size("key", "width of a key head", |n| n.get("value") / 2),
         size("rank", "rank of the gate's projection", |_| 16),

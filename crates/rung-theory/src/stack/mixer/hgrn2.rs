@@ -22,9 +22,7 @@ use super::{Facts, MixerKind, matrix_state, size};
 pub(super) static KIND: MixerKind = MixerKind {
     name: "hgrn2",
     aliases: &["hgrn"],
-    fields: &[
-        size("expand", "width of a head's key, and of its value", |n| n.defaults.width().min(128)),
-    ],
+    fields: &[size("expand", "width of a head's key, and of its value", |n| n.defaults.width().min(128))],
     facts: |n| {
         let (expand, width) = (n.wide("expand"), n.width());
         Facts { carries: 0, ..matrix_state(width.div_ceil(expand), expand, expand, width, false) }

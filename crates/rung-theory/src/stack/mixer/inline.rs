@@ -20,18 +20,12 @@
 //! # Source
 //! Han et al. 2024 (2412.06590).
 
-use super::{Facts, MixerKind, matrix_state, size, with_convolution};
+use super::{Facts, HEAD, KEY, MixerKind, STATE_HEADS, VALUE, matrix_state, size, with_convolution};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "inline",
     aliases: &["injective-linear"],
-    fields: &[
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
-        size("local", "taps of the local term", |_| 3),
-    ],
+    fields: &[STATE_HEADS, HEAD, KEY, VALUE, size("local", "taps of the local term", |_| 3)],
     facts: |n| {
         let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));
         let core = matrix_state(heads, key, value, n.width(), false);

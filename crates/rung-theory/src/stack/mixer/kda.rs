@@ -18,19 +18,12 @@
 //! # Source
 //! Kimi Linear (2510.26692).
 
-use super::{MixerKind, count, size, with_weights};
+use super::{HEAD, KEY, KEY_HEADS, MixerKind, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "kda",
     aliases: &["kimi-delta"],
-    fields: &[
-        size("heads", "query and key heads", |n| n.defaults.heads),
-        size("value-heads", "value heads, each with its own state", |n| n.get("heads")),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
-        count("conv", "taps of the short convolution, 0 for none", |_| 4),
-    ],
+    fields: &[KEY_HEADS, VALUE_HEADS, HEAD, KEY, VALUE, SHORT_CONVOLUTION],
     facts: |n| {
         let (heads, key) = (n.wide("heads"), n.wide("key"));
         with_weights(&super::gated_delta_facts(n, 1), key * (n.width() + heads * key))

@@ -18,15 +18,12 @@
 //! # Source
 //! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313).
 
-use super::{MixerKind, matrix_state, size, with_weights};
+use super::{HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "lightning",
     aliases: &["lightning-attention"],
-    fields: &[
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-    ],
+    fields: &[STATE_HEADS, HEAD],
     facts: |n| {
         let (heads, head) = (n.wide("heads"), n.wide("head"));
         with_weights(&matrix_state(heads, head, head, n.width(), false), n.width() * heads * head)

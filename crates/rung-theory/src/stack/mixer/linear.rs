@@ -19,16 +19,16 @@
 //! # Source
 //! Katharopoulos et al. 2020 (2006.16236).
 
-use super::{Facts, MixerKind, YES_NO, choice, matrix_state, size};
+use super::{Facts, HEAD, KEY, MixerKind, STATE_HEADS, VALUE, YES_NO, choice, matrix_state};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "linear",
     aliases: &["linear-attention", "lin"],
     fields: &[
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
+        STATE_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
         choice("normaliser", "divide by the sum of weights", YES_NO),
         choice("map", "the feature map", &["elu", "relu", "identity"]),
     ],

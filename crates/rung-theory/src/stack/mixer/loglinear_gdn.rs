@@ -17,21 +17,19 @@
 //! # Source
 //! Guo et al. 2025 (2506.04761).
 
-use super::{MixerKind, count, size};
+use super::{HEAD, KEY, KEY_HEADS, MixerKind, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "loglinear-gdn",
     aliases: &["log-linear-gdn"],
     fields: &[
-        size("heads", "query and key heads", |n| n.defaults.heads),
-        size("value-heads", "value heads, each with its own state", |n| n.get("heads")),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
-        count("conv", "taps of the short convolution, 0 for none", |_| 4),
+        KEY_HEADS,
+        VALUE_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
+        SHORT_CONVOLUTION,
         size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
     ],
-    facts: |n| {
-        super::log_linear(&super::gated_delta_facts(n, 1), n)
-    },
+    facts: |n| super::log_linear(&super::gated_delta_facts(n, 1), n),
 };

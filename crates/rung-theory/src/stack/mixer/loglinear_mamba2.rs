@@ -32,7 +32,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("conv", "taps of the convolution", |_| 4),
         size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
     ],
-    facts: |n| {
-        super::log_linear(&super::mamba2_facts(n), n)
-    },
+    facts: |n| super::log_linear(&super::mamba2_facts(n), n),
 };

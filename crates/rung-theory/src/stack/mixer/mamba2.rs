@@ -31,7 +31,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("groups", "groups of heads that share B and C", |_| 1),
         size("conv", "taps of the convolution", |_| 4),
     ],
-    facts: |n| {
-        super::mamba2_facts(n)
-    },
+    facts: |n| super::mamba2_facts(n),
 };

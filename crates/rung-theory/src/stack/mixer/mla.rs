@@ -19,17 +19,17 @@
 //! # Source
 //! DeepSeek-V2 (2405.04434).
 
-use super::{Facts, Message, MixerKind, Reach, Work, count, size};
+use super::{Facts, HEAD, Message, MixerKind, QUERY_HEADS, Reach, VALUE, Work, count, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "mla",
     aliases: &["latent"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
+        QUERY_HEADS,
+        HEAD,
         size("latent", "width of the latent kept per token", |n| 4 * n.get("head")),
         count("rope", "width of the shared rotary key", |n| n.get("head") / 2),
-        size("value", "width of a value head", |n| n.get("head")),
+        VALUE,
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
     ],
     facts: |n| {

@@ -20,17 +20,19 @@
 //! # Source
 //! Lu et al. 2025 (2502.13189).
 
-use super::{Facts, Message, MixerKind, Reach, Selection, Work, attention, count, size};
+use super::{
+    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, count, size,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "moba",
     aliases: &["block-sparse"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
+        QUERY_HEADS,
+        KV_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
         size("block", "tokens in a block", |_| 256),
         size("top", "blocks attended to, the current one included", |_| 4),
         size("groups", "groups of heads that choose together", |n| n.get("heads")),

@@ -164,6 +164,17 @@ const fn choice(name: &'static str, help: &'static str, choices: &'static [&'sta
 /// Bits per number, an option of every mixer.
 const BITS: Field = Field { most: Defaults::MOST_BITS, ..size("bits", "bits per number", |_| 0) };
 
+// Options that many mixers share.
+const QUERY_HEADS: Field = size("heads", "query heads", |n| n.defaults.heads);
+const STATE_HEADS: Field = size("heads", "heads, each with its own state", |n| n.defaults.heads);
+const KEY_HEADS: Field = size("heads", "query and key heads", |n| n.defaults.heads);
+const VALUE_HEADS: Field = size("value-heads", "value heads, each with its own state", |n| n.get("heads"));
+const KV_HEADS: Field = size("kv", "key/value heads", |n| n.defaults.kv_heads());
+const HEAD: Field = size("head", "width of a head", |n| n.defaults.head_dim);
+const KEY: Field = size("key", "width of a key head", |n| n.get("head"));
+const VALUE: Field = size("value", "width of a value head", |n| n.get("head"));
+const SHORT_CONVOLUTION: Field = count("conv", "taps of the short convolution, 0 for none", |_| 4);
+
 const NO_YES: &[&str] = &["no", "yes"];
 const YES_NO: &[&str] = &["yes", "no"];
 

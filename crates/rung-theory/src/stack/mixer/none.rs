@@ -19,9 +19,5 @@
 
 use super::{Facts, MixerKind};
 
-pub(super) static KIND: MixerKind = MixerKind {
-    name: "none",
-    aliases: &["noop", "identity"],
-    fields: &[],
-    facts: |_| Facts::NOTHING,
-};
+pub(super) static KIND: MixerKind =
+    MixerKind { name: "none", aliases: &["noop", "identity"], fields: &[], facts: |_| Facts::NOTHING };

@@ -19,17 +19,19 @@
 //! # Source
 //! Yuan et al. 2025 (2502.11089).
 
-use super::{Facts, Message, MixerKind, Reach, Selection, Work, attention, count, size};
+use super::{
+    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, count, size,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "nsa",
     aliases: &["native-sparse"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
+        QUERY_HEADS,
+        KV_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
         size("block", "tokens in a block that can be chosen", |_| 64),
         size("top", "blocks chosen by a group", |_| 16),
         size("length", "tokens in a summary", |_| 32),

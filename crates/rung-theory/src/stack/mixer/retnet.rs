@@ -17,17 +17,12 @@
 //! # Source
 //! Sun et al. 2023 (2307.08621).
 
-use super::{MixerKind, matrix_state, size, with_weights};
+use super::{HEAD, KEY, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "retnet",
     aliases: &["retention"],
-    fields: &[
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| 2 * n.get("head")),
-    ],
+    fields: &[STATE_HEADS, HEAD, KEY, size("value", "width of a value head", |n| 2 * n.get("head"))],
     facts: |n| {
         let core = matrix_state(n.wide("heads"), n.wide("key"), n.wide("value"), n.width(), false);
         with_weights(&core, n.width() * n.wide("heads") * n.wide("value"))

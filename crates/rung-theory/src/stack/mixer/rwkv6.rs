@@ -18,15 +18,12 @@
 //! # Source
 //! Peng et al. 2024 (2404.05892).
 
-use super::{Facts, MixerKind, matrix_state, size, with_weights};
+use super::{Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "rwkv6",
     aliases: &["finch"],
-    fields: &[
-        size("heads", "heads, each with its own state", |n| n.defaults.heads),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-    ],
+    fields: &[STATE_HEADS, HEAD],
     facts: |n| {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
         let core = with_weights(&matrix_state(heads, head, head, width, false), width * (heads * head + 10 * 32 + 128));

@@ -19,17 +19,17 @@
 //! # Source
 //! Beltagy et al. 2020 (2004.05150); sinks: Xiao et al. 2023 (2309.17453).
 
-use super::{Facts, MixerKind, NO_YES, Work, attention, choice, count, size};
+use super::{Facts, HEAD, KEY, KV_HEADS, MixerKind, NO_YES, QUERY_HEADS, VALUE, Work, attention, choice, count, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "window",
     aliases: &["swa", "sliding", "local"],
     fields: &[
-        size("heads", "query heads", |n| n.defaults.heads),
-        size("kv", "key/value heads", |n| n.defaults.kv_heads()),
-        size("head", "width of a head", |n| n.defaults.head_dim),
-        size("key", "width of a key head", |n| n.get("head")),
-        size("value", "width of a value head", |n| n.get("head")),
+        QUERY_HEADS,
+        KV_HEADS,
+        HEAD,
+        KEY,
+        VALUE,
         size("size", "tokens in the window, the current one included", |_| 1024),
         count("sinks", "first tokens that are always seen", |_| 0),
         choice("tied", "one vector serves as key and value", NO_YES),
