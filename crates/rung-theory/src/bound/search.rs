@@ -248,3 +248,34 @@ fn tiny(question: &Question, found: Option<Certified>) -> Option<Certified> {
     });
     smaller.or(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// The relaxed optimum is the best that this proof can give for real-valued sizes: integers come close to it.
+        #[test]
+        fn rounding_costs_little(
+            case in 0_u8..2, message in 2_u32..10, states in proptest::collection::vec(0_u32..14, 5), hops in 2_usize..5,
+        ) {
+            let blocks = if case == 1 { hops } else { hops + 1 };
+            let state = |e: usize| if case == 0 && e < 2 { 0 } else { (1_u128 << states[e]) - 1 };
+            let state_bits: Vec<u128> = (0..blocks).map(state).collect();
+            let question = Question::new(case, hops, (1 << message) + 1, &state_bits, [1; 3]);
+            let relaxation = Relaxation::new(&question, None);
+            let free = vec![false; relaxation.layout.variables()];
+            let best = relaxation.borders().into_iter().filter_map(|border| {
+                let program = relaxation.program(border);
+                program.solve(&relaxation.start(), &free).map(|point| program.objective_at(&point))
+            });
+            let best = best.fold(f64::INFINITY, f64::min);
+            let found = smallest(&question).unwrap().log2_tokens();
+            prop_assert!(found < best + 0.2, "{found} against {best}");
+        }
+    }
+}
