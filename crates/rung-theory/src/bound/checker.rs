@@ -1,4 +1,6 @@
-//! The checker: exact integers, no search, no floats. Read this file first.
+//! The lower bound on function composition, and its checker: exact integers, no search, no floats.
+//!
+//! This is the file to read first: whoever believes it needs to believe nothing else here.
 //!
 //! # Claim
 //! If [`check`] accepts a [`Point`], then no causal stack with the point's full layers, message bits and block states
