@@ -195,7 +195,7 @@ fn every_model_is_on_the_plot_and_no_labels_collide() {
         assert!(svg.contains(&audit.model), "{}", audit.model);
     }
     assert_eq!(plot::collisions(&audits), 0);
-    assert!(svg.starts_with("<svg") && svg.contains("font-family=\"sans-serif\""));
+    assert!(svg.starts_with("<svg") && svg.contains("sans-serif"));
     // Nothing to draw is no reason to fail.
     assert!(plot::cache_against_rungs(&[]).ends_with("</svg>\n"));
 }

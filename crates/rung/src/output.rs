@@ -1,6 +1,7 @@
 //! Writing to the terminal: a closed pipe is not an error, and a wait of more than a moment shows that it is one.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,6 +25,22 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// As [`print`].
 pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
+}
+
+/// Refuses a file that cannot be written, or whose ending is none of `endings`, before any work is done for it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_destination(option: &str, path: &Path, endings: &[&str]) -> anyhow::Result<()> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    if !endings.is_empty() && !endings.contains(&ending) {
+        anyhow::bail!("{option}: found {}, expected a file ending in .{}", path.display(), endings.join(", ."));
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() || !directory.is_dir() {
+        anyhow::bail!("{option}: found {}, expected a file in a directory that exists", path.display());
+    }
+    Ok(())
 }
 
 /// A spinner on standard error while something is under way; silent where that is no terminal.

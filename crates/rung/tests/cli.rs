@@ -54,6 +54,13 @@ fn a_bound_is_found_written_checked_and_refused_when_falsified() {
         assert_eq!(rung(&["check", path]).status.code(), Some(0));
         let text = std::fs::read_to_string(path).unwrap();
         let certificate: Value = serde_json::from_str(&text).unwrap();
+        for lie in [r#""stack":"full*9""#, r#""message_bits":"1""#, r#""stack":"full full full full""#] {
+            let (name, value) = lie.split_once(':').unwrap();
+            let mut changed = certificate.clone();
+            changed[name.trim_matches('"')] = serde_json::from_str(value).unwrap();
+            std::fs::write(path, changed.to_string()).unwrap();
+            assert_eq!(rung(&["check", path]).status.code(), Some(1), "{lie}");
+        }
         for (field, code) in [("message_bits", 1), ("sigma", 1), ("m", 2), ("n", 2)] {
             let mut changed = certificate.clone();
             let bigger = |value: &str| Value::from(format!("{value}7"));
@@ -153,7 +160,7 @@ fn bad_input_is_named() {
     fails(&["explain", "linera"], "did you mean `linear`");
     fails(&["task", "show", "funcomp"], "funccomp");
     fails(&["check", "no-such-file.json"], "no-such-file.json");
-    fails(&["map", "full", "--out", "map.gif"], "expected a file ending in .svg, .png or .csv");
+    fails(&["map", "full", "--out", "map.gif"], "expected a file ending in .svg, .png, .csv");
     assert!(rung(&["capacity", "full*100000"]).status.success());
 }
 

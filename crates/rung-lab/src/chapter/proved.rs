@@ -9,7 +9,6 @@ use rung_theory::bound::search::{self, Certified};
 use rung_theory::bound::sparse::Sparse;
 use rung_theory::bound::{certificate, checker, papers};
 use rung_theory::stack::{Convention, Defaults, Plan};
-use serde_json::json;
 
 use super::{Artefact, Made, Preset, figure_files};
 use crate::Evidence;
@@ -239,9 +238,10 @@ fn certificate_table(
 
 /// Writes a certificate as text, reads the text back and checks that; what fails is not shown.
 fn written(job: &Job, stack: &str, found: &Certified, artefacts: &mut Vec<Artefact>) -> Option<(f64, bool)> {
-    let conventions = json!({"message": Convention::Paper.name(), "message_formula": Convention::Paper.formula(), "bits_per_number": job.model.bits});
+    let conventions = certificate::conventions(&job.model.defaults(), Convention::Paper);
     let text = format!("{:#}\n", certificate::write(&found.point, stack, &conventions));
-    let accepted = checker::check(&certificate::read(&text).ok()?).ok()?;
+    let point = certificate::read(&text).ok()?;
+    let accepted = checker::check(&point).ok().filter(|_| certificate::names_its_stack(&text, &point) == Ok(true))?;
     let Model { heads, head, bits, .. } = job.model;
     let path = format!("certificates/h{heads}-d{head}-p{bits}-case{}-hops{}.json", job.case, job.hops);
     artefacts.push(Artefact { path, bytes: text.into_bytes() });

@@ -206,7 +206,7 @@ pub enum ReportError {
         expected: usize,
     },
     /// The file could not be written.
-    #[error("cannot write {path}: {source}")]
+    #[error("cannot write {path}")]
     Write {
         /// The file that was to be written.
         path: PathBuf,

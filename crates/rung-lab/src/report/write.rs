@@ -3,6 +3,9 @@
 //! The bytes go to a new file in the same directory, are flushed to the disk, and the file is renamed over its
 //! destination. Renaming within one directory happens at once, so a reader sees the old file or the new one. Whatever
 //! goes wrong before that removes the new file and leaves the old one as it was.
+//!
+//! Only plain files are replaced. A link is followed to the file it names, which keeps its permissions; a device or a pipe is
+//! written to as it stands.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,8 +20,22 @@ use super::ReportError;
 /// When the directory cannot be written to, the disk is full, or `path` is a directory. The error names the file.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     let failed = |source| ReportError::Write { path: path.to_owned(), source };
-    let (file, beside) = create_beside(path).map_err(failed)?;
-    let written = fill(file, bytes).and_then(|()| fs::rename(&beside, path));
+    // A path that does not exist yet is its own destination.
+    let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let existing = fs::metadata(&destination).ok();
+    if existing.as_ref().is_some_and(|known| !known.is_file() && !known.is_dir()) {
+        return OpenOptions::new()
+            .write(true)
+            .open(&destination)
+            .and_then(|mut file| file.write_all(bytes))
+            .map_err(failed);
+    }
+    if existing.as_ref().is_some_and(|known| known.permissions().readonly()) {
+        return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, "the file is read-only")));
+    }
+    let (file, beside) = create_beside(&destination).map_err(failed)?;
+    let kept = existing.map_or(Ok(()), |known| fs::set_permissions(&beside, known.permissions()));
+    let written = kept.and_then(|()| fill(file, bytes)).and_then(|()| fs::rename(&beside, &destination));
     written.map_err(|source| {
         // The first failure is the one to tell; a leftover file is the lesser evil.
         let _ = fs::remove_file(&beside);
@@ -118,5 +135,24 @@ mod tests {
         let bytes = fs::read(&path).unwrap();
         assert!(bytes.len() == 100_000 && bytes.iter().all(|byte| *byte == bytes[0]));
         assert_eq!(scratch.names(), ["report.html"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_devices_and_permissions_stay_what_they_are() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let scratch = Scratch::new("links");
+        let (file, link) = (scratch.0.join("file"), scratch.0.join("link"));
+        fs::write(&file, "old").expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its mode");
+        symlink(&file, &link).expect("a link");
+        write_atomically(&link, b"new").expect("written through the link");
+        assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
+        assert_eq!(fs::read(&file).expect("the file"), b"new");
+        assert_eq!(fs::metadata(&file).expect("the file").permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).expect("its mode");
+        assert!(write_atomically(&file, b"newer").is_err());
+        write_atomically(Path::new("/dev/null"), b"gone").expect("a device is written to");
+        assert!(!fs::metadata("/dev/null").expect("the device").is_file());
     }
 }

@@ -7,14 +7,17 @@
 //! ```
 //!
 //! Numbers are decimal strings without sign, leading zeros or exponent, because they outgrow every number type. Every
-//! field up to `tokens_per` is required. `stack`, `conventions`, and the annotations of a test vector (`accept`, `why`) are
-//! for people: the checker never sees them. Any other field is an error, since a reader that skips what it does not know
+//! field up to `tokens_per` is required. `stack` and `conventions` say which stack it is about; the checker never sees them, but
+//! [`names_its_stack`] compares them with the numbers. The annotations of a test vector (`accept`, `why`) are passed over. Any
+//! other field is an error, since a reader that skips what it does not know
 //! would let a typo pass for a proof.
 
 use num_bigint::BigUint;
 use serde_json::{Map, Value, json};
 
 use super::checker::{MAX_HOPS, Point};
+use super::question::Question;
+use crate::stack::{Convention, Defaults, Plan};
 
 /// Longer files are refused before they are parsed.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -165,6 +168,61 @@ fn decimal(field: &str, value: &Value) -> Result<BigUint, CertificateError> {
 fn small(field: &str, value: &Value, most: u64) -> Result<u64, CertificateError> {
     let number = value.as_u64().filter(|&number| number <= most);
     number.ok_or_else(|| wrong(field, value, "a small whole number"))
+}
+
+/// The conventions under which a stack's bits were counted, as a certificate carries them.
+pub fn conventions(defaults: &Defaults, message: Convention) -> Value {
+    json!({
+        "message": message.name(),
+        "message_formula": message.formula(),
+        "heads": defaults.heads,
+        "head_dim": defaults.head_dim,
+        "kv_heads": defaults.kv_heads,
+        "width": defaults.model_width,
+        "bits_per_number": defaults.bits,
+        "attention": "sums run from left to right in registers, or exactly; one causal forward pass; any weights",
+    })
+}
+
+/// Whether the numbers of a certificate are those of the stack it names: bits counted anew must not exceed the point's.
+///
+/// Answers false where the text names no stack, or not how its bits were counted.
+///
+/// # Errors
+/// The stack cannot be read, or the point says less than its stack needs.
+pub fn names_its_stack(text: &str, point: &Point) -> Result<bool, String> {
+    let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return Ok(false) };
+    let (Some(Value::String(stack)), Some(counted)) = (fields.get("stack"), fields.get("conventions")) else {
+        return Ok(false);
+    };
+    if stack.is_empty() {
+        return Ok(false);
+    }
+    let size = |name: &str| counted.get(name).and_then(Value::as_u64);
+    let message = counted.get("message").and_then(Value::as_str).map(str::parse::<Convention>);
+    let (Some(heads), Some(head_dim), Some(bits), Some(Ok(message))) =
+        (size("heads"), size("head_dim"), size("bits_per_number"), message)
+    else {
+        return Err("field `conventions` does not say how the bits of `stack` were counted".to_owned());
+    };
+    let defaults = Defaults { heads, head_dim, kv_heads: size("kv_heads"), model_width: size("width"), bits };
+    let plan = Plan::parse(stack, &defaults).map_err(|error| format!("field `stack`: {error}"))?;
+    let capacity = plan.capacity_with(message);
+    let Some(question) = Question::of(&capacity, point.hops, [1; 3]) else {
+        return Err(format!(
+            "field `stack`: it has {} rungs, so {} hops are within its reach",
+            capacity.rungs, point.hops
+        ));
+    };
+    let counted = question.case == point.case
+        && question.message_bits <= point.message_bits
+        && question.state_bits.len() == point.state_bits.len()
+        && question.state_bits.iter().zip(&point.state_bits).all(|(needed, had)| needed <= had);
+    if counted {
+        Ok(true)
+    } else {
+        Err("the stack has wider messages or states than the certificate counts".to_owned())
+    }
 }
 
 /// Writes a certificate; `stack` and `conventions` are carried along for people.

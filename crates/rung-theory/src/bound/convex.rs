@@ -7,7 +7,7 @@
 //! An [`Expression`] is `log2(sum of 2^term) - log2(a linear form)`; a [`Term`] is linear, plus possibly the logarithm of
 //! the binary entropy of `2^v`, which is what the tail of a draw looks like.
 
-use std::f64::consts::LN_2;
+use std::f64::consts::{LN_2, LOG2_E};
 
 /// A vector by the indices of its entries.
 type Sparse = Vec<(usize, f64)>;
@@ -84,12 +84,17 @@ pub(super) struct Program {
 }
 
 /// log2(1 - rho), exact to the last digits both for tiny rho and for rho near one.
-pub(super) fn log2_of_rest(rho: f64, rest: f64) -> f64 {
+fn log2_of_rest(rho: f64, rest: f64) -> f64 {
     if rho < 0.5 { (-rho).ln_1p() / LN_2 } else { rest.log2() }
 }
 
 /// log2 of the entropy of 2^r in bits, with its first two derivatives in r.
 pub(super) fn log_entropy(r: f64) -> (f64, f64, f64) {
+    if r < -60.0 {
+        // h(rho) = rho (log 1/rho + log e) to sixteen digits, and 2^r may not even be a number any more.
+        let rest = LOG2_E - r;
+        return (r + rest.log2(), 1.0 - 1.0 / (rest * LN_2), -1.0 / (rest * rest * LN_2));
+    }
     let rho = r.exp2();
     let rest = -(r * LN_2).exp_m1(); // 1 - rho without cancellation
     let log_rest = log2_of_rest(rho, rest);
@@ -416,7 +421,7 @@ mod tests {
 
     #[test]
     fn entropy_derivatives_agree_with_differences() {
-        for r in [-20.0, -5.0, -1.0, -0.3, -0.01_f64] {
+        for r in [-900.0, -60.1, -59.9, -20.0, -5.0, -1.0, -0.3, -0.01_f64] {
             let step = 1e-4 * r.abs();
             let [low, mid, high] = [r - step, r, r + step].map(log_entropy);
             assert!((mid.1 - (high.0 - low.0) / (2.0 * step)).abs() < 1e-5 * mid.1.abs().max(1.0), "{r}");

@@ -5,7 +5,7 @@
 
 use num_bigint::BigUint;
 
-use super::convex::log2_of_rest;
+use super::convex::log_entropy;
 use super::question::{Question, log2};
 
 /// Integer sizes of a point, sigma left open.
@@ -141,18 +141,13 @@ impl<'a> Estimate<'a> {
                 return (low as f64 + 1.0).log2();
             }
         }
-        // With r = log2(t/M): T/M * -r - h(2^r) >= need/M, decreasing in r where it holds.
-        let (ratio, need) = ((draws - m).exp2(), (need - m).exp2());
-        let passes = |r: f64| {
-            let rho = r.exp2();
-            let rest = -(r * std::f64::consts::LN_2).exp_m1();
-            ratio * -r + rho * r + rest * log2_of_rest(rho, rest) >= need
-        };
-        let (mut low, mut high) = (-1100.0, -1e-12);
+        // With r = log2(t/M): T/M * -r >= h(2^r) + need/M, in logarithms, decreasing in r where it holds.
+        let passes = |r: f64| draws - m + (-r).log2() >= add(log_entropy(r).0, need - m);
+        let (mut low, mut high) = (-m, -1e-12);
         if !passes(low) {
             return 0.0;
         }
-        for _ in 0..90 {
+        for _ in 0..100 {
             let middle = f64::midpoint(low, high);
             if passes(middle) { low = middle } else { high = middle }
         }

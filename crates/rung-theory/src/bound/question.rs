@@ -34,8 +34,10 @@ impl Question {
     /// The question that a stack's capacity poses for so many hops; none if they are within its rungs.
     pub fn of(capacity: &Capacity, hops: usize, tokens_per: [u64; 3]) -> Option<Self> {
         let full = capacity.full;
-        // A stack without full layers has no messages; one bit keeps the arithmetic well-formed and proves more.
-        let message_bits = capacity.message_bits.max(1);
+        // A stack without full layers sends no messages. One bit keeps the arithmetic well-formed; for one hop messages do
+        // not occur in the argument at all, and a roomy one keeps the point from looking trivial.
+        let silent = if hops == 1 { 4096 } else { 1 };
+        let message_bits = if capacity.message_bits == 0 { silent } else { capacity.message_bits };
         let mut state_bits = capacity.state_bits();
         if full < hops {
             for (block, beside) in state_bits.iter_mut().zip(&capacity.beside_bits) {
@@ -111,7 +113,8 @@ mod tests {
         assert_eq!(ask("linear full linear", 4), Some((1, 32, vec![80, 80, 0, 0])));
         assert_eq!(ask("full full linear", 2), Some((0, 32, vec![0, 0, 80])));
         assert_eq!(ask("linear full linear", 1), None);
-        assert_eq!(ask("linear", 1), Some((1, 1, vec![80])));
+        assert_eq!(ask("linear", 1), Some((1, 4096, vec![80])));
+        assert_eq!(ask("linear", 2), Some((1, 1, vec![80, 0])));
         assert_eq!(ask("full+linear full", 2), Some((0, 32 + 80, vec![0, 0, 0])));
         assert_eq!(ask("full+linear full", 3), Some((1, 32, vec![80, 0, 0])));
     }

@@ -261,6 +261,8 @@ impl<'a> Relaxation<'a> {
         // A floor for Delta_0 where no state feeds it, and fractions below one.
         domain.push(Linear::constant(-400.0).minus(&delta(0)));
         domain.extend((1..hops).map(|e| Linear::variable(layout.fraction(e)).plus(&Linear::constant(1e-9))));
+        // The checker's logarithms have 80 binary digits: a smaller fraction would drown in their rounding.
+        domain.extend((1..hops).map(|e| Linear::constant(-66.0).minus(&Linear::variable(layout.fraction(e)))));
         let objective = if layout.given.is_some() {
             for e in 1..hops {
                 let right = if e + 1 < hops { layout.k(e) } else { Linear::default() };

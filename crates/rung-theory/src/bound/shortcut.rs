@@ -173,15 +173,21 @@ impl Walk<'_> {
     }
 }
 
-/// The shortcut that is nearest to working: what it would need, and what there is.
+/// What the cheapest shortcuts would need that the stack does not have; they may also lack layers.
 pub fn nearest(capacity: &Capacity, tables: &Tables) -> String {
     let table: BigUint = (&tables.m + 1_u8) * tables.value_bits(0);
-    let state = capacity.blocks[0].state_bits;
-    let mut lacks = vec![format!("S2 would need {table} bits in block 0, which has {state}")];
-    let message = capacity.message_bits;
+    let (state, message) = (BigUint::from(capacity.blocks[0].state_bits), BigUint::from(capacity.message_bits));
+    let mut lacks = Vec::new();
+    if table > state {
+        lacks.push(format!("S2 would need {table} bits in block 0, which has {state}"));
+    }
     let cheapest = (2..tables.hops()).map(|e| (&tables.n[e - 1] * tables.value_bits(e + 1), e)).min();
-    if let Some((need, e)) = cheapest {
+    if let Some((need, e)) = cheapest.filter(|(need, _)| *need > message) {
         lacks.push(format!("S3 would need messages of {need} bits at hop {e}, they have {message}"));
+    }
+    if lacks.is_empty() {
+        let (full, hops) = (capacity.full, tables.hops());
+        lacks.push(format!("shortcuts from {full} full layers do not add up to {hops} hops"));
     }
     lacks.join("; ")
 }

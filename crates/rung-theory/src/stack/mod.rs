@@ -28,7 +28,7 @@ use crate::spec::SyntaxError;
 pub enum StackError {
     /// The text does not follow the grammar.
     #[error("stack, {0}")]
-    Syntax(#[from] SyntaxError),
+    Syntax(SyntaxError),
     /// There is no layer at all.
     #[error("the stack is empty; expected at least one layer, such as `full`")]
     Empty,
@@ -80,6 +80,12 @@ pub enum StackError {
         /// What could have been given.
         expected: String,
     },
+}
+
+impl From<SyntaxError> for StackError {
+    fn from(error: SyntaxError) -> Self {
+        Self::Syntax(error)
+    }
 }
 
 fn suggestion(nearest: Option<&str>) -> String {

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use rung_audit::report::{html, json, plot, table, text};
 use rung_audit::{Audit as Audited, AuditError, Dtype, Options, audit_named, audit_preset, presets, what_if};
 use rung_lab::figure;
@@ -13,7 +13,7 @@ use rung_theory::bound::question::Question;
 use rung_theory::bound::search;
 use rung_theory::stack::Plan;
 
-use crate::output::print;
+use crate::output::{check_destination, print};
 
 /// Some layer is unknown.
 const UNKNOWN: u8 = 3;
@@ -95,6 +95,9 @@ impl Audit {
         if self.list {
             out.extend(presets().map(|name| format!("{name}\n")));
             return print(&out).map(|()| ExitCode::SUCCESS);
+        }
+        if let Some(path) = &self.plot {
+            check_destination("--plot", path, &["svg", "png"])?;
         }
         let most = if self.certify { MOST_HOPS } else { QUICK_HOPS };
         let ask = |plan: &Plan, hops: usize| certify(plan, hops, most);
@@ -182,7 +185,8 @@ impl Audit {
 
 /// Colour only on a terminal, and not where it is asked not to be used.
 pub(super) fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Prints an error the way all commands do.
@@ -200,9 +204,8 @@ pub(super) fn refuse(name: &str, error: &AuditError) -> ExitCode {
 /// A picture in the format that its file's ending asks for.
 fn write_picture(path: &Path, svg: &str) -> anyhow::Result<()> {
     let bytes = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("svg") => svg.as_bytes().to_vec(),
         Some("png") => figure::png(svg)?,
-        _ => bail!("--plot: found {}, expected a file ending in .svg or .png", path.display()),
+        _ => svg.as_bytes().to_vec(),
     };
     write_file(path, &bytes)
 }

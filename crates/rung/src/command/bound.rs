@@ -13,7 +13,7 @@ use rung_theory::bound::{certificate, papers};
 use serde_json::{Value, json};
 
 use super::stack::{Sizes, heads_dim_bits};
-use crate::output::{brief, grouped, hops, print, print_json, spinner};
+use crate::output::{brief, check_destination, grouped, hops, print, print_json, spinner};
 
 /// Find the smallest tables that no weights of a stack can compose in one forward pass, with a certificate.
 #[derive(Debug, clap::Args)]
@@ -58,6 +58,9 @@ impl Bound {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         if !(1..=MAX_SEARCH_HOPS).contains(&self.hops) {
             bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}", self.hops);
+        }
+        if let Some(path) = &self.out {
+            check_destination("--out", path, &[])?;
         }
         let asked = self.asked()?;
         let bar = spinner(format!("searching for {}", hops(self.hops)));

@@ -1,13 +1,15 @@
 //! `rung check FILE`: verifies a certificate with the trusted checker.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use num_bigint::BigUint;
 use rung_theory::bound::certificate::{self, MAX_BYTES};
-use rung_theory::bound::checker::{Accepted, Refusal, check};
+use rung_theory::bound::checker::{Accepted, Point, Refusal, check};
 use rung_theory::bound::question::log2;
 use serde_json::json;
 
@@ -34,7 +36,10 @@ impl Check {
         let (status, code, message) = match certificate::read(&text) {
             Err(error) => ("malformed", 2, format!("malformed: {error}")),
             Ok(point) => match check(&point) {
-                Ok(accepted) => return self.accepted(point.hops, &accepted),
+                Ok(accepted) => match certificate::names_its_stack(&text, &point) {
+                    Ok(named) => return self.accepted(&point, &accepted, named),
+                    Err(reason) => ("refused", 1, format!("refused: {reason}")),
+                },
                 Err(refusal @ Refusal::Malformed(_)) => ("malformed", 2, refusal.to_string()),
                 Err(refusal) => ("refused", 1, refusal.to_string()),
             },
@@ -47,25 +52,48 @@ impl Check {
         Ok(ExitCode::from(code))
     }
 
-    fn accepted(&self, hops: usize, accepted: &Accepted) -> anyhow::Result<ExitCode> {
+    fn accepted(&self, point: &Point, accepted: &Accepted, named: bool) -> anyhow::Result<ExitCode> {
         if self.json {
+            let decimal = |numbers: &[BigUint]| numbers.iter().map(BigUint::to_string).collect::<Vec<_>>();
             print_json(&json!({
                 "status": "accepted",
                 "accepted": true,
-                "hops": hops,
+                "hops": point.hops,
                 "tokens": accepted.tokens.to_string(),
                 "log2_tokens": log2(&accepted.tokens),
                 "trivial": accepted.trivial,
+                "message_bits": point.message_bits.to_string(),
+                "state_bits": decimal(&point.state_bits),
+                "stack_verified": named,
             }))?;
-        } else {
-            let note = if accepted.trivial { " (trivial: one message cannot even carry an answer)" } else { "" };
-            print(&format!(
-                "{}: accepted: {} out of reach for tables of {} tokens{note}\n",
-                self.file.display(),
-                if hops == 1 { "1 hop is".to_owned() } else { format!("{hops} hops are") },
-                brief(&accepted.tokens)
-            ))?;
+            return Ok(ExitCode::SUCCESS);
         }
+        let states: Vec<String> = point.state_bits.iter().map(brief).collect();
+        let hops = if point.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", point.hops) };
+        let mut text = String::new();
+        writeln!(
+            text,
+            "{}: accepted: {hops} out of reach for tables of {} tokens",
+            self.file.display(),
+            brief(&accepted.tokens)
+        )?;
+        let full = point.state_bits.len() - 1;
+        let layers = if full == 1 { "layer" } else { "layers" };
+        writeln!(
+            text,
+            "  of any stack with {full} full {layers}, messages of at most {} bits",
+            brief(&point.message_bits)
+        )?;
+        writeln!(text, "  and states of at most {} bits between them", states.join(" | "))?;
+        if named {
+            writeln!(text, "  its stack is one of these: the bits were counted again")?;
+        } else {
+            writeln!(text, "  it names no stack, or not how its bits were counted: that part is not verified")?;
+        }
+        if accepted.trivial {
+            writeln!(text, "  trivial: one message cannot even carry an answer")?;
+        }
+        print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

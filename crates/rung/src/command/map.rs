@@ -12,7 +12,7 @@ use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
 use serde_json::{Value, json};
 
 use super::stack::Sizes;
-use crate::output::{hops, print, print_json, steps};
+use crate::output::{check_destination, hops, print, print_json, steps};
 
 /// Map what a stack can do: hops up, tokens across, solved / unknown / impossible.
 #[derive(Debug, clap::Args)]
@@ -41,6 +41,9 @@ impl Map {
         if !(1..=MAX_SEARCH_HOPS).contains(&self.hops) {
             bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}", self.hops);
         }
+        if let Some(path) = &self.out {
+            check_destination("--out", path, &["svg", "png", "csv"])?;
+        }
         let plan = self.sizes.plan(&self.stack)?;
         let capacity = plan.capacity_with(self.sizes.convention());
         let bar = steps(self.hops as u64);
@@ -56,10 +59,9 @@ impl Map {
             let title = format!("{}: what one forward pass can do", plan.outline());
             let chart = hop_map::draw(&title, &plan, self.sizes.convention(), &rungs);
             let bytes = match path.extension().and_then(|ending| ending.to_str()) {
-                Some("svg") => chart.svg().into_bytes(),
                 Some("png") => figure::png(&chart.svg())?,
                 Some("csv") => chart.csv().into_bytes(),
-                _ => bail!("--out: found {}, expected a file ending in .svg, .png or .csv", path.display()),
+                _ => chart.svg().into_bytes(),
             };
             write_atomically(path, &bytes).with_context(|| format!("writing {}", path.display()))?;
         }

@@ -1,7 +1,8 @@
 //! The arguments that every command about a stack takes.
 
+use rung_theory::bound::certificate;
 use rung_theory::stack::{Capacity, Convention, Defaults, Plan};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Sizes that mixers take when their own options do not say otherwise.
 #[derive(Debug, clap::Args)]
@@ -53,12 +54,7 @@ impl Sizes {
 
     /// The conventions under which a certificate holds, to be carried along in it.
     pub fn conventions(&self) -> Value {
-        json!({
-            "message": self.message.name(),
-            "message_formula": self.message.formula(),
-            "bits_per_number": self.bits,
-            "attention": "sums run from left to right in registers, or exactly; one causal forward pass; any weights",
-        })
+        certificate::conventions(&self.defaults(), self.message)
     }
 }
 
