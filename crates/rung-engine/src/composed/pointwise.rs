@@ -1,0 +1,97 @@
+//! Operations on one row at a time: activations, norms, the loss, rounding.
+
+use crate::ops::{Ops, Unary};
+use crate::scalar::Scalar;
+
+/// Composed body of [`Ops::softmax`].
+pub fn softmax<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
+    let axis = ops.shape(x).len() - 1;
+    let raised = ops.exp(&ops.sub(x, &ops.max(x, axis)));
+    ops.div(&raised, &ops.sum(&raised, axis))
+}
+
+/// Composed body of [`Ops::linear`].
+pub fn linear<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, weight: &O::Tensor, bias: Option<&O::Tensor>) -> O::Tensor {
+    let y = ops.product(x, false, weight, true);
+    bias.map_or(y.clone(), |bias| ops.add(&y, bias))
+}
+
+/// Composed body of [`Ops::silu`].
+pub fn silu<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
+    ops.mul(x, &ops.sigmoid(x))
+}
+
+/// Composed body of [`Ops::elu_plus_one`].
+pub fn elu_plus_one<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
+    let below = ops.neg(&ops.relu(&ops.neg(x)));
+    ops.add(&ops.relu(x), &ops.exp(&below))
+}
+
+/// Composed body of [`Ops::silu_gate`].
+pub fn silu_gate<O: Ops + ?Sized>(ops: &O, gate: &O::Tensor, x: &O::Tensor) -> O::Tensor {
+    ops.mul(&silu(ops, gate), x)
+}
+
+/// Composed body of [`Ops::gelu`].
+pub fn gelu<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
+    let cube = ops.mul(&ops.mul(x, x), x);
+    let inner = ops.scale(&ops.add(x, &ops.scale(&cube, 0.044_715)), (2.0 / std::f64::consts::PI).sqrt());
+    ops.mul(&ops.scale(x, 0.5), &ops.affine(&ops.tanh(&inner), 1.0, 1.0))
+}
+
+/// `x / sqrt(x^2 summed over the last axis, times factor, plus epsilon)`.
+fn by_root<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, factor: f64, epsilon: f64) -> O::Tensor {
+    let squares = ops.sum(&ops.mul(x, x), ops.shape(x).len() - 1);
+    ops.div(x, &ops.sqrt(&ops.affine(&squares, factor, epsilon)))
+}
+
+/// Composed body of [`Ops::l2_norm`].
+pub fn l2_norm<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, epsilon: f64) -> O::Tensor {
+    by_root(ops, x, 1.0, epsilon)
+}
+
+/// Composed body of [`Ops::rms_norm`].
+pub fn rms_norm<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, weight: Option<&O::Tensor>, epsilon: f64) -> O::Tensor {
+    let y = by_root(ops, x, 1.0 / ops.shape(x).width() as f64, epsilon);
+    weight.map_or(y.clone(), |weight| ops.mul(&y, weight))
+}
+
+/// Composed body of [`Ops::layer_norm`].
+pub fn layer_norm<O: Ops + ?Sized>(
+    ops: &O,
+    x: &O::Tensor,
+    weight: Option<&O::Tensor>,
+    bias: Option<&O::Tensor>,
+    epsilon: f64,
+) -> O::Tensor {
+    let centred = ops.sub(x, &ops.mean(x, ops.shape(x).len() - 1));
+    let y = rms_norm(ops, &centred, weight, epsilon);
+    bias.map_or(y.clone(), |bias| ops.add(&y, bias))
+}
+
+/// Composed body of [`Ops::cross_entropy`].
+pub fn cross_entropy<O: Ops + ?Sized>(ops: &O, logits: &O::Tensor, targets: &[usize]) -> O::Tensor {
+    let [rows, classes] = ops.shape(logits)[..] else { panic!("logits of shape {}", ops.shape(logits)) };
+    assert_eq!(rows, targets.len(), "one target per row of logits");
+    let mut chosen = vec![O::Scalar::ZERO; rows * classes];
+    for (row, &target) in targets.iter().enumerate() {
+        assert!(target < classes, "target {target} of row {row} among {classes} classes");
+        chosen[row * classes + target] = O::Scalar::ONE;
+    }
+    let shifted = ops.sub(logits, &ops.max(logits, 1));
+    let total = ops.log(&ops.sum(&ops.exp(&shifted), 1));
+    let picked = ops.sum(&ops.mul(&shifted, &ops.constant(&[rows, classes], &chosen)), 1);
+    ops.reshape(&ops.sub(&total, &picked), &[rows])
+}
+
+/// Composed body of [`Ops::round_to_bits`].
+pub fn round_to_bits<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, bits: u32, range: f64) -> O::Tensor {
+    assert!((1..=24).contains(&bits) && range > 0.0, "{bits} bits over a range of {range}");
+    let half = f64::from(1_u32 << (bits - 1));
+    // Clamp to -half..half - 1 with two rectifiers, since that is the primitive there is.
+    let level = ops.unary(Unary::Round, &ops.scale(x, half / range));
+    let level = ops.affine(&ops.relu(&ops.affine(&level, 1.0, half)), 1.0, -half);
+    let level = ops.affine(&ops.relu(&ops.affine(&level, -1.0, half - 1.0)), -1.0, half - 1.0);
+    let rounded = ops.scale(&level, range / half);
+    ops.add(x, &ops.detach(&ops.sub(&rounded, x)))
+}

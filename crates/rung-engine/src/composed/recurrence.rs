@@ -1,0 +1,121 @@
+//! The chunk form of every linear recurrence, as one function.
+//!
+//! Write `b_i` for the log-decay from the start of a chunk up to and including token `i`, and `<x_i, y_j>` for
+//! `sum_d x_id y_jd exp(b_id - b_jd)`, taken for `j <= i` only, where the exponent is never positive. With the state `S` at the
+//! start of the chunk and `u` what each token really writes,
+//!
+//! - output `o_i = (q_i e^{b_i}) S + sum_{j <= i} <q_i, k_j> u_j`;
+//! - next state `S e^{b_last} + sum_i (k_i e^{b_last - b_i})' u_i`;
+//! - `u = v` for a plain sum. For the delta rule, `u_i = beta_i (v_i - (k_i e^{b_i}) S - sum_{j < i} <k_i, k_j> u_j)`, a
+//!   unit lower triangular system.
+//!
+//! The system's matrix is `I + A` with `A` strictly lower, so `A^chunk = 0` and its inverse is the finite product
+//! `(I - A)(I + A^2)(I + A^4)...`: a few matrix products, which is all the primitives can say.
+
+use super::{MASKED, four, heads_first, table};
+use crate::ops::{Decay, Ops, Recurrence};
+
+/// Composed body of [`Ops::recurrence`].
+pub fn recurrence<O: Ops + ?Sized>(ops: &O, inputs: &Recurrence<'_, O::Tensor>) -> (O::Tensor, O::Tensor) {
+    let [batch, time, heads, value_width] = four(ops, inputs.value);
+    let key_width = ops.shape(inputs.key)[3];
+    let column = |x: &O::Tensor| ops.reshape(&ops.permute(x, &[0, 2, 1]), &[batch, heads, time, 1]);
+    let query = heads_first(ops, inputs.query, heads);
+    let key = heads_first(ops, inputs.key, heads);
+    let value = heads_first(ops, inputs.value, heads);
+    let beta = inputs.beta.map(column);
+    let decay = match inputs.decay {
+        Decay::None => None,
+        Decay::Scalar(decay) => Some(column(decay)),
+        Decay::Vector(decay) => Some(heads_first(ops, decay, heads)),
+    };
+    let mut state = inputs.state.cloned().unwrap_or_else(|| ops.zeros(&[batch, heads, key_width, value_width]));
+    let mut outputs = Vec::new();
+    for start in (0..time).step_by(inputs.chunk.max(1)) {
+        let range = start..(start + inputs.chunk.max(1)).min(time);
+        let part = |x: &O::Tensor| ops.slice(x, 2, range.clone());
+        let chunk = Chunk {
+            query: part(&query),
+            key: part(&key),
+            value: part(&value),
+            decay: decay.as_ref().map(|decay| ops.cumulative_sum(&part(decay), 2)),
+            beta: beta.as_ref().map(part),
+        };
+        let (output, next) = chunk.advance(ops, &state);
+        outputs.push(output);
+        state = next;
+    }
+    (ops.permute(&ops.concat(&outputs, 2), &[0, 2, 1, 3]), state)
+}
+
+/// The tokens of one chunk, heads first; `decay` is summed from the chunk's start.
+struct Chunk<T> {
+    query: T,
+    key: T,
+    value: T,
+    decay: Option<T>,
+    beta: Option<T>,
+}
+
+impl<T: Clone> Chunk<T> {
+    /// Outputs of the chunk, and the state after it.
+    fn advance<O: Ops<Tensor = T> + ?Sized>(&self, ops: &O, state: &T) -> (T, T) {
+        let written = self.written(ops, state);
+        let carried = ops.matmul(&self.decayed(ops, &self.query), state);
+        let output = ops.add(&carried, &ops.matmul(&self.pairs(ops, &self.query, false), &written));
+        let Some(decay) = &self.decay else {
+            return (output, ops.add(state, &ops.product(&self.key, true, &written, false)));
+        };
+        let length = ops.shape(decay)[2];
+        let last = ops.slice(decay, 2, length - 1..length);
+        let key = ops.mul(&self.key, &ops.exp(&ops.sub(&last, decay)));
+        let faded = ops.mul(state, &ops.exp(&ops.permute(&last, &[0, 1, 3, 2])));
+        (output, ops.add(&faded, &ops.product(&key, true, &written, false)))
+    }
+
+    /// What each token adds to the state along its key.
+    fn written<O: Ops<Tensor = T> + ?Sized>(&self, ops: &O, state: &T) -> T {
+        let Some(beta) = &self.beta else { return self.value.clone() };
+        let recalled = ops.matmul(&self.decayed(ops, &self.key), state);
+        let target = ops.mul(&ops.sub(&self.value, &recalled), beta);
+        let length = ops.shape(beta)[2];
+        let mut power = ops.neg(&ops.mul(&self.pairs(ops, &self.key, true), beta));
+        let mut solved = ops.add(&target, &ops.matmul(&power, &target));
+        let mut reach = 2;
+        while reach < length {
+            power = ops.matmul(&power, &power);
+            solved = ops.add(&solved, &ops.matmul(&power, &solved));
+            reach *= 2;
+        }
+        solved
+    }
+
+    /// `x_i e^{b_i}`.
+    fn decayed<O: Ops<Tensor = T> + ?Sized>(&self, ops: &O, x: &T) -> T {
+        self.decay.as_ref().map_or(x.clone(), |decay| ops.mul(x, &ops.exp(decay)))
+    }
+
+    /// `<x_i, k_j>` for `j <= i` (or `j < i`), zero elsewhere.
+    fn pairs<O: Ops<Tensor = T> + ?Sized>(&self, ops: &O, x: &T, strict: bool) -> T {
+        let [batch, heads, length, width] = four(ops, x);
+        let seen = |row: usize, column: usize| column < row + usize::from(!strict);
+        let Some(decay) = &self.decay else {
+            let mask = table(ops, length, length, |row, column| f64::from(u8::from(seen(row, column))));
+            return ops.mul(&ops.product(x, false, &self.key, true), &mask);
+        };
+        let mask = table(ops, length, length, |row, column| if seen(row, column) { 0.0 } else { MASKED });
+        let channels = ops.shape(decay)[3];
+        let late = ops.reshape(decay, &[batch, heads, length, 1, channels]);
+        let early = ops.reshape(decay, &[batch, heads, 1, length, channels]);
+        let mask = ops.reshape(&mask, &[length, length, 1]);
+        let fade = ops.exp(&ops.add(&ops.sub(&late, &early), &mask));
+        if channels == 1 && width != 1 {
+            let fade = ops.reshape(&fade, &[batch, heads, length, length]);
+            return ops.mul(&ops.product(x, false, &self.key, true), &fade);
+        }
+        let late = ops.reshape(x, &[batch, heads, length, 1, width]);
+        let early = ops.reshape(&self.key, &[batch, heads, 1, length, width]);
+        let terms = ops.mul(&ops.mul(&late, &early), &fade);
+        ops.reshape(&ops.sum(&terms, 4), &[batch, heads, length, length])
+    }
+}

@@ -1,0 +1,36 @@
+//! Operations along time that are not attention: short convolution and rotary positions.
+
+use super::four;
+use crate::ops::Ops;
+
+/// Composed body of [`Ops::short_convolution`].
+pub fn short_convolution<O: Ops + ?Sized>(
+    ops: &O,
+    x: &O::Tensor,
+    filters: &O::Tensor,
+    bias: Option<&O::Tensor>,
+    state: Option<&O::Tensor>,
+) -> (O::Tensor, O::Tensor) {
+    let [batch, time, channels] = ops.shape(x)[..] else { panic!("input of shape {}", ops.shape(x)) };
+    let taps = ops.shape(filters)[1];
+    let before = state.cloned().unwrap_or_else(|| ops.zeros(&[batch, taps - 1, channels]));
+    let all = if taps == 1 { x.clone() } else { ops.concat(&[before, x.clone()], 1) };
+    let mut sum: Option<O::Tensor> = bias.cloned();
+    for tap in 0..taps {
+        let filter = ops.reshape(&ops.slice(filters, 1, tap..tap + 1), &[channels]);
+        let term = ops.mul(&ops.slice(&all, 1, tap..tap + time), &filter);
+        sum = Some(sum.map_or(term.clone(), |sum| ops.add(&term, &sum)));
+    }
+    (sum.expect("a filter has at least one tap"), ops.slice(&all, 1, time..time + taps - 1))
+}
+
+/// Composed body of [`Ops::rotary`].
+pub fn rotary<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, cosine: &O::Tensor, sine: &O::Tensor) -> O::Tensor {
+    let [_, time, _, width] = four(ops, x);
+    let half = width / 2;
+    let (cosine, sine) = (ops.reshape(cosine, &[time, 1, half]), ops.reshape(sine, &[time, 1, half]));
+    let (left, right) = (ops.slice(x, 3, 0..half), ops.slice(x, 3, half..width));
+    let turned_left = ops.sub(&ops.mul(&left, &cosine), &ops.mul(&right, &sine));
+    let turned_right = ops.add(&ops.mul(&right, &cosine), &ops.mul(&left, &sine));
+    ops.concat(&[turned_left, turned_right], 3)
+}

@@ -1,0 +1,741 @@
+//! Linear recurrences over a matrix state, with or without decay, with or without the delta rule: one kernel.
+//!
+//! Inside a chunk let `b_i` be the log-decay summed over the tokens *after* the chunk's first, up to and including `i`; the first
+//! token's own decay is applied to the state that enters. Put the decay into the operands:
+//! `Q = q e^b`, `K = k e^b` and `W = k e^-b`. Then everything is a matrix product:
+//!
+//! - state that enters `S0 = e^{g_first} S`;
+//! - scores `P = tril(Q W')`, and for the delta rule `N = stril(K W')`;
+//! - written `u = v`, or for the delta rule `u_i = beta_i e_i` with `e_i = v_i - K_i S0 - sum_{j < i} N_ij u_j`;
+//! - output `Q S0 + P u`, next state `e^{b_last} (S0 + W' u)`.
+//!
+//! The factor `e^-b` would overflow if a chunk decayed by much. So a chunk ends early when any channel has faded by
+//! [`FADE`] since its first token. However strong the decay is, a chunk of one token has `b = 0`; exponents are bounded, no
+//! special case is needed, and gates at their extremes stay finite. Scalar and vector decays differ only in how many columns `b`
+//! has.
+//!
+//! The forward pass keeps the state at every `chunk` tokens (the grid) and, for the delta rule, the errors `e`. The backward
+//! pass walks the grid from the end, makes the operands of each chunk again, and runs the same products transposed.
+
+use crate::kernels::product::{Into, Matrix, MatrixMut, product};
+use crate::scalar::Scalar;
+use std::ops::Range;
+
+/// How far a channel may fade inside a chunk, as a log: `e^60` leaves room for values of a thousand in single precision.
+const FADE: f64 = -60.0;
+
+/// Extents and options of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Extents {
+    pub(crate) batch: usize,
+    pub(crate) time: usize,
+    pub(crate) heads: usize,
+    pub(crate) key_heads: usize,
+    pub(crate) key_width: usize,
+    pub(crate) value_width: usize,
+    /// Tokens per grid cell.
+    pub(crate) chunk: usize,
+    /// Columns of the log-decay: none, one, or one per key channel.
+    pub(crate) fading: usize,
+    /// Whether the write is a delta step.
+    pub(crate) delta: bool,
+}
+
+/// Inputs of both passes; an absent one is empty.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a, S> {
+    pub(crate) query: &'a [S],
+    pub(crate) key: &'a [S],
+    pub(crate) value: &'a [S],
+    pub(crate) decay: &'a [S],
+    pub(crate) beta: &'a [S],
+    pub(crate) state: &'a [S],
+}
+
+/// What the backward pass writes, all added to; an absent one is empty.
+pub(crate) struct Gradients<'a, S> {
+    pub(crate) query: &'a mut [S],
+    pub(crate) key: &'a mut [S],
+    pub(crate) value: &'a mut [S],
+    pub(crate) decay: &'a mut [S],
+    pub(crate) beta: &'a mut [S],
+    pub(crate) state: &'a mut [S],
+}
+
+impl Extents {
+    /// Grid cells of a sequence.
+    pub(crate) fn cells(&self) -> usize {
+        self.time.div_ceil(self.chunk)
+    }
+
+    /// Numbers of a state.
+    pub(crate) fn state(&self) -> usize {
+        self.key_width * self.value_width
+    }
+
+    /// Scratch space of a pass.
+    pub(crate) fn scratch(&self) -> usize {
+        let rows = self.chunk.min(self.time);
+        rows * (8 * self.key_width + 4 * self.value_width + 4 * rows) + (rows + 3) * self.state()
+    }
+
+    fn heads_of_all(self) -> impl Iterator<Item = Head> {
+        let pairs = (0..self.batch).flat_map(move |sequence| (0..self.heads).map(move |number| (sequence, number)));
+        pairs.map(move |(sequence, number)| Head { extents: self, sequence, number })
+    }
+}
+
+/// One head of one sequence: where its rows are.
+#[derive(Clone, Copy)]
+struct Head {
+    extents: Extents,
+    sequence: usize,
+    number: usize,
+}
+
+impl Head {
+    /// Index of the head among all sequences' heads.
+    fn index(&self) -> usize {
+        self.sequence * self.extents.heads + self.number
+    }
+
+    /// Index of a token's row among `[batch, time, heads]`.
+    fn row(&self, time: usize) -> usize {
+        (self.sequence * self.extents.time + time) * self.extents.heads + self.number
+    }
+
+    /// A token's row in `[batch, time, key heads, key width]`.
+    fn key_row(&self, time: usize) -> Range<usize> {
+        let extents = &self.extents;
+        let head = self.number * extents.key_heads / extents.heads;
+        let start = ((self.sequence * extents.time + time) * extents.key_heads + head) * extents.key_width;
+        start..start + extents.key_width
+    }
+
+    /// A token's row in `[batch, time, heads, width]`.
+    fn wide_row(&self, time: usize, width: usize) -> Range<usize> {
+        self.row(time) * width..(self.row(time) + 1) * width
+    }
+
+    /// The rows of a range of tokens in `[batch, time, heads, value width]`.
+    fn values<'a, S>(&self, x: &'a [S], times: &Range<usize>) -> Matrix<'a, S> {
+        let width = self.extents.value_width;
+        Matrix::new(&x[self.row(times.start) * width..], times.len(), width, self.extents.heads * width)
+    }
+
+    fn values_mut<'a, S>(&self, x: &'a mut [S], times: &Range<usize>) -> MatrixMut<'a, S> {
+        let width = self.extents.value_width;
+        MatrixMut::new(&mut x[self.row(times.start) * width..], times.len(), width, self.extents.heads * width)
+    }
+
+    /// The tokens of a grid cell.
+    fn cell(&self, cell: usize) -> Range<usize> {
+        cell * self.extents.chunk..((cell + 1) * self.extents.chunk).min(self.extents.time)
+    }
+
+    /// The place of a kept state in `[batch, heads, cells, state]`.
+    fn kept(&self, cell: usize) -> Range<usize> {
+        let place = self.index() * self.extents.cells() + cell;
+        place * self.extents.state()..(place + 1) * self.extents.state()
+    }
+
+    /// The place of the head's state in `[batch, heads, state]`.
+    fn whole(&self) -> Range<usize> {
+        self.index() * self.extents.state()..(self.index() + 1) * self.extents.state()
+    }
+}
+
+/// Scratch space, cut into the operands of a chunk.
+struct Work<'a, S> {
+    rise: &'a mut [S],
+    fall: &'a mut [S],
+    query: &'a mut [S],
+    key: &'a mut [S],
+    weak: &'a mut [S],
+    to_query: &'a mut [S],
+    to_key: &'a mut [S],
+    to_weak: &'a mut [S],
+    written: &'a mut [S],
+    to_written: &'a mut [S],
+    errors: &'a mut [S],
+    to_errors: &'a mut [S],
+    scores: &'a mut [S],
+    overlaps: &'a mut [S],
+    to_scores: &'a mut [S],
+    to_overlaps: &'a mut [S],
+    entering: &'a mut [S],
+    to_state: &'a mut [S],
+    to_entering: &'a mut [S],
+    states: &'a mut [S],
+}
+
+impl<'a, S> Work<'a, S> {
+    fn new(extents: &Extents, scratch: &'a mut [S]) -> Self {
+        let rows = extents.chunk.min(extents.time);
+        let (keys, values) = (rows * extents.key_width, rows * extents.value_width);
+        let mut rest = scratch;
+        let mut cut = |length: usize| {
+            let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = tail;
+            part
+        };
+        Self {
+            rise: cut(keys),
+            fall: cut(keys),
+            query: cut(keys),
+            key: cut(keys),
+            weak: cut(keys),
+            to_query: cut(keys),
+            to_key: cut(keys),
+            to_weak: cut(keys),
+            written: cut(values),
+            to_written: cut(values),
+            errors: cut(values),
+            to_errors: cut(values),
+            scores: cut(rows * rows),
+            overlaps: cut(rows * rows),
+            to_scores: cut(rows * rows),
+            to_overlaps: cut(rows * rows),
+            entering: cut(extents.state()),
+            to_state: cut(extents.state()),
+            to_entering: cut(extents.state()),
+            states: cut(rows * extents.state()),
+        }
+    }
+}
+
+vectorised! {
+    /// Exponents of a chunk: `rise` receives `e^b`, `fall` receives `e^-b`, for as many tokens as may share a chunk.
+    /// `decay` holds the rows of the tokens, `stride` apart. Returns the number of tokens.
+    fn exponents<S>(decay: &[S], stride: usize, columns: usize, count: usize, rise: &mut [S], fall: &mut [S]) -> usize {
+        rise[..columns].fill(S::ZERO);
+        for token in 1..count {
+            let (before, now) = rise[(token - 1) * columns..(token + 1) * columns].split_at_mut(columns);
+            let decay = &decay[token * stride..token * stride + columns];
+            let mut lowest = S::ZERO;
+            for ((now, &before), &decay) in now.iter_mut().zip(&*before).zip(decay) {
+                *now = before + decay;
+                lowest = if *now < lowest { *now } else { lowest };
+            }
+            if lowest < S::of(FADE) {
+                return raise(rise, fall, token, columns);
+            }
+        }
+        raise(rise, fall, count, columns)
+    }
+
+    /// `out = x * factors`, row by row; a row of factors may be a single number, or absent.
+    fn scale_row<S>(x: &[S], factors: &[S], out: &mut [S]) {
+        match *factors {
+            [] => out.copy_from_slice(x),
+            [factor] => for (out, &x) in out.iter_mut().zip(x) { *out = x * factor },
+            _ => for ((out, &x), &factor) in out.iter_mut().zip(x).zip(factors) { *out = x * factor },
+        }
+    }
+
+    /// `out += x * factors`, as above.
+    fn add_scaled_row<S>(x: &[S], factors: &[S], out: &mut [S]) {
+        match *factors {
+            [] => for (out, &x) in out.iter_mut().zip(x) { *out += x },
+            [factor] => for (out, &x) in out.iter_mut().zip(x) { *out = x.mul_add(factor, *out) },
+            _ => for ((out, &x), &factor) in out.iter_mut().zip(x).zip(factors) { *out = x.mul_add(factor, *out) },
+        }
+    }
+
+    /// Zeroes a square matrix above its diagonal, and on it if `strict`.
+    fn lower<S>(count: usize, strict: bool, x: &mut [S]) {
+        for (row, x) in x.chunks_exact_mut(count).take(count).enumerate() {
+            x[row + usize::from(!strict)..].fill(S::ZERO);
+        }
+    }
+
+    /// The delta rule's errors, one token after another, in place of their right sides; and what is written.
+    fn solve<S>(count: usize, width: usize, overlaps: &[S], beta: &[S], stride: usize, errors: &mut [S], written: &mut [S]) {
+        for row in 0..count {
+            let error = &mut errors[row * width..(row + 1) * width];
+            for (earlier, &overlap) in overlaps[row * count..row * count + row].iter().enumerate() {
+                let written = &written[earlier * width..(earlier + 1) * width];
+                for (error, &written) in error.iter_mut().zip(written) {
+                    *error = written.mul_add(-overlap, *error);
+                }
+            }
+            let beta = beta[row * stride];
+            for (written, &error) in written[row * width..(row + 1) * width].iter_mut().zip(&*error) {
+                *written = error * beta;
+            }
+        }
+    }
+
+    /// The reverse of [`solve`]: the gradient of what was written becomes the gradient of the errors; beta's is added.
+    fn solve_back<S>(
+        count: usize,
+        width: usize,
+        overlaps: &[S],
+        beta: &[S],
+        stride: usize,
+        errors: &[S],
+        to_written: &mut [S],
+        to_errors: &mut [S],
+        to_beta: &mut [S],
+    ) {
+        for row in (0..count).rev() {
+            let slope = &mut to_written[row * width..(row + 1) * width];
+            for later in row + 1..count {
+                let overlap = overlaps[later * count + row];
+                let to_error = &to_errors[later * width..(later + 1) * width];
+                for (slope, &to_error) in slope.iter_mut().zip(to_error) {
+                    *slope = to_error.mul_add(-overlap, *slope);
+                }
+            }
+            let mut strength = S::ZERO;
+            let beta = beta[row * stride];
+            let rows = to_errors[row * width..(row + 1) * width].iter_mut().zip(&errors[row * width..]);
+            for ((to_error, &error), &slope) in rows.zip(&*slope) {
+                *to_error = slope * beta;
+                strength += slope * error;
+            }
+            to_beta[row * stride] += strength;
+        }
+    }
+
+    /// `out[d] += sum_v left[d, v] right[d, v]`, into one number if `out` is one.
+    fn row_dots<S>(width: usize, left: &[S], right: &[S], sign: S, out: &mut [S]) {
+        let single = out.len() == 1;
+        for (row, (left, right)) in left.chunks_exact(width).zip(right.chunks_exact(width)).enumerate() {
+            let mut sum = S::ZERO;
+            for (&left, &right) in left.iter().zip(right) {
+                sum += left * right;
+            }
+            out[if single { 0 } else { row }] += sum * sign;
+        }
+    }
+
+    /// `out += sign * left * right` by element, summed into one number if `out` is one.
+    fn multiply_into<S>(left: &[S], right: &[S], sign: S, out: &mut [S]) {
+        if let [out] = out {
+            let mut sum = S::ZERO;
+            for (&left, &right) in left.iter().zip(right) {
+                sum += left * right;
+            }
+            *out += sum * sign;
+            return;
+        }
+        for ((out, &left), &right) in out.iter_mut().zip(left).zip(right) {
+            *out += left * right * sign;
+        }
+    }
+
+    /// Exponentials of single decays, for the rows of a state.
+    fn fade_rows<S>(width: usize, decay: &[S], state: &mut [S]) {
+        if decay.is_empty() {
+            return;
+        }
+        for (row, state) in state.chunks_exact_mut(width).enumerate() {
+            let factor = decay[if decay.len() == 1 { 0 } else { row }].exp();
+            for x in state {
+                *x *= factor;
+            }
+        }
+    }
+
+    /// Factors, one per row (or one for all, or none), on the rows of a state.
+    fn scale_rows<S>(width: usize, factors: &[S], state: &mut [S]) {
+        if factors.is_empty() {
+            return;
+        }
+        for (row, state) in state.chunks_exact_mut(width).enumerate() {
+            let factor = factors[if factors.len() == 1 { 0 } else { row }];
+            for x in state {
+                *x *= factor;
+            }
+        }
+    }
+}
+
+/// Turns summed log-decays into both exponentials; returns `count`.
+#[inline(always)]
+fn raise<S: Scalar>(rise: &mut [S], fall: &mut [S], count: usize, columns: usize) -> usize {
+    for (rise, fall) in rise[..count * columns].iter_mut().zip(fall) {
+        *fall = (-*rise).exp();
+        *rise = (*rise).exp();
+    }
+    count
+}
+
+/// A chunk of tokens of one head, with views of its operands.
+struct Chunk {
+    head: Head,
+    times: Range<usize>,
+}
+
+impl Chunk {
+    fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// The chunk that starts at a token, at the longest up to `end`, with its decayed operands in `work`.
+    fn prepare<S: Scalar>(
+        head: Head,
+        start: usize,
+        end: usize,
+        inputs: &Inputs<'_, S>,
+        work: &mut Work<'_, S>,
+    ) -> Self {
+        let extents = head.extents;
+        let (columns, width) = (extents.fading, extents.key_width);
+        let count = if columns == 0 {
+            end - start
+        } else {
+            let decay = &inputs.decay[head.row(start) * columns..];
+            exponents(decay, extents.heads * columns, columns, end - start, work.rise, work.fall)
+        };
+        for token in 0..count {
+            let from = head.key_row(start + token);
+            let into = token * width..(token + 1) * width;
+            let factors = token * columns..(token + 1) * columns;
+            scale_row(&inputs.query[from.clone()], &work.rise[factors.clone()], &mut work.query[into.clone()]);
+            scale_row(&inputs.key[from.clone()], &work.fall[factors.clone()], &mut work.weak[into.clone()]);
+            if extents.delta {
+                scale_row(&inputs.key[from], &work.rise[factors], &mut work.key[into]);
+            }
+        }
+        Self { head, times: start..start + count }
+    }
+
+    /// The decays of the chunk's first token.
+    fn first_decay<'a, S>(&self, decay: &'a [S]) -> &'a [S] {
+        &decay[self.head.wide_row(self.times.start, self.head.extents.fading)]
+    }
+
+    /// A view of operand rows over key channels.
+    fn keys<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
+        Matrix::new(x, self.len(), self.head.extents.key_width, self.head.extents.key_width)
+    }
+
+    fn keys_mut<'a, S>(&self, x: &'a mut [S]) -> MatrixMut<'a, S> {
+        MatrixMut::new(x, self.len(), self.head.extents.key_width, self.head.extents.key_width)
+    }
+
+    /// A view of contiguous rows over value channels.
+    fn rows<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
+        Matrix::new(x, self.len(), self.head.extents.value_width, self.head.extents.value_width)
+    }
+
+    fn rows_mut<'a, S>(&self, x: &'a mut [S]) -> MatrixMut<'a, S> {
+        MatrixMut::new(x, self.len(), self.head.extents.value_width, self.head.extents.value_width)
+    }
+
+    fn square<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
+        Matrix::new(x, self.len(), self.len(), self.len())
+    }
+
+    fn square_mut<'a, S>(&self, x: &'a mut [S]) -> MatrixMut<'a, S> {
+        MatrixMut::new(x, self.len(), self.len(), self.len())
+    }
+
+    fn state<'a, S>(&self, x: &'a [S]) -> Matrix<'a, S> {
+        let extents = &self.head.extents;
+        Matrix::new(x, extents.key_width, extents.value_width, extents.value_width)
+    }
+
+    fn state_mut<'a, S>(&self, x: &'a mut [S]) -> MatrixMut<'a, S> {
+        let extents = &self.head.extents;
+        MatrixMut::new(x, extents.key_width, extents.value_width, extents.value_width)
+    }
+
+    /// Factors `e^b` of the last token.
+    fn last<'a, S>(&self, rise: &'a [S]) -> &'a [S] {
+        let columns = self.head.extents.fading;
+        &rise[(self.len() - 1) * columns..self.len() * columns]
+    }
+
+    /// `P` and, for the delta rule, `N`.
+    fn pairs<S: Scalar>(&self, work: &mut Work<'_, S>) {
+        let weak = self.keys(work.weak).t();
+        product(&mut self.square_mut(work.scores), Into::Fresh, 1.0, self.keys(work.query), weak);
+        lower(self.len(), false, work.scores);
+        if self.head.extents.delta {
+            product(&mut self.square_mut(work.overlaps), Into::Fresh, 1.0, self.keys(work.key), weak);
+            lower(self.len(), true, work.overlaps);
+        }
+    }
+
+    /// What the chunk writes, into `work.written`: the values, or the solved delta steps, whose errors go to `errors`.
+    fn write<S: Scalar>(&self, inputs: &Inputs<'_, S>, state: &[S], errors: &mut [S], work: &mut Work<'_, S>) {
+        let Extents { value_width: width, heads, delta, .. } = self.head.extents;
+        let target = if delta { &mut *work.errors } else { &mut *work.written };
+        for (time, target) in self.times.clone().zip(target.chunks_exact_mut(width)) {
+            target.copy_from_slice(&inputs.value[self.head.wide_row(time, width)]);
+        }
+        if !delta {
+            return;
+        }
+        product(&mut self.rows_mut(work.errors), Into::Sum, -1.0, self.keys(work.key), self.state(state));
+        let beta = &inputs.beta[self.head.row(self.times.start)..];
+        solve(self.len(), width, work.overlaps, beta, heads, work.errors, work.written);
+        for (time, error) in self.times.clone().zip(work.errors.chunks_exact(width)) {
+            errors[self.head.wide_row(time, width)].copy_from_slice(error);
+        }
+    }
+
+    /// What the chunk wrote, from the kept errors.
+    fn write_again<S: Scalar>(&self, inputs: &Inputs<'_, S>, errors: &[S], work: &mut Work<'_, S>) {
+        let Extents { value_width: width, delta, .. } = self.head.extents;
+        for (token, time) in self.times.clone().enumerate() {
+            let (from, into) = (self.head.wide_row(time, width), token * width..(token + 1) * width);
+            if delta {
+                work.errors[into.clone()].copy_from_slice(&errors[from.clone()]);
+                scale_row(&errors[from], &[inputs.beta[self.head.row(time)]], &mut work.written[into]);
+            } else {
+                work.written[into].copy_from_slice(&inputs.value[from]);
+            }
+        }
+    }
+
+    /// From the state that enters to the state that leaves.
+    fn advance<S: Scalar>(&self, work: &Work<'_, S>, state: &mut [S]) {
+        product(&mut self.state_mut(state), Into::Sum, 1.0, self.keys(work.weak).t(), self.rows(work.written));
+        scale_rows(self.head.extents.value_width, self.last(work.rise), state);
+    }
+
+    /// Gradients of the chunk. `work.to_state` is the gradient of the state that leaves, and becomes that of the state before.
+    fn back<S: Scalar>(
+        &self,
+        inputs: &Inputs<'_, S>,
+        slope: &[S],
+        work: &mut Work<'_, S>,
+        gradients: &mut Gradients<'_, S>,
+    ) {
+        let extents = self.head.extents;
+        let width = extents.value_width;
+        let slope = self.head.values(slope, &self.times);
+        scale_rows(width, self.last(work.rise), work.to_state);
+        let (entering, leaving) = (self.state(work.entering), self.state(work.to_state));
+
+        product(&mut self.rows_mut(work.to_written), Into::Fresh, 1.0, self.square(work.scores).t(), slope);
+        product(&mut self.rows_mut(work.to_written), Into::Sum, 1.0, self.keys(work.weak), leaving);
+        product(&mut self.square_mut(work.to_scores), Into::Fresh, 1.0, slope, self.rows(work.written).t());
+        lower(self.len(), false, work.to_scores);
+        product(&mut self.keys_mut(work.to_query), Into::Fresh, 1.0, slope, entering.t());
+        product(&mut self.keys_mut(work.to_query), Into::Sum, 1.0, self.square(work.to_scores), self.keys(work.weak));
+        product(&mut self.keys_mut(work.to_weak), Into::Fresh, 1.0, self.rows(work.written), leaving.t());
+        self.last_decay_back(inputs, work, gradients);
+        product(
+            &mut self.keys_mut(work.to_weak),
+            Into::Sum,
+            1.0,
+            self.square(work.to_scores).t(),
+            self.keys(work.query),
+        );
+        work.to_entering.copy_from_slice(work.to_state);
+        product(&mut self.state_mut(work.to_entering), Into::Sum, 1.0, self.keys(work.query).t(), slope);
+        if extents.delta {
+            self.delta_back(inputs, work, gradients);
+        }
+        let to_value = if extents.delta { &*work.to_errors } else { &*work.to_written };
+        for (time, row) in self.times.clone().zip(to_value.chunks_exact(width)) {
+            scale_row(row, &[], &mut gradients.value[self.head.wide_row(time, width)]);
+        }
+        self.operands_back(work, gradients);
+        self.first_decay_back(inputs, work, gradients);
+    }
+
+    /// The delta rule's part: gradients of errors, beta, `K` and `N`.
+    fn delta_back<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &mut Work<'_, S>, gradients: &mut Gradients<'_, S>) {
+        let Extents { value_width: width, heads, .. } = self.head.extents;
+        let place = self.head.row(self.times.start);
+        let (beta, to_beta) = (&inputs.beta[place..], &mut gradients.beta[place..]);
+        let (overlaps, errors) = (&*work.overlaps, &*work.errors);
+        solve_back(self.len(), width, overlaps, beta, heads, errors, work.to_written, work.to_errors, to_beta);
+        let (to_errors, entering) = (self.rows(work.to_errors), self.state(work.entering));
+        product(&mut self.square_mut(work.to_overlaps), Into::Fresh, -1.0, to_errors, self.rows(work.written).t());
+        lower(self.len(), true, work.to_overlaps);
+        let to_overlaps = self.square(work.to_overlaps);
+        product(&mut self.keys_mut(work.to_key), Into::Fresh, -1.0, to_errors, entering.t());
+        product(&mut self.keys_mut(work.to_key), Into::Sum, 1.0, to_overlaps, self.keys(work.weak));
+        product(&mut self.keys_mut(work.to_weak), Into::Sum, 1.0, to_overlaps.t(), self.keys(work.key));
+        product(&mut self.state_mut(work.to_entering), Into::Sum, -1.0, self.keys(work.key).t(), to_errors);
+    }
+
+    /// The part of the last token's `b` that scales the leaving state: `sum_v dZ Z`, with `Z = S0 + W' u`.
+    fn last_decay_back<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &Work<'_, S>, gradients: &mut Gradients<'_, S>) {
+        let extents = self.head.extents;
+        if extents.fading == 0 || inputs.decay.is_empty() {
+            return;
+        }
+        let row = self.head.wide_row(self.times.end - 1, extents.fading);
+        let out = &mut gradients.decay[row];
+        row_dots(extents.value_width, work.to_state, work.entering, S::ONE, out);
+        let keys = work.to_weak.chunks_exact(extents.key_width).zip(work.weak.chunks_exact(extents.key_width));
+        for (slope, weak) in keys.take(self.len()) {
+            multiply_into(slope, weak, S::ONE, out);
+        }
+    }
+
+    /// From the gradients of `Q`, `K` and `W` to those of queries, keys and `b`.
+    fn operands_back<S: Scalar>(&self, work: &Work<'_, S>, gradients: &mut Gradients<'_, S>) {
+        let Extents { key_width: width, fading, delta, .. } = self.head.extents;
+        for (token, time) in self.times.clone().enumerate() {
+            let (from, into) = (token * width..(token + 1) * width, self.head.key_row(time));
+            let factors = token * fading..(token + 1) * fading;
+            let (rise, fall) = (&work.rise[factors.clone()], &work.fall[factors]);
+            add_scaled_row(&work.to_query[from.clone()], rise, &mut gradients.query[into.clone()]);
+            add_scaled_row(&work.to_weak[from.clone()], fall, &mut gradients.key[into.clone()]);
+            if delta {
+                add_scaled_row(&work.to_key[from.clone()], rise, &mut gradients.key[into]);
+            }
+            if fading > 0 {
+                let out = &mut gradients.decay[self.head.wide_row(time, fading)];
+                multiply_into(&work.to_query[from.clone()], &work.query[from.clone()], S::ONE, out);
+                multiply_into(&work.to_weak[from.clone()], &work.weak[from.clone()], -S::ONE, out);
+                if delta {
+                    multiply_into(&work.to_key[from.clone()], &work.key[from], S::ONE, out);
+                }
+            }
+        }
+    }
+
+    /// Sums the gradients of `b` into those of the decays, and takes the state back through the first token's decay.
+    fn first_decay_back<S: Scalar>(
+        &self,
+        inputs: &Inputs<'_, S>,
+        work: &mut Work<'_, S>,
+        gradients: &mut Gradients<'_, S>,
+    ) {
+        let Extents { value_width, fading, .. } = self.head.extents;
+        if fading > 0 {
+            for time in (self.times.start + 1..self.times.end - 1).rev() {
+                let (now, next) = (self.head.wide_row(time, fading), self.head.wide_row(time + 1, fading));
+                let (head, tail) = gradients.decay.split_at_mut(next.start);
+                add_scaled_row(&tail[..fading], &[], &mut head[now]);
+            }
+            let first = &mut gradients.decay[self.head.wide_row(self.times.start, fading)];
+            first.fill(S::ZERO);
+            row_dots(value_width, work.to_entering, work.entering, S::ONE, first);
+        }
+        std::mem::swap(&mut work.to_state, &mut work.to_entering);
+        fade_rows(value_width, if fading > 0 { self.first_decay(inputs.decay) } else { &[] }, work.to_state);
+    }
+}
+
+/// Outputs of all tokens, the last states, the states at the start of each grid cell, and the delta rule's errors.
+pub(crate) fn forward<S: Scalar>(
+    extents: Extents,
+    inputs: &Inputs<'_, S>,
+    scratch: &mut [S],
+    (out, last, kept, errors): (&mut [S], &mut [S], &mut [S], &mut [S]),
+) {
+    let mut work = Work::new(&extents, scratch);
+    for head in extents.heads_of_all() {
+        let state = &mut last[head.whole()];
+        if inputs.state.is_empty() {
+            state.fill(S::ZERO);
+        } else {
+            state.copy_from_slice(&inputs.state[head.whole()]);
+        }
+        for cell in 0..extents.cells() {
+            kept[head.kept(cell)].copy_from_slice(state);
+            let Range { mut start, end } = head.cell(cell);
+            while start < end {
+                let chunk = Chunk::prepare(head, start, end, inputs, &mut work);
+                start = chunk.times.end;
+                if extents.fading > 0 {
+                    fade_rows(extents.value_width, chunk.first_decay(inputs.decay), state);
+                }
+                chunk.pairs(&mut work);
+                chunk.write(inputs, state, errors, &mut work);
+                let mut rows = head.values_mut(out, &chunk.times);
+                product(&mut rows, Into::Fresh, 1.0, chunk.keys(work.query), chunk.state(state));
+                product(&mut rows, Into::Sum, 1.0, chunk.square(work.scores), chunk.rows(work.written));
+                chunk.advance(&work, state);
+            }
+        }
+    }
+}
+
+/// Gradients of everything, from the gradient of the outputs and (unless empty) of the last states.
+pub(crate) fn backward<S: Scalar>(
+    extents: Extents,
+    inputs: &Inputs<'_, S>,
+    (kept, errors): (&[S], &[S]),
+    (slope, last_slope): (&[S], &[S]),
+    scratch: &mut [S],
+    gradients: &mut Gradients<'_, S>,
+) {
+    let mut work = Work::new(&extents, scratch);
+    for head in extents.heads_of_all() {
+        if last_slope.is_empty() {
+            work.to_state.fill(S::ZERO);
+        } else {
+            work.to_state.copy_from_slice(&last_slope[head.whole()]);
+        }
+        for cell in (0..extents.cells()).rev() {
+            cell_back(head, cell, inputs, (kept, errors, slope), &mut work, gradients);
+        }
+        if !gradients.state.is_empty() {
+            gradients.state[head.whole()].copy_from_slice(work.to_state);
+        }
+    }
+}
+
+/// The chunks of one grid cell, backward. Their states are made again from the cell's first.
+fn cell_back<S: Scalar>(
+    head: Head,
+    cell: usize,
+    inputs: &Inputs<'_, S>,
+    (kept, errors, slope): (&[S], &[S], &[S]),
+    work: &mut Work<'_, S>,
+    gradients: &mut Gradients<'_, S>,
+) {
+    let (size, width) = (head.extents.state(), head.extents.value_width);
+    let Range { mut start, end } = head.cell(cell);
+    work.states[..size].copy_from_slice(&kept[head.kept(cell)]);
+    let (first, mut count) = (start, 0);
+    let mut chunk;
+    loop {
+        chunk = Chunk::prepare(head, start, end, inputs, work);
+        chunk.write_again(inputs, errors, work);
+        if head.extents.fading > 0 {
+            fade_rows(width, chunk.first_decay(inputs.decay), &mut work.states[count * size..(count + 1) * size]);
+        }
+        start = chunk.times.end;
+        count += 1;
+        if start == end {
+            break;
+        }
+        work.entering.copy_from_slice(&work.states[(count - 1) * size..count * size]);
+        let entering = std::mem::take(&mut work.entering);
+        chunk.advance(work, entering);
+        work.states[count * size..(count + 1) * size].copy_from_slice(entering);
+        work.entering = entering;
+    }
+    loop {
+        count -= 1;
+        work.entering.copy_from_slice(&work.states[count * size..(count + 1) * size]);
+        chunk.pairs(work);
+        chunk.back(inputs, slope, work, gradients);
+        if count == 0 {
+            return;
+        }
+        chunk = chunk_before(head, first, chunk.times.start, end, inputs, work);
+        chunk.write_again(inputs, errors, work);
+    }
+}
+
+/// The chunk of a cell that ends where another starts. Chunks are found from the cell's start, as in the forward pass.
+fn chunk_before<S: Scalar>(
+    head: Head,
+    mut start: usize,
+    stop: usize,
+    end: usize,
+    inputs: &Inputs<'_, S>,
+    work: &mut Work<'_, S>,
+) -> Chunk {
+    loop {
+        let chunk = Chunk::prepare(head, start, end, inputs, work);
+        if chunk.times.end == stop {
+            return chunk;
+        }
+        start = chunk.times.end;
+    }
+}

@@ -1,0 +1,179 @@
+//! One training step on all cores.
+//!
+//! The items of a batch are divided into as many runs as there are threads, and each thread takes its run through the whole
+//! forward and backward pass with an executor of its own. The threads share the weights, which nobody writes, and meet once, to
+//! add up their gradients. Compared with threads inside each operation this has no waiting between operations and needs no
+//! kernel to be parallel.
+//!
+//! A thread goes through its run in *pieces* of a few items and adds the gradients up. A piece is chosen so that its
+//! activations stay in the cache; memory then depends on the piece and not on the batch.
+//!
+//! Which thread does what, and the order in which gradients are added, depend only on the number of items, of threads and the
+//! size of a piece. So the same seed gives the same bits on the same number of threads. On another number of threads the sums
+//! are taken in another order, and results agree up to rounding.
+
+use super::{Fault, Native, Tensor};
+use crate::kernels::pointwise::accumulate;
+use crate::kernels::update::{all_finite, sum_of_squares};
+use crate::ops::Ops;
+use crate::parameters::Parameters;
+use crate::scalar::Scalar;
+use rayon::ThreadPool;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// Why a step has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// A number stopped being finite.
+    #[error(transparent)]
+    NotFinite(#[from] Fault),
+}
+
+/// What a step gave. Its gradient is in [`Team::gradient`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Sum of the losses of all pieces.
+    pub loss: f64,
+    /// Euclidean norm of the gradient.
+    pub gradient_norm: f64,
+}
+
+/// Threads that train together.
+pub struct Team<S: Scalar> {
+    threads: ThreadPool,
+    members: Vec<Member<S>>,
+    gradient: Vec<S>,
+    piece: usize,
+}
+
+/// One thread's executor, and the loss of its run.
+struct Member<S: Scalar> {
+    ops: Native<S>,
+    loss: Mutex<f64>,
+}
+
+impl<S: Scalar> Team<S> {
+    /// A team of this many threads, which takes a batch in pieces of at most `piece` items.
+    ///
+    /// # Panics
+    /// If the system refuses the threads.
+    pub fn new(threads: usize, piece: usize) -> Self {
+        let threads = threads.max(1);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        Self {
+            threads: pool.expect("threads for a team"),
+            members: (0..threads).map(|_| Member { ops: Native::new(), loss: Mutex::new(0.0) }).collect(),
+            gradient: Vec::new(),
+            piece: piece.max(1),
+        }
+    }
+
+    /// A piece size that keeps the activations of a model in cache: about `2^16` numbers per activation.
+    pub fn piece_for(tokens: usize, width: usize) -> usize {
+        ((1 << 16) / (tokens * width).max(1)).max(1)
+    }
+
+    /// The gradient of the last step, in the order of the weights.
+    pub fn gradient(&self) -> &[S] {
+        &self.gradient
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Forward and backward pass over `items` items.
+    ///
+    /// `loss` is called with an executor and a range of items, and returns their share of the loss, of one element: shares are
+    /// added up, so a mean over the batch is divided by the size of the whole batch.
+    ///
+    /// # Errors
+    /// If the loss or a gradient is not finite. The step is then run once more to find the operation where it began.
+    pub fn step<F>(&mut self, weights: &Parameters<S>, items: usize, loss: F) -> Result<Outcome, StepError>
+    where
+        F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
+    {
+        let outcome = self.run(weights, items, &loss);
+        if outcome.loss.is_finite() && outcome.gradient_norm.is_finite() && all_finite(&self.gradient) {
+            return Ok(outcome);
+        }
+        for member in &self.members {
+            member.ops.watch();
+        }
+        self.run(weights, items, &loss);
+        let faults: Vec<_> = self.members.iter().filter_map(|member| member.ops.fault()).collect();
+        let unknown = || Fault { scope: "the model".to_owned(), operation: "sum of losses", pass: "forward" };
+        Err(faults.into_iter().next().unwrap_or_else(unknown).into())
+    }
+
+    fn run<F>(&mut self, weights: &Parameters<S>, items: usize, loss: &F) -> Outcome
+    where
+        F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
+    {
+        let (piece, count) = (self.piece, self.members.len());
+        self.gradient.resize(weights.size(), S::ZERO);
+        let (members, gradient) = (&self.members, &mut self.gradient);
+        self.threads.install(|| {
+            each(members, 0, &|index, member| {
+                let items = items * index / count..items * (index + 1) / count;
+                member.run(weights, items, piece, loss);
+            });
+            reduce(members, gradient, 0);
+        });
+        for member in members {
+            member.ops.release();
+        }
+        Outcome {
+            loss: members.iter().map(|member| *member.loss.lock().unwrap_or_else(PoisonError::into_inner)).sum(),
+            gradient_norm: sum_of_squares(gradient).sqrt(),
+        }
+    }
+}
+
+impl<S: Scalar> Member<S> {
+    fn run<F>(&self, weights: &Parameters<S>, items: Range<usize>, piece: usize, loss: &F)
+    where
+        F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
+    {
+        self.ops.bind(weights);
+        let mut total = 0.0;
+        for start in items.clone().step_by(piece) {
+            let share = loss(&self.ops, start..(start + piece).min(items.end));
+            assert_eq!(self.ops.shape(&share).size(), 1, "a loss is one number");
+            total += share.data[0].wide();
+            self.ops.backward(&share);
+        }
+        *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = total;
+    }
+}
+
+/// Runs `work` for every member, side by side, without asking the system for memory.
+fn each<S: Scalar>(members: &[Member<S>], first: usize, work: &(impl Fn(usize, &Member<S>) + Sync)) {
+    match members {
+        [] => {}
+        [member] => work(first, member),
+        _ => {
+            let (left, right) = members.split_at(members.len() / 2);
+            rayon::join(|| each(left, first, work), || each(right, first + left.len(), work));
+        }
+    }
+}
+
+/// Below this length a sum is not worth another thread.
+const REDUCE_ALONE: usize = 1 << 14;
+
+/// Adds the members' gradients, in their order, element by element: how the range is divided does not matter to the sum.
+fn reduce<S: Scalar>(members: &[Member<S>], out: &mut [S], start: usize) {
+    if out.len() > REDUCE_ALONE {
+        let middle = out.len() / 2;
+        let (left, right) = out.split_at_mut(middle);
+        rayon::join(|| reduce(members, left, start), || reduce(members, right, start + middle));
+        return;
+    }
+    out.fill(S::ZERO);
+    for member in members {
+        accumulate(&member.ops.lock().gradient[start..start + out.len()], out);
+    }
+}

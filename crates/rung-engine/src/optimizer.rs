@@ -1,0 +1,128 @@
+//! `AdamW`: Adam with decoupled weight decay, and clipping of the whole gradient.
+//!
+//! Decay is applied to the weights that [`Parameters`] marks for it, which is all of them but those added
+//! [`without_decay`](crate::Added::without_decay). Clipping scales the gradient when its norm over *all* weights exceeds a
+//! limit; it is folded into the same pass, so that the gradient itself is not changed.
+//!
+//! Source: Loshchilov and Hutter, *Decoupled Weight Decay Regularization*, arXiv 1711.05101.
+
+use crate::kernels::update::{Step, adamw, sum_of_squares};
+use crate::parameters::Parameters;
+use crate::scalar::Scalar;
+
+/// The numbers of an [`AdamW`] optimiser.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWConfig {
+    /// Peak learning rate.
+    pub rate: f64,
+    /// Memory of the mean and of the squares of the gradient.
+    pub betas: [f64; 2],
+    /// Added to the root of the squares.
+    pub epsilon: f64,
+    /// Weight decay, as a share of the weight per unit of learning rate.
+    pub decay: f64,
+    /// Largest norm of the whole gradient; infinite for no clipping.
+    pub clip: f64,
+}
+
+impl Default for AdamWConfig {
+    fn default() -> Self {
+        Self { rate: 1e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.01, clip: f64::INFINITY }
+    }
+}
+
+impl AdamWConfig {
+    /// An optimiser with these numbers, before its first step.
+    pub fn init<S: Scalar>(self) -> AdamW<S> {
+        AdamW { config: self, steps: 0, means: Vec::new(), squares: Vec::new() }
+    }
+}
+
+/// The optimiser's state.
+#[derive(Clone, Debug)]
+pub struct AdamW<S> {
+    config: AdamWConfig,
+    steps: i32,
+    means: Vec<S>,
+    squares: Vec<S>,
+}
+
+impl<S: Scalar> AdamW<S> {
+    /// Changes the weights against the gradient, with the rate times `factor` (see [`Schedule`](crate::Schedule)).
+    ///
+    /// # Panics
+    /// If the gradient is not as long as the weights.
+    pub fn update(&mut self, weights: &mut Parameters<S>, gradient: &[S], factor: f64) {
+        assert_eq!(gradient.len(), weights.size(), "a gradient of all weights");
+        self.means.resize(weights.size(), S::ZERO);
+        self.squares.resize(weights.size(), S::ZERO);
+        self.steps += 1;
+        let AdamWConfig { rate, betas: [first, second], epsilon, decay, clip } = self.config;
+        let norm = if clip.is_finite() { sum_of_squares(gradient).sqrt() } else { 0.0 };
+        let step = |decays: bool| Step {
+            rate: S::of(rate * factor),
+            shrink: S::of(if decays { 1.0 - rate * factor * decay } else { 1.0 }),
+            first: S::of(first),
+            second: S::of(second),
+            first_correction: S::of(1.0 / (1.0 - first.powi(self.steps))),
+            second_correction: S::of(1.0 / (1.0 - second.powi(self.steps))),
+            epsilon: S::of(epsilon),
+            clip: S::of(if norm > clip { clip / norm } else { 1.0 }),
+        };
+        for index in 0..weights.len() {
+            let (range, decays) = weights.place(index);
+            let (means, squares) = (&mut self.means[range.clone()], &mut self.squares[range.clone()]);
+            adamw(step(decays), &mut weights.flat_mut()[range.clone()], &gradient[range], means, squares);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One number, by the formulas of the paper.
+    fn by_hand(config: AdamWConfig, mut weight: f64, gradients: &[f64], decays: bool) -> f64 {
+        let (mut mean, mut square) = (0.0, 0.0);
+        for (step, gradient) in (1..).zip(gradients) {
+            mean = config.betas[0] * mean + (1.0 - config.betas[0]) * gradient;
+            square = config.betas[1] * square + (1.0 - config.betas[1]) * gradient * gradient;
+            let (mean, square) =
+                (mean / (1.0 - config.betas[0].powi(step)), square / (1.0 - config.betas[1].powi(step)));
+            if decays {
+                weight -= config.rate * config.decay * weight;
+            }
+            weight -= config.rate * mean / (square.sqrt() + config.epsilon);
+        }
+        weight
+    }
+
+    #[test]
+    fn steps_follow_the_formulas_and_decay_only_where_asked() {
+        let config = AdamWConfig { rate: 0.1, decay: 0.5, ..AdamWConfig::default() };
+        let mut weights = Parameters::<f64>::new();
+        weights.add("decays", &[1], vec![1.0]);
+        let _ = weights.add("stays", &[1], vec![1.0]).without_decay();
+        let mut optimizer = config.init();
+        let gradients = [0.3, -0.1, 0.7];
+        for gradient in gradients {
+            optimizer.update(&mut weights, &[gradient; 2], 1.0);
+        }
+        for (value, decays) in weights.flat().iter().zip([true, false]) {
+            assert!((value - by_hand(config, 1.0, &gradients, decays)).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn clipping_scales_the_whole_gradient() {
+        let config = AdamWConfig { clip: 2.5, epsilon: 1.0, decay: 0.0, ..AdamWConfig::default() };
+        let run = |config: AdamWConfig, gradient: [f64; 2]| {
+            let mut weights = Parameters::<f64>::new();
+            weights.add("w", &[2], vec![0.0; 2]);
+            config.init().update(&mut weights, &gradient, 1.0);
+            weights.flat().to_vec()
+        };
+        assert_eq!(run(config, [3.0, 4.0]), run(AdamWConfig { clip: f64::INFINITY, ..config }, [1.5, 2.0]));
+        assert_eq!(run(config, [0.3, 0.4]), run(AdamWConfig { clip: f64::INFINITY, ..config }, [0.3, 0.4]));
+    }
+}

@@ -1,0 +1,143 @@
+//! The weights of a model: names, shapes, and one flat array of values.
+//!
+//! A model holds [`Parameter`] handles; the values live here, in one array, so that the optimiser is one loop, the gradient is
+//! one array beside it, and the threads of a step share the values by reference. Handles are small and copied freely.
+//!
+//! ```
+//! use rung_engine::Parameters;
+//!
+//! let mut weights = Parameters::<f32>::new();
+//! let gain = weights.add("norm.weight", &[4], vec![1.0; 4]).without_decay().id();
+//! assert_eq!(weights.get(gain), &[1.0; 4]);
+//! ```
+
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A handle to one weight of a [`Parameters`] store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Parameter(pub(crate) u32);
+
+/// What the store knows of one weight besides its values.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The name a checkpoint uses, such as `layers.0.mixer.q_proj.weight`.
+    pub name: String,
+    /// Extents.
+    pub shape: Shape,
+    /// Whether weight decay applies.
+    pub decay: bool,
+    /// Where the values lie in the flat array.
+    pub range: Range<usize>,
+}
+
+/// All weights of a model.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters<S> {
+    values: Arc<Vec<S>>,
+    entries: Vec<Entry>,
+}
+
+/// A weight just added: take its handle with [`id`](Added::id), or exempt it from decay first.
+pub struct Added<'a> {
+    entry: &'a mut Entry,
+    id: Parameter,
+}
+
+impl Added<'_> {
+    /// The handle.
+    pub fn id(&self) -> Parameter {
+        self.id
+    }
+
+    /// Exempts the weight from decay: biases, norm gains, gate offsets.
+    #[must_use]
+    pub fn without_decay(self) -> Self {
+        self.entry.decay = false;
+        self
+    }
+}
+
+impl<S: Scalar> Parameters<S> {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self { values: Arc::new(Vec::new()), entries: Vec::new() }
+    }
+
+    /// Adds a weight with its initial values.
+    ///
+    /// # Panics
+    /// If the number of values is not the size of the shape, or the name is taken.
+    pub fn add(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<S>) -> Added<'_> {
+        let (name, shape) = (name.into(), Shape::new(shape));
+        assert_eq!(values.len(), shape.size(), "values of {name}, of shape {shape}");
+        assert!(self.find(&name).is_none(), "two weights are named {name}");
+        let start = self.values.len();
+        Arc::make_mut(&mut self.values).extend(values);
+        self.entries.push(Entry { name, shape, decay: true, range: start..self.values.len() });
+        let id = Parameter(self.entries.len() as u32 - 1);
+        Added { entry: &mut self.entries[id.0 as usize], id }
+    }
+
+    /// The weight of this name.
+    pub fn find(&self, name: &str) -> Option<Parameter> {
+        self.entries.iter().position(|entry| entry.name == name).map(|index| Parameter(index as u32))
+    }
+
+    /// Every weight, in the order it was added.
+    pub fn entries(&self) -> impl Iterator<Item = (Parameter, &Entry)> {
+        self.entries.iter().enumerate().map(|(index, entry)| (Parameter(index as u32), entry))
+    }
+
+    /// Name, shape and place of a weight.
+    pub fn entry(&self, id: Parameter) -> &Entry {
+        &self.entries[id.0 as usize]
+    }
+
+    /// The values of a weight.
+    pub fn get(&self, id: Parameter) -> &[S] {
+        &self.values[self.entry(id).range.clone()]
+    }
+
+    /// The values of a weight, to change.
+    pub fn get_mut(&mut self, id: Parameter) -> &mut [S] {
+        let range = self.entry(id).range.clone();
+        &mut self.flat_mut()[range]
+    }
+
+    /// All values in one array.
+    pub fn flat(&self) -> &[S] {
+        &self.values
+    }
+
+    /// All values in one array, to change. Copies only if a tensor of the last step is still alive.
+    pub fn flat_mut(&mut self) -> &mut [S] {
+        Arc::make_mut(&mut self.values).as_mut_slice()
+    }
+
+    /// Number of weights' elements.
+    pub fn size(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Number of weights, as entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Place of an entry in the flat array, and whether it decays.
+    pub(crate) fn place(&self, index: usize) -> (Range<usize>, bool) {
+        (self.entries[index].range.clone(), self.entries[index].decay)
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Vec<S>> {
+        Arc::clone(&self.values)
+    }
+}

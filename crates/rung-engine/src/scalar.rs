@@ -1,0 +1,234 @@
+//! The two number types the engine computes with.
+//!
+//! `f32` is for training; `f64` is for checking gradients, where a finite difference needs more digits than a single has.
+//! Kernels are written once, over [`Scalar`], and the compiler builds both.
+//!
+//! The `f32` exponential is our own: the C library's is a call per element and would keep every loop around it scalar. Ours
+//! is a dozen multiply-adds without a branch, so a loop over it becomes vector code; its error is below two units in the last
+//! place. The `f64` one is the library's, since nothing that uses it is in a hurry.
+
+#![expect(
+    clippy::inline_always,
+    reason = "a kernel is compiled for an instruction set only with what is inlined into it"
+)]
+#![expect(clippy::return_self_not_must_use, reason = "arithmetic, which nobody calls for its effect")]
+
+use crate::kernels::product::Workspace;
+use std::fmt::{Debug, Display};
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
+
+/// A real number of one machine width: `f32` or `f64`.
+pub trait Scalar:
+    Copy
+    + Debug
+    + Display
+    + Default
+    + PartialOrd
+    + Send
+    + Sync
+    + 'static
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + Sum
+    + Workspace
+{
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// Minus infinity, the start of a running maximum.
+    const LOWEST: Self;
+
+    /// The nearest number of this type.
+    fn of(value: f64) -> Self;
+    /// The same number as `f64`.
+    fn wide(self) -> f64;
+    /// `self * factor + term`, rounded once.
+    fn mul_add(self, factor: Self, term: Self) -> Self;
+    /// e to the power of `self`.
+    fn exp(self) -> Self;
+    /// Natural logarithm.
+    fn ln(self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// Magnitude.
+    fn abs(self) -> Self;
+    /// Nearest whole number, halves to even.
+    fn round(self) -> Self;
+    /// `self` with the sign of `other`.
+    fn copysign(self, other: Self) -> Self;
+    /// Neither infinite nor NaN.
+    fn is_finite(self) -> bool;
+
+    /// The larger of two numbers; the right one if either is NaN, which is what the vector instruction does.
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if self > other { self } else { other }
+    }
+
+    /// `1 / (1 + exp(-self))`.
+    #[inline(always)]
+    fn sigmoid(self) -> Self {
+        Self::ONE / (Self::ONE + (-self).exp())
+    }
+
+    /// Hyperbolic tangent, from one exponential of a number that is never positive.
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        let shrunk = (self.abs() * Self::of(-2.0)).exp();
+        ((Self::ONE - shrunk) / (Self::ONE + shrunk)).copysign(self)
+    }
+
+    /// `ln(1 + exp(self))` without overflow.
+    #[inline(always)]
+    fn softplus(self) -> Self {
+        self.larger(Self::ZERO) + (Self::ONE + (-self.abs()).exp()).ln()
+    }
+}
+
+impl Scalar for f64 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const LOWEST: Self = f64::NEG_INFINITY;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        f64::mul_add(self, factor, term)
+    }
+    #[inline(always)]
+    fn exp(self) -> Self {
+        f64::exp(self)
+    }
+    #[inline(always)]
+    fn ln(self) -> Self {
+        f64::ln(self)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        f64::sqrt(self)
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        f64::abs(self)
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        f64::round_ties_even(self)
+    }
+    #[inline(always)]
+    fn copysign(self, other: Self) -> Self {
+        f64::copysign(self, other)
+    }
+    #[inline(always)]
+    fn is_finite(self) -> bool {
+        f64::is_finite(self)
+    }
+}
+
+/// Below this the exponential is zero, above [`EXP_HIGHEST`] it is infinite.
+const EXP_LOWEST: f32 = -87.3;
+const EXP_HIGHEST: f32 = 88.3;
+/// ln 2 in two parts: the first has few digits, so that its small multiples are exact.
+const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_LOW: f32 = -2.121_944_4e-4;
+/// Adding 1.5 * 2^23 rounds a small number to an integer and leaves that integer in the low bits.
+const ROUNDER: f32 = 12_582_912.0;
+
+impl Scalar for f32 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const LOWEST: Self = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+    #[inline(always)]
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        f32::mul_add(self, factor, term)
+    }
+    #[inline(always)]
+    fn exp(self) -> Self {
+        let shifted = f32::mul_add(self, std::f32::consts::LOG2_E, ROUNDER);
+        let power = shifted - ROUNDER;
+        let rest = f32::mul_add(power, -LN2_HIGH, self);
+        let rest = f32::mul_add(power, -LN2_LOW, rest);
+        let mut series = 1.0 / 5040.0;
+        for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+            series = f32::mul_add(series, rest, coefficient);
+        }
+        let scale = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
+        let value = series * scale;
+        let value = if self < EXP_LOWEST { 0.0 } else { value };
+        if self > EXP_HIGHEST { f32::INFINITY } else { value }
+    }
+    #[inline(always)]
+    fn ln(self) -> Self {
+        f32::ln(self)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        f32::sqrt(self)
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        f32::abs(self)
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        f32::round_ties_even(self)
+    }
+    #[inline(always)]
+    fn copysign(self, other: Self) -> Self {
+        f32::copysign(self, other)
+    }
+    #[inline(always)]
+    fn is_finite(self) -> bool {
+        f32::is_finite(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scalar;
+
+    #[test]
+    fn the_exponential_agrees_with_the_library() {
+        for step in -8700..8800 {
+            let x = step as f32 / 100.0;
+            let (ours, library) = (Scalar::exp(x), f64::from(x).exp());
+            assert!((f64::from(ours) / library - 1.0).abs() < 3e-7, "exp({x}) = {ours}, not {library}");
+        }
+        assert_eq!(Scalar::exp(-1e30_f32).to_bits(), 0);
+        assert!(Scalar::exp(f32::NEG_INFINITY) == 0.0 && Scalar::exp(100.0_f32).is_infinite());
+        assert!(Scalar::exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn bounded_functions_stay_finite_at_the_ends() {
+        for x in [-1e30_f32, -90.0, 0.0, 90.0, 1e30] {
+            assert!(x.sigmoid().is_finite() && Scalar::tanh(x).is_finite());
+            assert!((0.0..=1.0).contains(&x.sigmoid()) && Scalar::tanh(x).abs() <= 1.0);
+        }
+        assert!((0.3_f32.softplus() - 0.854_355_2).abs() < 1e-6);
+    }
+}

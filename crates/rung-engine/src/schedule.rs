@@ -1,0 +1,78 @@
+//! How the learning rate goes over a run.
+//!
+//! A schedule gives a factor between zero and one for each step; the optimiser's rate is the peak rate times the factor. Every
+//! schedule begins with a linear warm-up, which may be of no steps.
+//!
+//! ```
+//! use rung_engine::{Course, Schedule};
+//!
+//! let schedule = Schedule { warmup: 10, steps: 110, course: Course::Cosine { floor: 0.0 } };
+//! assert_eq!(schedule.factor(4), 0.5);
+//! assert!((schedule.factor(60) - 0.5).abs() < 1e-12);
+//! ```
+
+/// What happens after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Course {
+    /// The rate stays at its peak.
+    Constant,
+    /// Half a cosine, down to `floor` times the peak at the last step.
+    Cosine {
+        /// Factor at the end.
+        floor: f64,
+    },
+    /// A straight line, down to `floor` times the peak at the last step.
+    Linear {
+        /// Factor at the end.
+        floor: f64,
+    },
+}
+
+/// A learning-rate schedule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// Steps of warm-up.
+    pub warmup: usize,
+    /// Steps of the whole run.
+    pub steps: usize,
+    /// What happens after the warm-up.
+    pub course: Course,
+}
+
+impl Schedule {
+    /// The factor of a step, counted from zero.
+    pub fn factor(&self, step: usize) -> f64 {
+        if step < self.warmup {
+            return (step + 1) as f64 / self.warmup as f64;
+        }
+        let left = self.steps.saturating_sub(self.warmup).max(1) as f64;
+        let done = ((step - self.warmup) as f64 / left).min(1.0);
+        match self.course {
+            Course::Constant => 1.0,
+            Course::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos()),
+            Course::Linear { floor } => floor + (1.0 - floor) * (1.0 - done),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_rise_once_and_end_at_their_floor() {
+        for course in [Course::Cosine { floor: 0.1 }, Course::Linear { floor: 0.1 }] {
+            let schedule = Schedule { warmup: 5, steps: 50, course };
+            let factors: Vec<_> = (0..60).map(|step| schedule.factor(step)).collect();
+            assert!(factors[..5].windows(2).all(|pair| pair[0] < pair[1]));
+            assert!(factors[5..51].windows(2).all(|pair| pair[0] > pair[1]));
+            assert!(
+                (factors[4] - 1.0).abs() < 1e-12
+                    && (factors[50] - 0.1).abs() < 1e-12
+                    && (factors[59] - 0.1).abs() < 1e-12
+            );
+        }
+        let constant = Schedule { warmup: 0, steps: 3, course: Course::Constant };
+        assert!((0..9).all(|step| (constant.factor(step) - 1.0).abs() < 1e-12));
+    }
+}

@@ -1,0 +1,55 @@
+//! After the first steps, a step asks the system for no memory.
+//!
+//! A test binary of its own, because it replaces the allocator with one that counts.
+
+mod common;
+
+use common::Model;
+use rung_engine::{AdamWConfig, Native, Team};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+#[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const STEPS: usize = 200;
+
+#[test]
+fn a_step_in_the_steady_state_allocates_nothing() {
+    let mut model = Model::new();
+    let mut team = Team::new(2, 4);
+    let mut optimizer = AdamWConfig::default().init();
+    let mut step = || {
+        let outcome = team.step(&model.weights, 16, |ops: &Native<f32>, items| model.loss(ops, items, 16));
+        assert!(outcome.is_ok());
+        optimizer.update(&mut model.weights, team.gradient(), 1.0);
+    };
+    for _ in 0..10 {
+        step();
+    }
+    let before = (CALLS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
+    for _ in 0..STEPS {
+        step();
+    }
+    let (calls, bytes) = (CALLS.load(Ordering::Relaxed) - before.0, BYTES.load(Ordering::Relaxed) - before.1);
+    // The thread pool's own queue takes a small block for every sixty-three jobs handed to it; a step is one job.
+    assert!(calls <= STEPS.div_ceil(63), "{calls} allocations of {bytes} bytes in {STEPS} steps");
+}

@@ -1,0 +1,494 @@
+//! Every fused operation three ways: the kernel, the composition of primitives, and finite differences.
+//!
+//! One table of cases runs all three. A case makes its inputs as weights, runs the operation, and sums the results against fixed
+//! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
+
+use rung_engine::{
+    Attention, Decay, Native, Ops, Parameter, Parameters, Recurrence, Scalar, Sight, composed, rotary_angles,
+    rotary_frequencies,
+};
+
+/// Numbers that look random, the same in every run.
+struct Stream(u64);
+
+impl Stream {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as f64 / f64::from(1_u32 << 30) - 1.0
+    }
+    fn many<S: Scalar>(&mut self, count: usize) -> Vec<S> {
+        (0..count).map(|_| S::of(self.next())).collect()
+    }
+}
+
+type Body<S> = fn(&Native<S>, &[<Native<S> as Ops>::Tensor], bool) -> Vec<<Native<S> as Ops>::Tensor>;
+
+/// A name, the shapes of the inputs, and the operation: with the kernel, or composed.
+struct Case<S: Scalar> {
+    name: &'static str,
+    shapes: &'static [&'static [usize]],
+    body: Body<S>,
+}
+
+fn bind<S: Scalar>(shapes: &[&[usize]], seed: u64) -> (Parameters<S>, Vec<Parameter>) {
+    let mut stream = Stream(seed);
+    let mut weights = Parameters::new();
+    let ids = shapes.iter().enumerate().map(|(index, shape)| {
+        let values = stream.many(shape.iter().product());
+        weights.add(format!("input {index}"), shape, values).id()
+    });
+    let ids = ids.collect();
+    (weights, ids)
+}
+
+/// The weighted sum of all results, its gradient, and the results.
+fn run<S: Scalar>(
+    ops: &Native<S>,
+    case: &Case<S>,
+    weights: &Parameters<S>,
+    ids: &[Parameter],
+    fused: bool,
+) -> (f64, Vec<S>, Vec<S>) {
+    ops.bind(weights);
+    let inputs: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    let results = (case.body)(ops, &inputs, fused);
+    let mut stream = Stream(99);
+    let mut loss = ops.zeros(&[1]);
+    let mut values = Vec::new();
+    for result in &results {
+        let shape = ops.shape(result);
+        let probe = ops.constant(&shape, &stream.many::<S>(shape.size()));
+        loss = ops.add(&loss, &ops.sum_all(&ops.mul(result, &probe)));
+        values.extend(ops.values(result));
+    }
+    ops.backward(&loss);
+    (ops.values(&loss)[0].wide(), ops.gradient(), values)
+}
+
+/// Largest difference, relative to the largest value.
+fn difference<S: Scalar>(left: &[S], right: &[S]) -> f64 {
+    assert_eq!(left.len(), right.len());
+    let size = left.iter().fold(1e-3_f64, |size, x| size.max(x.wide().abs()));
+    let apart = left.iter().zip(right).map(|(x, y)| (x.wide() - y.wide()).abs());
+    // A NaN must not hide: `max` would drop it.
+    apart.fold(0.0_f64, |most, gap| if gap.is_nan() { f64::INFINITY } else { most.max(gap) }) / size
+}
+
+fn check<S: Scalar>(cases: &[Case<S>], tolerance: f64) {
+    let ops = Native::new();
+    for case in cases {
+        let (weights, ids) = bind::<S>(case.shapes, 7);
+        let (_, fused_gradient, fused) = run(&ops, case, &weights, &ids, true);
+        let (_, gradient, values) = run(&ops, case, &weights, &ids, false);
+        let (forward, backward) = (difference(&values, &fused), difference(&gradient, &fused_gradient));
+        assert!(forward < tolerance, "{}: kernel and composition differ by {forward:e}", case.name);
+        assert!(backward < tolerance, "{}: gradients of kernel and composition differ by {backward:e}", case.name);
+    }
+}
+
+fn attention<S: Scalar>(
+    ops: &Native<S>,
+    inputs: &Attention<'_, <Native<S> as Ops>::Tensor>,
+    fused: bool,
+) -> <Native<S> as Ops>::Tensor {
+    if fused { ops.attention(inputs) } else { composed::attention(ops, inputs) }
+}
+
+macro_rules! attention_case {
+    ($name:literal, $shapes:expr, $sight:expr, $bias:expr) => {
+        Case {
+            name: $name,
+            shapes: $shapes,
+            body: |ops, x, fused| {
+                let bias = if $bias { Some(&x[3]) } else { None };
+                vec![attention(
+                    ops,
+                    &Attention { query: &x[0], key: &x[1], value: &x[2], bias, sight: $sight, scale: 0.7 },
+                    fused,
+                )]
+            },
+        }
+    };
+}
+
+#[derive(Clone, Copy)]
+struct Options {
+    fading: usize,
+    delta: bool,
+    state: bool,
+    chunk: usize,
+    strength: f64,
+}
+
+/// Inputs: query, key, value, raw decay, raw beta, state.
+fn recurrence<S: Scalar>(
+    ops: &Native<S>,
+    x: &[<Native<S> as Ops>::Tensor],
+    options: Options,
+    fused: bool,
+) -> Vec<<Native<S> as Ops>::Tensor> {
+    let decay = ops.scale(&ops.softplus(&x[3]), -options.strength);
+    let beta = ops.scale(&ops.sigmoid(&x[4]), 2.0);
+    let key = ops.l2_norm(&x[1], 1e-6);
+    let inputs = Recurrence {
+        query: &x[0],
+        key: &key,
+        value: &x[2],
+        decay: match options.fading {
+            0 => Decay::None,
+            1 => Decay::Scalar(&decay),
+            _ => Decay::Vector(&decay),
+        },
+        beta: options.delta.then_some(&beta),
+        state: options.state.then_some(&x[5]),
+        chunk: options.chunk,
+    };
+    let (out, last) = if fused { ops.recurrence(&inputs) } else { composed::recurrence(ops, &inputs) };
+    vec![out, last]
+}
+
+macro_rules! recurrence_case {
+    ($name:literal, $fading:literal, $delta:literal, $state:literal, $chunk:literal, $strength:literal) => {
+        Case {
+            name: $name,
+            shapes: match $fading {
+                2 => &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 4, 5], &[2, 11, 4, 3], &[2, 11, 4], &[2, 4, 3, 5]],
+                _ => &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 4, 5], &[2, 11, 4], &[2, 11, 4], &[2, 4, 3, 5]],
+            },
+            body: |ops, x, fused| {
+                let options =
+                    Options { fading: $fading, delta: $delta, state: $state, chunk: $chunk, strength: $strength };
+                recurrence(ops, x, options, fused)
+            },
+        }
+    };
+}
+
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn cases<S: Scalar>() -> Vec<Case<S>> {
+    vec![
+        attention_case!("causal attention", &[&[2, 7, 2, 3], &[2, 7, 2, 3], &[2, 7, 2, 5]], Sight::Past, false),
+        attention_case!("grouped attention", &[&[2, 9, 6, 3], &[2, 9, 2, 3], &[2, 9, 2, 4]], Sight::Past, false),
+        attention_case!(
+            "long causal attention",
+            &[&[1, 131, 1, 4], &[1, 131, 1, 4], &[1, 131, 1, 4]],
+            Sight::Past,
+            false
+        ),
+        attention_case!("window", &[&[1, 37, 2, 3], &[1, 37, 1, 3], &[1, 37, 1, 3]], Sight::Window(5), false),
+        attention_case!("window of one", &[&[1, 4, 1, 3], &[1, 4, 1, 3], &[1, 4, 1, 3]], Sight::Window(1), false),
+        attention_case!("long window", &[&[1, 150, 1, 2], &[1, 150, 1, 2], &[1, 150, 1, 2]], Sight::Window(20), false),
+        attention_case!("bidirectional", &[&[2, 6, 2, 3], &[2, 6, 2, 3], &[2, 6, 2, 3]], Sight::All, false),
+        attention_case!("cached keys", &[&[2, 2, 2, 3], &[2, 6, 1, 3], &[2, 6, 1, 3]], Sight::Past, false),
+        attention_case!(
+            "bias per head",
+            &[&[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 5, 2, 3], &[1, 2, 5, 5]],
+            Sight::Past,
+            true
+        ),
+        attention_case!(
+            "bias for all",
+            &[&[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 5, 2, 3], &[1, 1, 5, 5]],
+            Sight::Past,
+            true
+        ),
+        attention_case!(
+            "bias per sequence",
+            &[&[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 2, 5, 5]],
+            Sight::Past,
+            true
+        ),
+        recurrence_case!("linear attention", 0, false, false, 4, 0.0),
+        recurrence_case!("linear attention from a state", 0, false, true, 4, 0.0),
+        recurrence_case!("scalar decay", 1, false, true, 4, 1.0),
+        recurrence_case!("scalar decay, one chunk", 1, false, true, 16, 1.0),
+        recurrence_case!("scalar decay, chunks of one", 1, false, true, 1, 1.0),
+        recurrence_case!("scalar decay, fading at once", 1, false, true, 8, 40.0),
+        recurrence_case!("vector decay", 2, false, true, 4, 1.0),
+        recurrence_case!("vector decay, fading at once", 2, false, true, 8, 40.0),
+        recurrence_case!("delta rule", 0, true, false, 4, 0.0),
+        recurrence_case!("delta rule from a state", 0, true, true, 16, 0.0),
+        recurrence_case!("gated delta rule", 1, true, true, 4, 1.0),
+        recurrence_case!("gated delta rule, one chunk", 1, true, true, 16, 1.0),
+        recurrence_case!("gated delta rule, fading at once", 1, true, true, 8, 40.0),
+        recurrence_case!("delta rule with vector decay", 2, true, true, 5, 1.0),
+        Case {
+            name: "rms norm",
+            shapes: &[&[3, 5, 19], &[19]],
+            body: |ops, x, fused| {
+                vec![if fused {
+                    ops.rms_norm(&x[0], Some(&x[1]), 1e-5)
+                } else {
+                    composed::rms_norm(ops, &x[0], Some(&x[1]), 1e-5)
+                }]
+            },
+        },
+        Case {
+            name: "rms norm without weight",
+            shapes: &[&[4, 16]],
+            body: |ops, x, fused| {
+                vec![if fused { ops.rms_norm(&x[0], None, 1e-5) } else { composed::rms_norm(ops, &x[0], None, 1e-5) }]
+            },
+        },
+        Case {
+            name: "layer norm",
+            shapes: &[&[3, 33], &[33], &[33]],
+            body: |ops, x, fused| {
+                let (weight, bias) = (Some(&x[1]), Some(&x[2]));
+                vec![if fused {
+                    ops.layer_norm(&x[0], weight, bias, 1e-5)
+                } else {
+                    composed::layer_norm(ops, &x[0], weight, bias, 1e-5)
+                }]
+            },
+        },
+        Case {
+            name: "layer norm with a bias alone",
+            shapes: &[&[3, 6], &[6]],
+            body: |ops, x, fused| {
+                let bias = Some(&x[1]);
+                vec![if fused {
+                    ops.layer_norm(&x[0], None, bias, 1e-5)
+                } else {
+                    composed::layer_norm(ops, &x[0], None, bias, 1e-5)
+                }]
+            },
+        },
+        Case {
+            name: "l2 norm",
+            shapes: &[&[3, 2, 7]],
+            body: |ops, x, fused| {
+                vec![if fused { ops.l2_norm(&x[0], 1e-6) } else { composed::l2_norm(ops, &x[0], 1e-6) }]
+            },
+        },
+        Case {
+            name: "silu",
+            shapes: &[&[3, 11]],
+            body: |ops, x, fused| {
+                let x = ops.scale(&x[0], 4.0);
+                vec![if fused { ops.silu(&x) } else { composed::silu(ops, &x) }]
+            },
+        },
+        Case {
+            name: "gelu",
+            shapes: &[&[3, 11]],
+            body: |ops, x, fused| {
+                let x = ops.scale(&x[0], 4.0);
+                vec![if fused { ops.gelu(&x) } else { composed::gelu(ops, &x) }]
+            },
+        },
+        Case {
+            name: "elu plus one",
+            shapes: &[&[3, 11]],
+            body: |ops, x, fused| {
+                vec![if fused { ops.elu_plus_one(&x[0]) } else { composed::elu_plus_one(ops, &x[0]) }]
+            },
+        },
+        Case {
+            name: "silu gate",
+            shapes: &[&[3, 11], &[3, 11]],
+            body: |ops, x, fused| {
+                vec![if fused { ops.silu_gate(&x[0], &x[1]) } else { composed::silu_gate(ops, &x[0], &x[1]) }]
+            },
+        },
+        Case {
+            name: "short convolution",
+            shapes: &[&[2, 7, 5], &[5, 4], &[5], &[2, 3, 5]],
+            body: |ops, x, fused| {
+                let (bias, state) = (Some(&x[2]), Some(&x[3]));
+                let (out, last) = if fused {
+                    ops.short_convolution(&x[0], &x[1], bias, state)
+                } else {
+                    composed::short_convolution(ops, &x[0], &x[1], bias, state)
+                };
+                vec![out, last]
+            },
+        },
+        Case {
+            name: "short convolution of two tokens",
+            shapes: &[&[2, 2, 3], &[3, 4]],
+            body: |ops, x, fused| {
+                let (out, last) = if fused {
+                    ops.short_convolution(&x[0], &x[1], None, None)
+                } else {
+                    composed::short_convolution(ops, &x[0], &x[1], None, None)
+                };
+                vec![out, last]
+            },
+        },
+        Case {
+            name: "rotary",
+            shapes: &[&[2, 5, 3, 6]],
+            body: |ops, x, fused| {
+                let (cosine, sine) = rotary_angles(2..7, &rotary_frequencies(6, 10_000.0));
+                let (cosine, sine) = (ops.constant(&[5, 3], &cosine), ops.constant(&[5, 3], &sine));
+                vec![if fused {
+                    ops.rotary(&x[0], &cosine, &sine)
+                } else {
+                    composed::rotary(ops, &x[0], &cosine, &sine)
+                }]
+            },
+        },
+        Case {
+            name: "cross-entropy",
+            shapes: &[&[4, 9]],
+            body: |ops, x, fused| {
+                let targets = [3, 0, 8, 3];
+                vec![if fused {
+                    ops.cross_entropy(&x[0], &targets)
+                } else {
+                    composed::cross_entropy(ops, &x[0], &targets)
+                }]
+            },
+        },
+        Case {
+            name: "linear",
+            shapes: &[&[2, 3, 5], &[4, 5], &[4]],
+            body: |ops, x, fused| {
+                vec![if fused {
+                    ops.linear(&x[0], &x[1], Some(&x[2]))
+                } else {
+                    composed::linear(ops, &x[0], &x[1], Some(&x[2]))
+                }]
+            },
+        },
+        Case {
+            name: "primitives",
+            shapes: &[&[2, 3, 4], &[3, 1], &[2, 4, 3]],
+            body: |ops, x, _| {
+                let sum = ops.sub(&ops.add(&x[0], &x[1]), &ops.mul(&x[1], &x[0]));
+                let positive = ops.affine(&ops.mul(&x[0], &x[0]), 1.0, 0.5);
+                let ratio = ops.div(&x[0], &ops.sqrt(&positive));
+                let back = ops.div(&x[1], &positive);
+                let curves = ops.add(&ops.tanh(&ops.exp(&x[0])), &ops.log(&ops.softplus(&x[0])));
+                let rest = ops.add(&ops.relu(&ops.sigmoid(&x[0])), &ops.cumulative_sum(&x[0], 1));
+                let both = ops.product(&x[0], true, &x[2], true);
+                let joined = ops.concat(&[ops.slice(&x[0], 1, 1..3), ops.permute(&x[2], &[0, 2, 1])], 1);
+                let wide = ops.broadcast(&ops.sum(&x[0], 1), &[2, 3, 4]);
+                let rows = ops.gather_rows(&ops.reshape(&x[0], &[6, 4]), &[5, 0, 5]);
+                vec![sum, ratio, back, curves, rest, both, joined, wide, rows, ops.mean(&x[0], 2), ops.softmax(&x[0])]
+            },
+        },
+    ]
+}
+
+#[test]
+fn kernels_agree_with_compositions_in_double_precision() {
+    check(&cases::<f64>(), 1e-10);
+}
+
+#[test]
+fn kernels_agree_with_compositions_in_single_precision() {
+    check(&cases::<f32>(), 1e-4);
+}
+
+#[test]
+fn gradients_agree_with_finite_differences() {
+    let ops = Native::<f64>::new();
+    for case in cases::<f64>() {
+        let (mut weights, ids) = bind::<f64>(case.shapes, 7);
+        let (_, gradient, _) = run(&ops, &case, &weights, &ids, true);
+        // Every element of a small input; about fifty of a large one.
+        for index in (0..gradient.len()).step_by(gradient.len().div_ceil(50)) {
+            let mut at = |offset: f64| {
+                ops.release();
+                weights.flat_mut()[index] += offset;
+                let loss = run(&ops, &case, &weights, &ids, true).0;
+                ops.release();
+                weights.flat_mut()[index] -= offset;
+                loss
+            };
+            let step = 1e-5;
+            let slope = (at(step) - at(-step)) / (2.0 * step);
+            let gap = (slope - gradient[index]).abs() / (1.0 + slope.abs());
+            assert!(gap < 1e-6, "{}: element {index} has gradient {} and slope {slope}", case.name, gradient[index]);
+        }
+    }
+}
+
+#[test]
+fn chunks_and_handed_over_states_do_not_change_a_recurrence() {
+    let shapes: &[&[usize]] =
+        &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 4, 5], &[2, 11, 4], &[2, 11, 4], &[2, 4, 3, 5]];
+    let (weights, ids) = bind::<f64>(shapes, 3);
+    let ops = Native::<f64>::new();
+    ops.bind_frozen(&weights);
+    let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    for (fading, delta) in [(0, false), (1, false), (0, true), (1, true)] {
+        let run =
+            |x: &[_], chunk| recurrence(&ops, x, Options { fading, delta, state: true, chunk, strength: 1.0 }, true);
+        let whole = run(&x, 11);
+        for chunk in [1, 2, 3, 5, 64] {
+            let parts = run(&x, chunk);
+            assert!(difference(&ops.values(&whole[0]), &ops.values(&parts[0])) < 1e-12);
+            assert!(difference(&ops.values(&whole[1]), &ops.values(&parts[1])) < 1e-12);
+        }
+        let mut state = x[5].clone();
+        let mut outputs = Vec::new();
+        for range in [0..4, 4..5, 5..11] {
+            let mut part: Vec<_> = x[..5].iter().map(|x| ops.slice(x, 1, range.clone())).collect();
+            part.push(state);
+            let results = run(&part, 3);
+            outputs.push(results[0].clone());
+            state = results[1].clone();
+        }
+        assert!(difference(&ops.values(&whole[0]), &ops.values(&ops.concat(&outputs, 1))) < 1e-12);
+        assert!(difference(&ops.values(&whole[1]), &ops.values(&state)) < 1e-12);
+    }
+}
+
+#[test]
+fn a_recurrence_is_its_definition() {
+    let shapes: &[&[usize]] = &[&[1, 6, 1, 2], &[1, 6, 1, 2], &[1, 6, 1, 3], &[1, 6, 1], &[1, 6, 1], &[1, 1, 2, 3]];
+    let (weights, ids) = bind::<f64>(shapes, 5);
+    let ops = Native::<f64>::new();
+    ops.bind_frozen(&weights);
+    let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    let results = recurrence(&ops, &x, Options { fading: 1, delta: true, state: true, chunk: 4, strength: 1.0 }, true);
+    let (query, key) = (ops.values(&x[0]), ops.values(&ops.l2_norm(&x[1], 1e-6)));
+    let (value, mut state) = (ops.values(&x[2]), ops.values(&x[5]));
+    let (raw_decay, raw_beta) = (ops.values(&x[3]), ops.values(&x[4]));
+    let mut outputs = Vec::new();
+    for t in 0..6 {
+        let (q, k, v) = (&query[2 * t..2 * t + 2], &key[2 * t..2 * t + 2], &value[3 * t..3 * t + 3]);
+        let (fade, beta) = ((-raw_decay[t].softplus()).exp(), 2.0 * raw_beta[t].sigmoid());
+        for x in &mut state {
+            *x *= fade;
+        }
+        let errors: Vec<_> = (0..3).map(|c| v[c] - state[c] * k[0] - state[3 + c] * k[1]).collect();
+        for (index, x) in state.iter_mut().enumerate() {
+            *x += beta * k[index / 3] * errors[index % 3];
+        }
+        outputs.extend((0..3).map(|c| state[c] * q[0] + state[3 + c] * q[1]));
+    }
+    assert!(difference(&outputs, &ops.values(&results[0])) < 1e-12);
+    assert!(difference(&state, &ops.values(&results[1])) < 1e-12);
+}
+
+#[test]
+fn gates_at_their_extremes_stay_finite() {
+    let shape: &[&[usize]] = &[&[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2], &[1, 70, 2], &[1, 2, 8, 8]];
+    let ops = Native::<f32>::new();
+    for (delta, strength) in [(false, 0.0), (false, 50.0), (false, 1e6), (true, 0.0), (true, 50.0), (true, 1e6)] {
+        let (weights, ids) = bind::<f32>(shape, 11);
+        ops.bind(&weights);
+        let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+        let results = recurrence(&ops, &x, Options { fading: 1, delta, state: true, chunk: 64, strength }, true);
+        assert!(results.iter().all(|result| ops.values(result).iter().all(|x| x.is_finite())), "outputs at {strength}");
+        ops.backward(&ops.add(&ops.sum_all(&results[0]), &ops.sum_all(&results[1])));
+        assert!(ops.gradient().iter().all(|x| x.is_finite()), "gradients at {strength}");
+        ops.release();
+    }
+}
+
+#[test]
+fn rounding_to_bits_gives_levels_and_passes_gradients() {
+    let mut weights = Parameters::<f64>::new();
+    let id = weights.add("x", &[5], vec![-9.0, -0.3, 0.1, 0.62, 9.0]).id();
+    let ops = Native::new();
+    ops.bind(&weights);
+    let rounded = ops.round_to_bits(&ops.parameter(id), 3, 1.0);
+    assert_eq!(ops.values(&rounded), [-1.0, -0.25, 0.0, 0.5, 0.75]);
+    ops.backward(&ops.sum_all(&rounded));
+    assert_eq!(ops.gradient(), [1.0; 5]);
+}

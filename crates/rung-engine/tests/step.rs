@@ -1,0 +1,72 @@
+//! Whole training steps: the same bits every time, the same results on any number of threads, and named faults.
+
+mod common;
+
+use common::Model;
+use rung_engine::{AdamWConfig, Native, Ops, Parameters, Team};
+
+const BATCH: usize = 12;
+
+/// Weights after some steps.
+fn train(threads: usize, piece: usize, steps: usize) -> (Vec<f32>, f64) {
+    let mut model = Model::new();
+    let mut team = Team::new(threads, piece);
+    let mut optimizer = AdamWConfig { rate: 3e-3, clip: 1.0, ..AdamWConfig::default() }.init();
+    let mut loss = f64::NAN;
+    for _ in 0..steps {
+        loss = team
+            .step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
+            .expect("finite numbers")
+            .loss;
+        optimizer.update(&mut model.weights, team.gradient(), 1.0);
+    }
+    (model.weights.flat().to_vec(), loss)
+}
+
+#[test]
+fn the_same_run_gives_the_same_bits() {
+    let bits = |weights: Vec<f32>| weights.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    assert_eq!(bits(train(2, 3, 100).0), bits(train(2, 3, 100).0));
+}
+
+#[test]
+fn threads_and_pieces_change_only_the_rounding() {
+    let (one, _) = train(1, 8, 3);
+    for (threads, piece) in [(1, 1), (2, 3), (3, 8), (5, 2), (16, 1)] {
+        let (other, _) = train(threads, piece, 3);
+        let apart = one.iter().zip(&other).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-3, "{threads} threads, pieces of {piece}: weights differ by {apart}");
+    }
+}
+
+#[test]
+fn training_learns() {
+    let ((_, first), (_, last)) = (train(2, 4, 1), train(2, 4, 150));
+    assert!(last < 0.2 * first, "from a loss of {first} to {last}");
+}
+
+#[test]
+fn a_number_that_is_not_finite_is_traced_to_its_layer() {
+    let mut model = Model::new();
+    let poisoned = model.weights.find("1.v").expect("a weight of the second layer");
+    model.weights.get_mut(poisoned)[3] = f32::INFINITY;
+    let mut team = Team::new(2, 3);
+    let fault = team
+        .step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
+        .expect_err("an infinite weight");
+    let message = fault.to_string();
+    assert!(message.contains("product in layer 1: gdn") && message.contains("forward"), "{message}");
+    model.weights.get_mut(poisoned)[3] = 0.0;
+    let repaired = team.step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH));
+    assert!(repaired.is_ok(), "the team goes on after a fault");
+}
+
+#[test]
+fn a_fault_of_the_backward_pass_is_traced_too() {
+    let mut weights = Parameters::<f32>::new();
+    let id = weights.add("x", &[1], vec![0.0]).id();
+    let fault = Team::new(1, 1)
+        .step(&weights, 1, |ops: &Native<f32>, _| ops.scope("root", || ops.sqrt(&ops.parameter(id))))
+        .expect_err("the slope of a root at zero");
+    assert_eq!(fault.to_string(), "sqrt in root gave a number that is not finite, in the backward pass");
+}
