@@ -216,6 +216,7 @@ pub fn names_its_stack(text: &str, point: &Point) -> Result<bool, String> {
     };
     let counted = question.case == point.case
         && question.message_bits <= point.message_bits
+        && question.covers_beside(point)
         && question.state_bits.len() == point.state_bits.len()
         && question.state_bits.iter().zip(&point.state_bits).all(|(needed, had)| needed <= had);
     if counted {

@@ -7,8 +7,9 @@
 //! - F = L and no state before the first full layer or right after it: case 0.
 //! - otherwise L <= F + c - 1, and a construction solves it at every size that fits its heads.
 //!
-//! Mixers beside attention count in the block before their layer (case 1); in case 0, where that block must be empty,
-//! their state is counted as part of the message: it too is a function of the prefix.
+//! Mixers beside attention count in the block before their layer (case 1). In case 0, where that block must be empty, those of
+//! layer t count in block t, those of layer 1 in block 2, and the bits of layer 1 once more at the start of the argument: the
+//! messages of layer 1 into w are widened until they cover them ([`Question::covers_beside`]).
 
 use num_bigint::BigUint;
 
@@ -28,6 +29,8 @@ pub struct Question {
     pub state_bits: Vec<BigUint>,
     /// Tokens of an entry, of z_0 and of w.
     pub tokens_per: [u64; 3],
+    /// Bits of mixers beside the first full layer that a point of case 0 must cover with wider messages.
+    pub beside: BigUint,
 }
 
 impl Question {
@@ -49,14 +52,39 @@ impl Question {
         if full > hops || capacity.extra_hop {
             return None;
         }
-        let beside = capacity.beside_bits.iter().copied().max().unwrap_or_default();
-        Some(Self::new(0, hops, message_bits + beside, &state_bits, tokens_per))
+        let first = capacity.beside_bits[0];
+        for (layer, beside) in capacity.beside_bits.iter().enumerate().skip(1) {
+            state_bits[layer + 1] += beside;
+        }
+        if let Some(block) = state_bits.get_mut(2) {
+            *block += first;
+        }
+        let question = Self::new(0, hops, message_bits, &state_bits, tokens_per);
+        Some(Self { beside: first.into(), ..question })
     }
 
     /// A question in plain numbers.
     pub fn new(case: u8, hops: usize, message_bits: u128, state_bits: &[u128], tokens_per: [u64; 3]) -> Self {
         let state_bits = state_bits.iter().map(|&bits| bits.into()).collect();
-        Self { case, hops, message_bits: message_bits.into(), state_bits, tokens_per }
+        Self { case, hops, message_bits: message_bits.into(), state_bits, tokens_per, beside: BigUint::ZERO }
+    }
+
+    /// Whether the messages of a point are wide enough to cover the mixers beside the first full layer.
+    pub fn covers_beside(&self, point: &Point) -> bool {
+        let product = |list: &[BigUint]| list.iter().fold(BigUint::from(1_u8), |product, factor| product * factor);
+        let queries = product(&point.n) / product(point.kappa.get(1..).unwrap_or_default());
+        point.message_bits >= self.message_bits
+            && (&point.message_bits - &self.message_bits) * &point.tokens_per[2] * queries >= self.beside
+    }
+
+    /// The same question with wider messages and nothing beside: first barely wider, last so wide that any point covers it.
+    pub(super) fn widened(&self) -> Vec<Self> {
+        let wider = |by: BigUint| Self { message_bits: &self.message_bits + by, beside: BigUint::ZERO, ..self.clone() };
+        if self.beside == BigUint::ZERO {
+            return vec![self.clone()];
+        }
+        let powers = (0..self.beside.bits()).map(|power| wider(BigUint::from(1_u8) << power));
+        powers.chain([wider(self.beside.clone())]).collect()
     }
 
     /// The point with these sizes. Sigma is 1 throughout: a start that passes every tail.
@@ -115,7 +143,8 @@ mod tests {
         assert_eq!(ask("linear full linear", 1), None);
         assert_eq!(ask("linear", 1), Some((1, 4096, vec![80])));
         assert_eq!(ask("linear", 2), Some((1, 1, vec![80, 0])));
-        assert_eq!(ask("full+linear full", 2), Some((0, 32 + 80, vec![0, 0, 0])));
+        assert_eq!(ask("full+linear full", 2), Some((0, 32, vec![0, 0, 80])));
+        assert_eq!(ask("full full+linear linear", 2), Some((0, 32, vec![0, 0, 160])));
         assert_eq!(ask("full+linear full", 3), Some((1, 32, vec![80, 0, 0])));
     }
 

@@ -39,6 +39,11 @@ impl Certified {
 
 /// The smallest certified instance found for a question.
 pub fn smallest(question: &Question) -> Option<Certified> {
+    let fits = |found: &Certified| question.covers_beside(&found.point);
+    question.widened().iter().find_map(|wider| smallest_as_is(wider).filter(fits))
+}
+
+fn smallest_as_is(question: &Question) -> Option<Certified> {
     if question.hops == 1 {
         return one_hop(question);
     }
@@ -74,6 +79,11 @@ pub fn smallest(question: &Question) -> Option<Certified> {
 
 /// A certificate for tables of given sizes, if one is found.
 pub fn for_tables(question: &Question, m: &BigUint, n: &[BigUint]) -> Option<Certified> {
+    let fits = |found: &Certified| question.covers_beside(&found.point);
+    question.widened().iter().find_map(|wider| for_tables_as_is(wider, m, n).filter(fits))
+}
+
+fn for_tables_as_is(question: &Question, m: &BigUint, n: &[BigUint]) -> Option<Certified> {
     if question.hops == 1 {
         return Certified::new(question.point(m.clone(), vec![], vec![m.clone()], vec![]));
     }
