@@ -342,17 +342,19 @@ impl Program {
                 let mut length = (LONGEST_STEP / longest).min(1.0);
                 let moved = loop {
                     let next: Vec<f64> = point.iter().zip(&step).map(|(v, s)| v + length * s).collect();
-                    if self.barrier(&next, weight).is_some_and(|value| value <= here + 0.1 * length * slope) {
-                        break Some(next);
+                    match self.barrier(&next, weight) {
+                        Some(value) if value <= here + 0.1 * length * slope => break Some((next, value)),
+                        _ => length *= 0.5,
                     }
-                    length *= 0.5;
                     if length < 1e-12 {
                         break None;
                     }
                 };
-                match moved {
-                    Some(next) => point = next,
-                    None => break,
+                let Some((next, value)) = moved else { break };
+                point = next;
+                // Less than the rounding of the barrier itself is no progress.
+                if here - value < 1e-13 * here.abs() {
+                    break;
                 }
             }
             weight *= 16.0;

@@ -33,7 +33,7 @@ pub struct Reproduce {
 enum Amount {
     /// Seconds on two cores.
     Quick,
-    /// Up to eight hops: one or two minutes.
+    /// Up to eight hops: under a minute.
     Full,
 }
 
@@ -55,7 +55,7 @@ impl Reproduce {
             Amount::Full => Preset::Full,
         };
         fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
-        let expected = if preset == Preset::Quick { "a few seconds" } else { "one or two minutes" };
+        let expected = if preset == Preset::Quick { "a few seconds" } else { "under a minute" };
         if !self.json {
             print(&format!("rung reproduce: {expected} on two cores, into {}\n", self.out.display()))?;
         }
