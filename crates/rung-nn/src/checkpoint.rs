@@ -1,0 +1,260 @@
+//! Checkpoints: safetensors files that PyTorch reads and writes.
+//!
+//! A file is written beside its place and then moved there, so that a reader never sees half of one. It is read against the
+//! weights of a model that was built from its plan: every weight must be in the file under its name with its shape, and nothing
+//! else may be. The first thing that is wrong is named, and then no weight has been changed.
+//!
+//! ```
+//! use rung_engine::Parameters;
+//!
+//! let mut weights = Parameters::<f32>::new();
+//! let norm = weights.add("norm.weight", &[2], vec![1.0, 2.0]).id();
+//! let path = std::env::temp_dir().join(format!("rung-doc-{}.safetensors", std::process::id()));
+//! rung_nn::save(&path, &weights)?;
+//! weights.get_mut(norm).fill(0.0);
+//! rung_nn::load(&path, &mut weights)?;
+//! assert_eq!(weights.get(norm), [1.0, 2.0]);
+//! # std::fs::remove_file(&path).ok();
+//! # Ok::<(), rung_nn::CheckpointError>(())
+//! ```
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rung_engine::{Entry, Parameters, Scalar};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, View};
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The system refused.
+    #[error("{}: {source}", .path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file could not be written.
+    #[error("{}: not written: {reason}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The file is cut off or no safetensors file.
+    #[error("{}: no whole safetensors file ({reason}); {found} bytes were found, and the model's weights alone take {expected}", .path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What the reader met.
+        reason: String,
+        /// Bytes in the file.
+        found: u64,
+        /// Bytes of the model's weights in the precision it runs in.
+        expected: u64,
+    },
+    /// The file ends inside of a tensor.
+    #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header promises {expected}", .path.display())]
+    CutOff {
+        /// The file.
+        path: PathBuf,
+        /// The first tensor that is not whole.
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Bytes in the file.
+        found: u64,
+        /// Bytes that the file should have.
+        expected: u64,
+    },
+    /// The file is far larger than the model.
+    #[error("{}: {found} bytes, where at most {most} could belong to this model", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Bytes in the file.
+        found: u64,
+        /// Bytes that every weight in double precision and the longest header would take.
+        most: u64,
+    },
+    /// A weight of the model is not there.
+    #[error("{}: tensor `{name}` is missing; expected shape {expected:?}", .path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The weight.
+        name: String,
+        /// Its shape.
+        expected: Vec<usize>,
+    },
+    /// A tensor that the model does not have.
+    #[error("{}: tensor `{name}` of shape {found:?} belongs to no weight of this model", .path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+    },
+    /// A tensor of another shape.
+    #[error("{}: tensor `{name}`: found shape {found:?}, expected {expected:?}", .path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The weight.
+        name: String,
+        /// The shape in the file.
+        found: Vec<usize>,
+        /// The shape in the model.
+        expected: Vec<usize>,
+    },
+    /// A tensor of numbers that weights are not made of.
+    #[error("{}: tensor `{name}`: found numbers of type {found}, expected F32, F64 or BF16", .path.display())]
+    Type {
+        /// The file.
+        path: PathBuf,
+        /// The weight.
+        name: String,
+        /// The type in the file.
+        found: String,
+    },
+}
+
+/// The longest header that the format allows.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// Writes all weights, in the precision they have.
+///
+/// # Errors
+/// The file cannot be written. What stood there before is then untouched.
+pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), CheckpointError> {
+    let tensors = weights.entries().map(|(id, entry)| (entry.name.as_str(), Stored { entry, values: weights.get(id) }));
+    let note = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    // A bare file name has an empty parent, which is no folder to write in.
+    let bare = path.parent().is_some_and(|parent| parent.as_os_str().is_empty());
+    let place = if bare { Path::new(".").join(path) } else { path.to_owned() };
+    safetensors::serialize_to_file(tensors, Some(note), &place)
+        .map_err(|error| CheckpointError::Write { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// Reads all weights of a model.
+///
+/// # Errors
+/// The file cannot be read, is cut off, or holds other tensors than the model. No weight has been changed then.
+pub fn load<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<(), CheckpointError> {
+    let system = |source| CheckpointError::System { path: path.to_owned(), source };
+    let about = fs::metadata(path).map_err(system)?;
+    if !about.is_file() {
+        return Err(system(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
+    }
+    let found = about.len();
+    let most = LONGEST_HEADER + 8 * (weights.size() as u64 + 1);
+    if found > most {
+        return Err(CheckpointError::TooLarge { path: path.to_owned(), found, most });
+    }
+    let bytes = fs::read(path).map_err(system)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| {
+        let expected = (weights.size() * size_of::<S>()) as u64;
+        let broken = || CheckpointError::Broken { path: path.to_owned(), reason: error.to_string(), found, expected };
+        cut_off(path, &bytes).unwrap_or_else(broken)
+    })?;
+    let tensors = check(path, &file, weights)?;
+    let flat = weights.flat_mut();
+    for (range, tensor) in tensors {
+        decode(&tensor, &mut flat[range]);
+    }
+    Ok(())
+}
+
+/// If the header is whole and promises more than there is, the tensor in which the file ends.
+fn cut_off(path: &Path, bytes: &[u8]) -> Option<CheckpointError> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    let header: Metadata = serde_json::from_slice(rest.get(..length)?).ok()?;
+    let data = rest.len() - length;
+    let name =
+        header.offset_keys().into_iter().find(|name| header.info(name).is_some_and(|i| i.data_offsets.1 > data))?;
+    let shape = header.info(&name)?.shape.clone();
+    let expected = (8 + length as u64).saturating_add(header.data_len() as u64);
+    Some(CheckpointError::CutOff { path: path.to_owned(), name, shape, found: bytes.len() as u64, expected })
+}
+
+type Found<'a> = Vec<(std::ops::Range<usize>, TensorView<'a>)>;
+
+/// The tensor of every weight, if names, shapes and types fit.
+fn check<'a, S: Scalar>(
+    path: &Path,
+    file: &SafeTensors<'a>,
+    weights: &Parameters<S>,
+) -> Result<Found<'a>, CheckpointError> {
+    let mut unclaimed: HashMap<&str, TensorView<'a>> = file.iter().collect();
+    let mut tensors = Vec::with_capacity(weights.len());
+    for (_, entry) in weights.entries() {
+        let (path, name, expected) = (path.to_owned(), entry.name.clone(), entry.shape.to_vec());
+        let Some(tensor) = unclaimed.remove(entry.name.as_str()) else {
+            return Err(CheckpointError::Missing { path, name, expected });
+        };
+        if tensor.shape() != expected {
+            return Err(CheckpointError::Shape { path, name, found: tensor.shape().to_vec(), expected });
+        }
+        if !matches!(tensor.dtype(), Dtype::F32 | Dtype::F64 | Dtype::BF16) {
+            return Err(CheckpointError::Type { path, name, found: format!("{:?}", tensor.dtype()) });
+        }
+        tensors.push((entry.range.clone(), tensor));
+    }
+    // The first by name, so that the message does not depend on the order of a table.
+    if let Some((name, tensor)) = unclaimed.into_iter().min_by_key(|(name, _)| *name) {
+        let (name, found) = (name.to_owned(), tensor.shape().to_vec());
+        return Err(CheckpointError::Unknown { path: path.to_owned(), name, found });
+    }
+    Ok(tensors)
+}
+
+fn decode<S: Scalar>(tensor: &TensorView<'_>, out: &mut [S]) {
+    fn each<S: Scalar, const SIZE: usize>(data: &[u8], out: &mut [S], read: impl Fn([u8; SIZE]) -> f64) {
+        for (value, bytes) in out.iter_mut().zip(data.as_chunks().0) {
+            *value = S::of(read(*bytes));
+        }
+    }
+    match tensor.dtype() {
+        Dtype::F64 => each(tensor.data(), out, f64::from_le_bytes),
+        Dtype::BF16 => each(tensor.data(), out, |bytes: [u8; 2]| {
+            f64::from(f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16))
+        }),
+        _ => each(tensor.data(), out, |bytes| f64::from(f32::from_le_bytes(bytes))),
+    }
+}
+
+/// A weight as the format wants it.
+struct Stored<'a, S> {
+    entry: &'a Entry,
+    values: &'a [S],
+}
+
+impl<S: Scalar> View for Stored<'_, S> {
+    fn dtype(&self) -> Dtype {
+        if size_of::<S>() == 4 { Dtype::F32 } else { Dtype::F64 }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.entry.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let wide = self.values.iter().map(|value| value.wide());
+        Cow::Owned(if size_of::<S>() == 4 {
+            wide.flat_map(|value| (value as f32).to_le_bytes()).collect()
+        } else {
+            wide.flat_map(f64::to_le_bytes).collect()
+        })
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
+}

@@ -1,0 +1,51 @@
+//! Token mixers and models: a plan becomes a network.
+//!
+//! The theory's [`Plan`](rung_theory::stack::Plan) says which mixers a stack has and how large they are. Here it gets weights:
+//! [`ModelConfig::init`] checks that every layer can be built and counts the weights before it allocates any, then fills a
+//! [`Parameters`](rung_engine::Parameters) store under names that a PyTorch user recognises, and returns a [`Model`] of handles.
+//! The model is written against [`Ops`](rung_engine::Ops), so that training in `f32`, gradient checks in `f64` and other
+//! executors run the same code.
+//!
+//! ```
+//! use rung_engine::{Native, Ops, Parameters};
+//! use rung_nn::{Input, ModelConfig};
+//! use rung_theory::stack::{Defaults, Plan};
+//! use rung_theory::task::seeded;
+//!
+//! let defaults = Defaults { heads: 2, head_dim: 8, ..Defaults::default() };
+//! let plan = Plan::parse("linear full+gdn", &defaults)?;
+//! let mut weights = Parameters::<f32>::new();
+//! let config = ModelConfig { input: Input::Vocabulary(10), classes: 10, ..ModelConfig::default() };
+//! let model = config.init(&plan, &mut weights, &mut seeded(0))?;
+//!
+//! let ops = Native::new();
+//! ops.bind_frozen(&weights);
+//! let tokens = [3, 1, 4, 1, 5];
+//! let (hidden, state) = model.forward(&ops, &tokens, 1, None)?; // one row of five tokens
+//! let (next, _) = model.forward(&ops, &[9], 1, Some(&state))?; // one more, from the state
+//! assert_eq!(ops.shape(&model.logits(&ops, &next))[..], [1, 1, 10]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`mixer`]: the token mixers, one file each, and the trait for more;
+//! - [`model`]: embeddings, layers, unembedding;
+//! - [`site`] and [`parts`]: what mixers are built on and of;
+//! - [`position`]: rotary positions and ALiBi;
+//! - [`checkpoint`]: safetensors files.
+
+pub mod checkpoint;
+#[cfg(test)]
+mod composed_only;
+pub mod error;
+pub mod mixer;
+pub mod model;
+pub mod parts;
+pub mod position;
+pub mod site;
+
+pub use checkpoint::{CheckpointError, load, save};
+pub use error::ModelError;
+pub use mixer::{Builtin, MixerConfig, State, TokenMixer};
+pub use model::{ChannelConfig, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
+pub use position::Positions;
+pub use site::{Fill, Settings, Site};

@@ -1,0 +1,89 @@
+//! Gated short convolution: a few taps over the last tokens, no other memory.
+//!
+//! # Recurrence
+//! `y_t = C_t . sum_j w_j (B_{t-j} . x_{t-j})`, j = 0..taps-1, with B, C, x projections of the token; ungated, the convolution
+//! alone.
+//!
+//! # Parallel form
+//! A depthwise causal convolution.
+//!
+//! # State
+//! `taps - 1` inputs for each of `channels` channels.
+//!
+//! # Reduces to
+//! One tap leaves a token-wise map.
+//!
+//! # Source
+//! LFM2 (2511.23404).
+
+use rung_engine::{Ops, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use crate::error::ModelError;
+use crate::parts::{Convolution, Linear};
+use crate::site::{Fill, Site};
+
+/// Sizes of a short convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortConvolutionConfig {
+    /// Taps.
+    pub taps: usize,
+    /// Channels.
+    pub channels: usize,
+    /// Whether it gates and projects.
+    pub gated: bool,
+}
+
+/// A short convolution as a mixer.
+pub struct ShortConvolution {
+    convolution: Convolution,
+    /// Into B, C and x, and out again.
+    projections: Option<[Linear; 2]>,
+}
+
+impl MixerConfig for ShortConvolutionConfig {
+    type Mixer = ShortConvolution;
+    const NAME: &'static str = "conv";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [taps, channels] = ["taps", "channels"].map(|option| number(mixer, option));
+        Ok(Self { taps, channels, gated: number(mixer, "gated") == 0 })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<ShortConvolution, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { taps, channels, gated } = *self;
+        let width = site.settings.width;
+        if !gated && channels != width {
+            let expected = format!("{width}, the width of the model, without gate and projections");
+            return Err(ModelError::Shape { place: Self::NAME, what: "channels", found: channels as u64, expected });
+        }
+        let reach = (taps as f64).powf(-0.5);
+        let weight = site.weight("conv.weight", &[channels, 1, taps], Fill::Uniform(-reach, reach));
+        Ok(ShortConvolution {
+            convolution: Convolution { weight, bias: None, channels, taps },
+            projections: gated
+                .then(|| [site.linear("in_proj", width, 3 * channels), site.linear("out_proj", channels, width)]),
+        })
+    }
+}
+
+impl TokenMixer for ShortConvolution {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (seen, before) = (State::seen(state) + ops.shape(x)[1], State::part(state, 0));
+        let Some([input, output]) = &self.projections else {
+            let (out, tail) = self.convolution.apply(ops, x, before);
+            return (out, State::new(seen, [tail]));
+        };
+        let (all, channels) = (input.apply(ops, x), self.convolution.channels);
+        let part = |index: usize| ops.slice(&all, 2, index * channels..(index + 1) * channels);
+        let (out, tail) = self.convolution.apply(ops, &ops.mul(&part(0), &part(2)), before);
+        (output.apply(ops, &ops.mul(&part(1), &out)), State::new(seen, [tail]))
+    }
+}

@@ -1,0 +1,164 @@
+//! DeltaNet: linear attention that corrects what it stored instead of adding to it.
+//!
+//! # Recurrence
+//! `S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}' k_t)'`, `o_t = S_t' q_t / sqrt(key)`; short convolution and SiLU on q, k, v; unit q and k;
+//! `beta = sigmoid(..)`, doubled where negative eigenvalues are allowed; then a norm per head.
+//!
+//! # Parallel form
+//! `tril(Q K') (I + stril(Diag(beta) K K'))^-1 Diag(beta) V`, in chunks.
+//!
+//! # State
+//! `heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v.
+//!
+//! # Reduces to
+//! Exact recall for orthonormal keys and beta = 1.
+//!
+//! # Source
+//! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
+
+use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, Stream, join};
+use crate::site::Site;
+
+/// Sizes of DeltaNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltanetConfig {
+    /// Heads.
+    pub heads: usize,
+    /// Width of a key head.
+    pub key: usize,
+    /// Width of a value head.
+    pub value: usize,
+    /// Taps of the short convolution; 0 for none.
+    pub taps: usize,
+    /// Whether beta reaches 2.
+    pub negative: bool,
+}
+
+/// DeltaNet's mixer.
+pub struct Deltanet {
+    config: DeltanetConfig,
+    streams: Streams,
+    beta: Linear,
+    norm: Gain,
+    output: Linear,
+    chunk: usize,
+}
+
+/// Queries, keys and values of the delta family.
+pub(super) struct Streams {
+    query: Stream,
+    key: Stream,
+    value: Stream,
+}
+
+impl Streams {
+    /// Epsilon under the root of a unit vector's length.
+    const EPSILON: f64 = 1e-6;
+
+    pub(super) fn init<S: Scalar>(
+        site: &mut Site<'_, S>,
+        taps: usize,
+        (heads, key): (usize, usize),
+        (value_heads, value): (usize, usize),
+    ) -> Self {
+        let width = site.settings.width;
+        let mut stream = |name: &str, heads: usize, head: usize| Stream {
+            projection: site.linear(&format!("{name}_proj"), width, heads * head),
+            convolution: site.convolution(&format!("{name}_conv1d"), heads * head, taps),
+            heads,
+        };
+        let streams = Self {
+            query: stream("q", heads, key),
+            key: stream("k", heads, key),
+            value: stream("v", value_heads, value),
+        };
+        site.tie(&streams.query.projection, &streams.key.projection, heads, heads);
+        streams
+    }
+
+    /// Unit queries over the root of their width, unit keys, values; then the states of the convolutions, which live in slots
+    /// 1 to 3 of the mixer's state.
+    pub(super) fn apply<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> ([O::Tensor; 3], [Option<O::Tensor>; 3]) {
+        let (query, query_tail) = self.query.apply(ops, x, State::part(state, 1));
+        let (key, key_tail) = self.key.apply(ops, x, State::part(state, 2));
+        let (value, value_tail) = self.value.apply(ops, x, State::part(state, 3));
+        let scale = (ops.shape(&query)[3] as f64).powf(-0.5);
+        let query = ops.scale(&ops.l2_norm(&query, Self::EPSILON), scale);
+        ([query, ops.l2_norm(&key, Self::EPSILON), value], [query_tail, key_tail, value_tail])
+    }
+}
+
+/// `sigmoid(..)` per head, doubled where negative eigenvalues are allowed.
+pub(super) fn strength<O: Ops>(ops: &O, projection: &Linear, x: &O::Tensor, negative: bool) -> O::Tensor {
+    let beta = ops.sigmoid(&projection.apply(ops, x));
+    if negative { ops.scale(&beta, 2.0) } else { beta }
+}
+
+impl MixerConfig for DeltanetConfig {
+    type Mixer = Deltanet;
+    const NAME: &'static str = "deltanet";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [heads, key, value, taps] = ["heads", "key", "value", "conv"].map(|option| number(mixer, option));
+        Ok(Self { heads, key, value, taps, negative: number(mixer, "negative") == 1 })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Deltanet, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { heads, key, value, taps, .. } = *self;
+        let width = site.settings.width;
+        Ok(Deltanet {
+            config: *self,
+            streams: Streams::init(site, taps, (heads, key), (heads, value)),
+            beta: site.linear("b_proj", width, heads),
+            norm: site.gain("o_norm", value),
+            output: site.linear("o_proj", heads * value, width),
+            chunk: site.settings.chunk,
+        })
+    }
+}
+
+impl Deltanet {
+    /// The read of every head before the norm, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
+        let beta = strength(ops, &self.beta, x, self.config.negative);
+        let (out, matrix) = ops.recurrence(&Recurrence {
+            query: &query,
+            key: &key,
+            value: &value,
+            decay: Decay::None,
+            beta: Some(&beta),
+            state: State::part(state, 0),
+            chunk: self.chunk,
+        });
+        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
+    }
+}
+
+impl TokenMixer for Deltanet {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        (self.output.apply(ops, &join(ops, &self.norm.norm(ops, &out))), state)
+    }
+}

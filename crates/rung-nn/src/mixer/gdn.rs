@@ -1,0 +1,130 @@
+//! Gated DeltaNet: the delta rule on a state that also decays.
+//!
+//! # Recurrence
+//! `S <- alpha_t S`, then `S <- S + beta_t k_t (v_t - S' k_t)'`, `o_t = S' q_t / sqrt(key)`;
+//! `log alpha = -exp(A_log) softplus(.. + dt_bias)` per value head; then a norm per head, times SiLU of a gate.
+//!
+//! # Parallel form
+//! DeltaNet's triangular solve with a decay mask, in chunks.
+//!
+//! # State
+//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v. Several value heads may share a
+//! query/key head.
+//!
+//! # Reduces to
+//! DeltaNet when nothing decays.
+//!
+//! # Source
+//! Yang et al. 2024 (2412.06464).
+
+use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::deltanet::{Streams, strength};
+use super::mamba2::step_bias;
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, join, split};
+use crate::site::{Fill, Site};
+
+/// Sizes of Gated DeltaNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatedDeltanetConfig {
+    /// Query and key heads.
+    pub heads: usize,
+    /// Value heads, each with its own state.
+    pub value_heads: usize,
+    /// Width of a key head.
+    pub key: usize,
+    /// Width of a value head.
+    pub value: usize,
+    /// Taps of the short convolution; 0 for none.
+    pub taps: usize,
+    /// Whether beta reaches 2.
+    pub negative: bool,
+}
+
+/// Gated DeltaNet's mixer.
+pub struct GatedDeltanet {
+    config: GatedDeltanetConfig,
+    streams: Streams,
+    beta: Linear,
+    step: Linear,
+    step_bias: Parameter,
+    log_rate: Parameter,
+    gate: Linear,
+    norm: Gain,
+    output: Linear,
+    chunk: usize,
+}
+
+impl MixerConfig for GatedDeltanetConfig {
+    type Mixer = GatedDeltanet;
+    const NAME: &'static str = "gdn";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
+        shared_evenly(Self::NAME, "query and key heads", value_heads, heads)?;
+        let [key, value, taps] = ["key", "value", "conv"].map(|option| number(mixer, option));
+        Ok(Self { heads, value_heads, key, value, taps, negative: number(mixer, "negative") == 1 })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<GatedDeltanet, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { heads, value_heads, key, value, taps, .. } = *self;
+        let width = site.settings.width;
+        // Away from zero itself, whose logarithm is none.
+        let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
+        Ok(GatedDeltanet {
+            config: *self,
+            streams: Streams::init(site, taps, (heads, key), (value_heads, value)),
+            beta: site.linear("b_proj", width, value_heads),
+            step: site.linear("a_proj", width, value_heads),
+            step_bias: site.offset("dt_bias", &[value_heads], Fill::Drawn(&step_bias)),
+            log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&log_rate)),
+            gate: site.linear("g_proj", width, value_heads * value),
+            norm: site.gain("o_norm", value),
+            output: site.linear("o_proj", value_heads * value, width),
+            chunk: site.settings.chunk,
+        })
+    }
+}
+
+impl GatedDeltanet {
+    /// The read of every head before norm and gate, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
+        let beta = strength(ops, &self.beta, x, self.config.negative);
+        let step = ops.softplus(&ops.add(&self.step.apply(ops, x), &ops.parameter(self.step_bias)));
+        let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
+        let (out, matrix) = ops.recurrence(&Recurrence {
+            query: &query,
+            key: &key,
+            value: &value,
+            decay: Decay::Scalar(&decay),
+            beta: Some(&beta),
+            state: State::part(state, 0),
+            chunk: self.chunk,
+        });
+        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
+    }
+}
+
+impl TokenMixer for GatedDeltanet {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        let out = self.norm.norm(ops, &out);
+        let gate = split(ops, &self.gate.apply(ops, x), self.config.value_heads);
+        (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
+    }
+}

@@ -1,0 +1,145 @@
+//! Mamba-2: a state space with one decay per head.
+//!
+//! # Recurrence
+//! `S_t = exp(dt_t a_h) S_{t-1} + B_t (dt_t x_t)'`, `y_t = S_t' C_t + D_h x_t`, `dt = softplus(.. + bias)`, `a = -exp(A_log)`; a short
+//! convolution and SiLU on (x, B, C); the gate SiLU(z) before a norm over all channels.
+//!
+//! # Parallel form
+//! `(C B' . L)(dt . X)` with `L_ts = exp(sum of dt a over s+1..t)`, in chunks.
+//!
+//! # State
+//! `heads * head * state` numbers, and `conv - 1` inputs for each of `heads * head + 2 * groups * state` channels.
+//!
+//! # Reduces to
+//! Linear attention with scalar decay, `q = C, k = B, v = dt x`.
+//!
+//! # Source
+//! Dao and Gu 2024 (2405.21060).
+
+use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use crate::error::ModelError;
+use crate::parts::{Convolution, Gain, Linear, join, split};
+use crate::site::{Fill, Site};
+
+/// Sizes of Mamba-2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mamba2Config {
+    /// Heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub head: usize,
+    /// State indices per channel.
+    pub state: usize,
+    /// Groups of heads that share B and C.
+    pub groups: usize,
+    /// Taps of the convolution.
+    pub taps: usize,
+}
+
+/// Mamba-2's mixer.
+pub struct Mamba2 {
+    config: Mamba2Config,
+    input: Linear,
+    convolution: Convolution,
+    step_bias: Parameter,
+    log_rate: Parameter,
+    skip: Parameter,
+    norm: Gain,
+    output: Linear,
+    chunk: usize,
+}
+
+impl Mamba2Config {
+    fn inner(&self) -> usize {
+        self.heads * self.head
+    }
+
+    /// Channels of B, and of C.
+    fn shared(&self) -> usize {
+        self.groups * self.state
+    }
+}
+
+/// A bias whose softplus is log-uniform from 1/1000 to 1/10, as a function of a uniform number.
+pub(super) fn step_bias(uniform: f64) -> f64 {
+    let step = (1e-3_f64.ln() + uniform * 100_f64.ln()).exp().max(1e-4);
+    step + (-(-step).exp_m1()).ln()
+}
+
+impl MixerConfig for Mamba2Config {
+    type Mixer = Mamba2;
+    const NAME: &'static str = "mamba2";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [heads, head, state] = ["heads", "head", "state"].map(|option| number(mixer, option));
+        let groups = number(mixer, "groups");
+        shared_evenly(Self::NAME, "groups", heads, groups)?;
+        Ok(Self { heads, head, state, groups, taps: number(mixer, "conv") })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Mamba2, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let (width, inner, heads) = (site.settings.width, self.inner(), self.heads);
+        let channels = inner + 2 * self.shared();
+        // PyTorch's own start of a convolution: uniform within the root of the number of taps.
+        let reach = (self.taps as f64).powf(-0.5);
+        let fill = Fill::Uniform(-reach, reach);
+        Ok(Mamba2 {
+            config: *self,
+            input: site.linear("in_proj", width, inner + channels + heads),
+            convolution: Convolution {
+                weight: site.weight("conv1d.weight", &[channels, 1, self.taps], fill),
+                bias: Some(site.offset("conv1d.bias", &[channels], fill)),
+                channels,
+                taps: self.taps,
+            },
+            step_bias: site.offset("dt_bias", &[heads], Fill::Drawn(&step_bias)),
+            log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            skip: site.offset("D", &[heads], Fill::Constant(1.0)),
+            norm: site.gain("norm", inner),
+            output: site.linear("out_proj", inner, width),
+            chunk: site.settings.chunk,
+        })
+    }
+}
+
+impl TokenMixer for Mamba2 {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
+        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
+        let all = self.input.apply(ops, x);
+        let channels = self.convolution.channels;
+        let gate = ops.slice(&all, 2, 0..inner);
+        let step = ops.slice(&all, 2, inner + channels..inner + channels + config.heads);
+        let mixed = ops.slice(&all, 2, inner..inner + channels);
+        let (mixed, tail) = self.convolution.apply(ops, &mixed, State::part(state, 1));
+        let mixed = ops.silu(&mixed);
+        let value = split(ops, &ops.slice(&mixed, 2, 0..inner), config.heads);
+        let key = split(ops, &ops.slice(&mixed, 2, inner..inner + shared), config.groups);
+        let query = split(ops, &ops.slice(&mixed, 2, inner + shared..channels), config.groups);
+        let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
+        let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
+        let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
+        let (read, matrix) = ops.recurrence(&Recurrence {
+            query: &query,
+            key: &key,
+            value: &stepped,
+            decay: Decay::Scalar(&decay),
+            beta: None,
+            state: State::part(state, 0),
+            chunk: self.chunk,
+        });
+        let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
+        let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
+        let out = self.norm.norm(ops, &ops.silu_gate(&gate, &out));
+        (self.output.apply(ops, &out), State::new(State::seen(state) + time, [Some(matrix), tail]))
+    }
+}

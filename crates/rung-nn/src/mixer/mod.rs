@@ -1,0 +1,185 @@
+//! Token mixers: the part of a layer that moves information between tokens.
+//!
+//! Every mixer is one file: a config read off a plan's mixer, the struct with the handles of its weights, one `forward`,
+//! tests. It has one form only, which takes a stretch of tokens and the state before them:
+//!
+//! ```text
+//! forward(x[0..n], none)                   the parallel (or chunked) form
+//! forward(x[t..t+1], state)                the step form
+//! forward(x[0..a], none), (x[a..n], state) hand-over in the middle of a text
+//! ```
+//!
+//! That the three agree is tested for all mixers by one table of cases, together with causality, gradients, kernels against
+//! composed bodies, and the size of the state against the number in the plan.
+//!
+//! To add a mixer: write its file, add a line to the registry below, and a line to the table in `tests.rs`. A mixer outside
+//! of this crate implements [`TokenMixer`] and goes into a [`Model`](crate::Model) through
+//! [`ModelConfig::init_with`](crate::ModelConfig::init_with).
+
+pub mod attention;
+#[cfg(test)]
+mod tests;
+
+use rung_engine::{Ops, Scalar};
+use rung_theory::stack::Mixer;
+
+use crate::error::ModelError;
+use crate::site::Site;
+
+/// The most tensors that a state has.
+pub const SLOTS: usize = 6;
+
+/// What a mixer hands on from one stretch of tokens to the next.
+#[derive(Clone, Debug)]
+pub struct State<T> {
+    /// Tokens so far: the clock that all mixers share.
+    pub seen: usize,
+    /// Its tensors, each with the batch as first axis.
+    pub tensors: [Option<T>; SLOTS],
+}
+
+impl<T> State<T> {
+    /// A state after `seen` tokens with these tensors.
+    ///
+    /// # Panics
+    /// If there are more than [`SLOTS`].
+    pub fn new<const COUNT: usize>(seen: usize, tensors: [Option<T>; COUNT]) -> Self {
+        assert!(COUNT <= SLOTS, "a state has at most {SLOTS} tensors, not {COUNT}");
+        let mut given = tensors.into_iter();
+        Self { seen, tensors: std::array::from_fn(|_| given.next().flatten()) }
+    }
+
+    /// Tokens before a stretch that starts from `state`.
+    pub fn seen(state: Option<&Self>) -> usize {
+        state.map_or(0, |state| state.seen)
+    }
+
+    /// One of the tensors that a stretch starts from.
+    pub fn part(state: Option<&Self>, slot: usize) -> Option<&T> {
+        state.and_then(|state| state.tensors[slot].as_ref())
+    }
+
+    /// Numbers in it, for one row of the batch.
+    pub fn numbers<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
+        let shapes = self.tensors.iter().flatten().map(|tensor| ops.shape(tensor));
+        shapes.map(|shape| shape[1..].iter().product::<usize>()).sum()
+    }
+}
+
+/// A token mixer with its weights in place.
+pub trait TokenMixer: Send + Sync {
+    /// Mixes a stretch of tokens, going on from a state.
+    ///
+    /// # Shapes
+    /// `x` and the result are `[batch, time, width]`.
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>);
+}
+
+/// The sizes of a mixer, before it has weights.
+pub trait MixerConfig: Sized {
+    /// What it becomes.
+    type Mixer: TokenMixer;
+
+    /// Its name in a plan.
+    const NAME: &'static str;
+
+    /// Reads the sizes off a plan's mixer of that name.
+    ///
+    /// # Errors
+    /// Its numbers do not fit each other, or ask for what has no network.
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError>;
+
+    /// Adds the weights.
+    ///
+    /// # Errors
+    /// The sizes do not fit the site.
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Self::Mixer, ModelError>;
+}
+
+macro_rules! registry {
+    ($($module:ident: $name:ident, $config:ident;)*) => {
+        $(pub mod $module;)*
+
+        /// The mixers of this crate, one of which a plan's mixer becomes.
+        pub enum Builtin {
+            $(#[doc = concat!("See [`", stringify!($module), "`].")]
+            $name(<$module::$config as MixerConfig>::Mixer),)*
+        }
+
+        /// Names of the mixers that have a network.
+        pub const NAMES: &[&str] = &[$(<$module::$config as MixerConfig>::NAME),*];
+
+        impl Builtin {
+            /// Builds a plan's mixer.
+            ///
+            /// # Errors
+            /// It has no network, or does not fit the site.
+            pub fn init<S: Scalar>(mixer: &Mixer, site: &mut Site<'_, S>) -> Result<Self, ModelError> {
+                match mixer.name() {
+                    $(<$module::$config as MixerConfig>::NAME =>
+                        Ok(Self::$name($module::$config::resolve(mixer)?.init(site)?)),)*
+                    name => Err(ModelError::NoNetwork { mixer: name.to_owned(), known: NAMES.join(", ") }),
+                }
+            }
+        }
+
+        impl TokenMixer for Builtin {
+            fn forward<O: Ops>(
+                &self,
+                ops: &O,
+                x: &O::Tensor,
+                state: Option<&State<O::Tensor>>,
+            ) -> (O::Tensor, State<O::Tensor>) {
+                match self {
+                    $(Self::$name(mixer) => mixer.forward(ops, x, state),)*
+                }
+            }
+        }
+    };
+}
+
+registry! {
+    softmax: Softmax, SoftmaxConfig;
+    window: Window, WindowConfig;
+    linear: LinearAttention, LinearAttentionConfig;
+    retnet: Retnet, RetnetConfig;
+    gla: Gla, GlaConfig;
+    mamba2: Mamba2, Mamba2Config;
+    deltanet: Deltanet, DeltanetConfig;
+    gdn: GatedDeltanet, GatedDeltanetConfig;
+    conv: ShortConvolution, ShortConvolutionConfig;
+    none: Nothing, NothingConfig;
+}
+
+/// A number of a plan's mixer.
+///
+/// # Panics
+/// If the mixer has no such option: a mistake in the file that asks, met by the table of cases.
+fn number(mixer: &Mixer, option: &str) -> usize {
+    mixer.number(option).unwrap_or_else(|| panic!("mixer {mixer} has no option {option}")) as usize
+}
+
+/// Refuses heads that cannot be shared out evenly.
+fn shared_evenly(mixer: &'static str, what: &'static str, heads: usize, groups: usize) -> Result<(), ModelError> {
+    if groups > 0 && heads.is_multiple_of(groups) {
+        return Ok(());
+    }
+    Err(ModelError::Shape { place: mixer, what, found: groups as u64, expected: format!("a divisor of {heads}") })
+}
+
+/// Refuses a bidirectional model.
+fn causal_only<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(), ModelError> {
+    if site.settings.causal {
+        return Ok(());
+    }
+    Err(ModelError::Unsupported {
+        mixer,
+        what: "a bidirectional form".to_owned(),
+        expected: "a causal model, or mixers that see both ways (full, linear, none)".to_owned(),
+    })
+}

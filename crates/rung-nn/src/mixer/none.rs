@@ -1,0 +1,55 @@
+//! No mixer: the layer moves nothing between tokens.
+//!
+//! # Recurrence
+//! `o_t = 0`.
+//!
+//! # Parallel form
+//! The same.
+//!
+//! # State
+//! None.
+//!
+//! # Reduces to
+//! Nothing smaller.
+//!
+//! # Source
+//! Layers of this kind: Puzzle, Bercovich et al. 2024 (2411.19146).
+
+use rung_engine::{Ops, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer};
+use crate::error::ModelError;
+use crate::site::Site;
+
+/// It has no sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NothingConfig;
+
+/// No mixer.
+pub struct Nothing;
+
+impl MixerConfig for NothingConfig {
+    type Mixer = Nothing;
+    const NAME: &'static str = "none";
+
+    fn resolve(_: &Mixer) -> Result<Self, ModelError> {
+        Ok(Self)
+    }
+
+    fn init<S: Scalar>(&self, _: &mut Site<'_, S>) -> Result<Nothing, ModelError> {
+        Ok(Nothing)
+    }
+}
+
+impl TokenMixer for Nothing {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let shape = ops.shape(x);
+        (ops.zeros(&shape), State::new(State::seen(state) + shape[1], []))
+    }
+}

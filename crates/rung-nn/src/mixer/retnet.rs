@@ -1,0 +1,132 @@
+//! RetNet: linear attention that forgets at a fixed rate per head.
+//!
+//! # Recurrence
+//! `S_t = gamma_h S_{t-1} + k_t v_t'`, `o_t = S_t' q_t / sqrt(key)` with `gamma_h = 1 - 2^(-5-h)`; q and k are turned by position; then
+//! a norm per head without gain, times SiLU of a gate.
+//!
+//! # Parallel form
+//! `(Q K' . D) V` with `D_ts = gamma^(t-s)`, in chunks.
+//!
+//! # State
+//! `heads * key * value` numbers. The position is the clock that all layers share.
+//!
+//! # Reduces to
+//! Linear attention without normaliser when gamma = 1 and nothing is turned.
+//!
+//! # Source
+//! Sun et al. 2023 (2307.08621).
+
+use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, join, split};
+use crate::position::{Rotation, Spacing};
+use crate::site::{Fill, Site};
+
+/// Sizes of RetNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetnetConfig {
+    /// Heads.
+    pub heads: usize,
+    /// Width of a key head.
+    pub key: usize,
+    /// Width of a value head.
+    pub value: usize,
+}
+
+/// RetNet's mixer.
+pub struct Retnet {
+    config: RetnetConfig,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    gate: Linear,
+    output: Linear,
+    pub(super) rotation: Option<Rotation>,
+    pub(super) forgets: bool,
+    chunk: usize,
+}
+
+impl MixerConfig for RetnetConfig {
+    type Mixer = Retnet;
+    const NAME: &'static str = "retnet";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let key = number(mixer, "key");
+        if !key.is_multiple_of(2) {
+            let expected = "an even number, since keys are turned".to_owned();
+            return Err(ModelError::Shape { place: Self::NAME, what: "key width", found: key as u64, expected });
+        }
+        Ok(Self { heads: number(mixer, "heads"), key, value: number(mixer, "value") })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Retnet, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { heads, key, value } = *self;
+        let width = site.settings.width;
+        // Xavier's range, times 2^-2.5 for what goes in and 2^-1 for what goes out.
+        let mut linear = |name: &str, inputs: usize, outputs: usize, gain: f64| {
+            let reach = gain * (6.0 / (inputs + outputs) as f64).sqrt();
+            site.linear_from(name, inputs, outputs, Fill::Uniform(-reach, reach))
+        };
+        let into = 2_f64.powf(-2.5);
+        let mixer = Retnet {
+            config: *self,
+            query: linear("q_proj", width, heads * key, into),
+            key: linear("k_proj", width, heads * key, into),
+            value: linear("v_proj", width, heads * value, into),
+            gate: linear("g_proj", width, heads * value, into),
+            output: linear("o_proj", heads * value, width, 0.5),
+            rotation: Some(Rotation::new(key, Spacing::Inclusive)),
+            forgets: true,
+            chunk: site.settings.chunk,
+        };
+        site.tie(&mixer.query, &mixer.key, heads, heads);
+        Ok(mixer)
+    }
+}
+
+impl Retnet {
+    /// The read of every head before norm and gate, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let RetnetConfig { heads, key: width, .. } = self.config;
+        let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
+        let turned = |x: O::Tensor| self.rotation.as_ref().map_or(x.clone(), |turn| turn.apply(ops, &x, seen));
+        let query = turned(ops.scale(&self.query.heads(ops, x, heads), (width as f64).powf(-0.5)));
+        let key = turned(self.key.heads(ops, x, heads));
+        let rate = |head: usize| (-(2_f64.powf(-5.0 - head as f64))).ln_1p();
+        let rates: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::of(rate(head))).collect();
+        let decay = ops.broadcast(&ops.constant(&[heads], &rates), &[batch, time, heads]);
+        let (out, matrix) = ops.recurrence(&Recurrence {
+            query: &query,
+            key: &key,
+            value: &self.value.heads(ops, x, heads),
+            decay: if self.forgets { Decay::Scalar(&decay) } else { Decay::None },
+            beta: None,
+            state: State::part(state, 0),
+            chunk: self.chunk,
+        });
+        (out, State::new(seen + time, [Some(matrix)]))
+    }
+}
+
+impl TokenMixer for Retnet {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        let out = ops.rms_norm(&out, None, Gain::EPSILON);
+        let gate = split(ops, &self.gate.apply(ops, x), self.config.heads);
+        (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
+    }
+}

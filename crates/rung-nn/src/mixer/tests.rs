@@ -1,0 +1,507 @@
+//! One table of cases, through which every mixer goes; a new mixer joins by a line.
+//!
+//! Weights are drawn large (deviation 0.5 and more) so that gates and scores are far from their middle, and every weight is
+//! shaken, so that gains of one and biases of zero are not special.
+
+use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
+use rung_theory::stack::{Defaults, Mixer, Plan};
+use rung_theory::task::{Rng, below, seeded};
+
+use super::deltanet::DeltanetConfig;
+use super::gdn::GatedDeltanetConfig;
+use super::gla::GlaConfig;
+use super::linear::LinearAttentionConfig;
+use super::retnet::RetnetConfig;
+use super::{Builtin, MixerConfig, NAMES, State, TokenMixer};
+use crate::composed_only::ComposedOnly;
+use crate::position::Positions;
+use crate::site::{Settings, Site};
+
+const ROTARY: Positions = Positions::Rotary { base: 100.0 };
+
+/// The table. Width is 12; heads are small and odd where they may be.
+const CASES: &[(&str, Positions)] = &[
+    ("full{heads=3,kv=3,head=4}", Positions::None),
+    ("full{heads=4,kv=2,key=4,value=3}", ROTARY),
+    ("full{heads=4,kv=1,head=3,conv=3}", Positions::Alibi),
+    ("window{heads=2,kv=1,head=4,size=4}", ROTARY),
+    ("window{heads=2,kv=2,head=3,size=1}", Positions::None),
+    ("window{heads=2,kv=2,head=3,size=5}", Positions::Alibi),
+    ("linear{heads=2,key=3,value=5}", Positions::None),
+    ("linear{heads=2,key=3,value=5,map=relu}", Positions::None),
+    ("linear{heads=2,key=3,value=5,map=relu,normaliser=no}", Positions::None),
+    ("linear{heads=3,key=4,value=2,map=identity,normaliser=no}", Positions::None),
+    ("retnet{heads=3,key=4,value=6}", Positions::None),
+    ("gla{heads=2,key=3,value=5,rank=2}", Positions::None),
+    ("mamba2{heads=4,head=3,state=5,groups=2,conv=3}", Positions::None),
+    ("mamba2{heads=2,head=3,state=5,conv=1}", Positions::None),
+    ("deltanet{heads=2,key=4,value=3}", Positions::None),
+    ("deltanet{heads=2,key=4,value=3,conv=0,negative=yes}", Positions::None),
+    ("gdn{heads=2,value-heads=4,key=3,value=5}", Positions::None),
+    ("gdn{heads=2,key=4,value=4,conv=0,negative=yes}", Positions::None),
+    ("conv{taps=3,channels=5}", Positions::None),
+    ("conv{taps=1,gated=no}", Positions::None),
+    ("none", Positions::None),
+];
+
+const WIDTH: usize = 12;
+const BATCH: usize = 2;
+
+fn resolve(text: &str) -> Mixer {
+    let defaults = Defaults { heads: 3, head_dim: 4, ..Defaults::default() };
+    Plan::parse(text, &defaults).unwrap().layers[0].mixers[0].clone()
+}
+
+fn settings(positions: Positions, chunk: usize) -> Settings {
+    Settings { width: WIDTH, chunk, positions, deviation: 0.5, ..Settings::default() }
+}
+
+/// A number from -1 to 1.
+fn draw(rng: &mut Rng) -> f64 {
+    f64::from(below(rng, 2_000_001)) / 1e6 - 1.0
+}
+
+fn shake<S: Scalar>(weights: &mut Parameters<S>, by: f64) {
+    let mut rng = seeded(5);
+    weights.flat_mut().iter_mut().for_each(|value| *value += S::of(by * draw(&mut rng)));
+}
+
+/// A mixer of the table with its weights.
+struct Built<S> {
+    mixer: Builtin,
+    weights: Parameters<S>,
+}
+
+fn build<S: Scalar>(text: &str, positions: Positions, chunk: usize) -> Built<S> {
+    let mut weights = Parameters::new();
+    let mut rng = seeded(11);
+    let mixer = Builtin::init(&resolve(text), &mut Site::new(settings(positions, chunk), &mut weights, &mut rng));
+    shake(&mut weights, 0.3);
+    Built { mixer: mixer.unwrap(), weights }
+}
+
+fn input<S: Scalar>(time: usize, reach: f64) -> Vec<S> {
+    let mut rng = seeded(3);
+    (0..BATCH * time * WIDTH).map(|_| S::of(reach * draw(&mut rng))).collect()
+}
+
+/// Output over the given stretches, one after another, and the last state.
+fn run<O: Ops, M: TokenMixer>(ops: &O, mixer: &M, x: &O::Tensor, stretches: &[usize]) -> (Vec<f64>, State<O::Tensor>) {
+    let (mut start, mut state, mut outs) = (0, None, Vec::new());
+    for &length in stretches {
+        let (out, next) = mixer.forward(ops, &ops.slice(x, 1, start..start + length), state.as_ref());
+        outs.push(out);
+        state = Some(next);
+        start += length;
+    }
+    let out = ops.values(&ops.concat(&outs, 1)).into_iter().map(Scalar::wide).collect();
+    (out, state.expect("at least one stretch"))
+}
+
+fn assert_close(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let size = expected.iter().fold(1e-3_f64, |size, value| size.max(value.abs()));
+    for (index, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert!((a - b).abs() <= tolerance * size, "{what}: number {index} is {a}, expected {b}");
+    }
+}
+
+#[test]
+fn the_table_has_every_mixer() {
+    for name in NAMES {
+        assert!(CASES.iter().any(|(text, _)| resolve(text).name() == *name), "{name} is not in the table");
+    }
+}
+
+#[test]
+fn whole_chunked_stepped_and_handed_over_agree() {
+    for &(text, positions) in CASES {
+        for time in [1, 2, 7, 13] {
+            let values = input::<f64>(time, 1.0);
+            let ops = Native::new();
+            let mut expected: Option<Vec<f64>> = None;
+            for chunk in [1, 2, 3, 5, 64] {
+                let Built { mixer, weights } = build::<f64>(text, positions, chunk);
+                ops.bind_frozen(&weights);
+                let x = ops.constant(&[BATCH, time, WIDTH], &values);
+                let (whole, state) = run(&ops, &mixer, &x, &[time]);
+                assert_eq!(state.seen, time, "{text}");
+                let expected = expected.get_or_insert_with(|| whole.clone());
+                assert_close(&whole, expected, 1e-10, &format!("{text}, {time} tokens in chunks of {chunk}"));
+                let splits = [vec![1; time], vec![time / 2, time - time / 2], vec![time / 3, 1, time - time / 3 - 1]];
+                for split in splits.iter().filter(|split| split.iter().all(|&length| length > 0)) {
+                    let (parts, _) = run(&ops, &mixer, &x, split);
+                    assert_close(&parts, expected, 1e-10, &format!("{text} in stretches {split:?}, chunk {chunk}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_state_has_the_size_that_the_plan_says() {
+    let time = 9;
+    for &(text, positions) in CASES {
+        let Built { mixer, weights } = build::<f32>(text, positions, 4);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
+        let facts = *resolve(text).facts();
+        let expected = facts.crossing() + facts.front + facts.growing * time as u128;
+        for stretches in [vec![time], vec![1; time]] {
+            let (_, state) = run(&ops, &mixer, &x, &stretches);
+            assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn tokens_before_a_change_do_not_change_at_all() {
+    let time = 11;
+    for &(text, positions) in CASES {
+        let Built { mixer, weights } = build::<f32>(text, positions, 4);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let mut values = input::<f32>(time, 1.0);
+        let output = |values: &[f32]| {
+            let x = ops.constant(&[BATCH, time, WIDTH], values);
+            ops.values(&mixer.forward(&ops, &x, None).0)
+        };
+        let before = output(&values);
+        for token in [0, 3, 4, 10] {
+            let kept = values.clone();
+            for row in 0..BATCH {
+                values[(row * time + token) * WIDTH..][..WIDTH].iter_mut().for_each(|value| *value += 1.0);
+            }
+            let after = output(&values);
+            for row in 0..BATCH {
+                let range = row * time * WIDTH..(row * time + token) * WIDTH;
+                assert_eq!(before[range.clone()], after[range], "{text}, token {token}");
+                let here = (row * time + token) * WIDTH..(row * time + token + 1) * WIDTH;
+                assert!(text == "none" || before[here.clone()] != after[here], "{text} ignores token {token}");
+            }
+            values = kept;
+        }
+    }
+}
+
+#[test]
+fn extreme_gates_give_finite_outputs_and_gradients() {
+    let time = 19;
+    for &(text, positions) in CASES {
+        for (reach, by) in [(0.0, 0.0), (200.0, 0.0), (100.0, 3.0), (1e-6, 0.0)] {
+            let Built { mixer, mut weights } = build::<f32>(text, positions, 8);
+            shake(&mut weights, by);
+            let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, reach)).id();
+            let ops = Native::new();
+            ops.bind(&weights);
+            let (out, state) = mixer.forward(&ops, &ops.parameter(x_id), None);
+            assert!(ops.values(&out).iter().all(|value| value.is_finite()), "{text} at {reach}, {by}");
+            for tensor in state.tensors.iter().flatten() {
+                assert!(ops.values(tensor).iter().all(|value| value.is_finite()), "state of {text} at {reach}, {by}");
+            }
+            if text != "none" {
+                ops.backward(&ops.mean_all(&out));
+                assert!(ops.gradient().iter().all(|value| value.is_finite()), "gradient of {text} at {reach}, {by}");
+            }
+        }
+    }
+}
+
+/// A number that depends on all outputs and all of the last state, after a hand-over.
+fn scalar<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> O::Tensor {
+    let time = ops.shape(x)[1];
+    let (first, state) = mixer.forward(ops, &ops.slice(x, 1, 0..time / 2), None);
+    let (second, state) = mixer.forward(ops, &ops.slice(x, 1, time / 2..time), Some(&state));
+    let mut rng = seeded(17);
+    let mut sum: Option<O::Tensor> = None;
+    for tensor in [&first, &second].into_iter().chain(state.tensors.iter().flatten()) {
+        let shape = ops.shape(tensor);
+        let factors: Vec<O::Scalar> = (0..shape.size()).map(|_| O::Scalar::of(draw(&mut rng))).collect();
+        let term = ops.sum_all(&ops.mul(tensor, &ops.constant(&shape, &factors)));
+        sum = Some(sum.map_or(term.clone(), |sum| ops.add(&sum, &term)));
+    }
+    sum.expect("an output")
+}
+
+#[test]
+fn gradients_agree_with_finite_differences() {
+    let time = 7;
+    for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
+        let Built { mixer, mut weights } = build::<f64>(text, positions, 3);
+        let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, 1.0)).id();
+        let ops = Native::new();
+        ops.bind(&weights);
+        ops.backward(&scalar(&ops, &mixer, &ops.parameter(x_id)));
+        let gradient = ops.gradient();
+        let value = |weights: &Parameters<f64>| {
+            ops.bind_frozen(weights);
+            let value = ops.values(&scalar(&ops, &mixer, &ops.parameter(x_id)))[0];
+            ops.release();
+            value
+        };
+        let size = gradient.iter().fold(1.0_f64, |size, value| size.max(value.abs()));
+        let places: Vec<(String, usize)> = weights
+            .entries()
+            .flat_map(|(_, entry)| {
+                let (start, length) = (entry.range.start, entry.range.len());
+                [0, length / 3, length / 2, length - 1].map(|offset| (entry.name.clone(), start + offset))
+            })
+            .collect();
+        for (name, place) in places {
+            let step = 1e-5;
+            let at = weights.flat()[place];
+            weights.flat_mut()[place] = at + step;
+            let high = value(&weights);
+            weights.flat_mut()[place] = at - step;
+            let low = value(&weights);
+            weights.flat_mut()[place] = at;
+            let (found, expected) = (gradient[place], (high - low) / (2.0 * step));
+            assert!((found - expected).abs() < 1e-6 * size, "{text}, {name} at {place}: {found}, expected {expected}");
+        }
+    }
+}
+
+#[test]
+fn kernels_agree_with_composed_bodies() {
+    let time = 10;
+    for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
+        let Built { mixer, mut weights } = build::<f64>(text, positions, 4);
+        let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, 1.0)).id();
+        let native = Native::new();
+        native.bind(&weights);
+        let loss = scalar(&native, &mixer, &native.parameter(x_id));
+        let found = native.values(&loss);
+        native.backward(&loss);
+        let composed = ComposedOnly(Native::new());
+        composed.0.bind(&weights);
+        let loss: Tensor<f64> = scalar(&composed, &mixer, &composed.parameter(x_id));
+        assert_close(&found, &composed.values(&loss), 1e-10, text);
+        composed.0.backward(&loss);
+        assert_close(&native.gradient(), &composed.0.gradient(), 1e-9, &format!("gradient of {text}"));
+    }
+}
+
+/// Sizes of real models, in single precision, so that whole tiles of the kernels and their edges take part.
+#[test]
+fn forms_agree_at_real_sizes_in_single_precision() {
+    let (width, time) = (64, 150);
+    let defaults = Defaults { heads: 2, head_dim: 32, ..Defaults::default() };
+    let mut rng = seeded(3);
+    let values: Vec<f32> = (0..time * width).map(|_| draw(&mut rng) as f32).collect();
+    for name in NAMES {
+        let plan = Plan::parse(name, &defaults).unwrap();
+        let build = |chunk| {
+            let settings = Settings { width, chunk, positions: ROTARY, deviation: 0.1, ..Settings::default() };
+            let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(11));
+            let mut site = Site::new(settings, &mut weights, &mut rng);
+            (Builtin::init(&plan.layers[0].mixers[0], &mut site).unwrap(), weights)
+        };
+        let (mixer, weights) = build(64);
+        let composed = ComposedOnly(Native::new());
+        composed.0.bind_frozen(&weights);
+        let x = composed.constant(&[1, time, width], &values);
+        let (expected, _) = run(&composed, &mixer, &x, &[time]);
+        for (chunk, stretches) in [(64, vec![time]), (16, vec![time]), (32, vec![77, 1, 72]), (64, vec![1; time])] {
+            let (mixer, weights) = build(chunk);
+            let ops = Native::new();
+            ops.bind_frozen(&weights);
+            let (found, _) = run(&ops, &mixer, &ops.constant(&[1, time, width], &values), &stretches);
+            assert_close(&found, &expected, 1e-3, &format!("{name}, chunks of {chunk}, {} stretches", stretches.len()));
+        }
+    }
+}
+
+/// Builds a mixer of known type into a store of its own.
+fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
+    let mut weights = Parameters::new();
+    let config = C::resolve(&resolve(text)).unwrap();
+    let mixer = config.init(&mut Site::new(settings(Positions::None, 4), &mut weights, &mut seeded(11))).unwrap();
+    (mixer, weights)
+}
+
+/// Copies the weights that both have.
+fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
+    for (id, entry) in from.entries() {
+        if let Some(target) = to.find(&entry.name) {
+            to.get_mut(target).copy_from_slice(from.get(id));
+        }
+    }
+}
+
+fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
+    let id = weights.find(name).unwrap();
+    weights.get_mut(id).fill(value);
+}
+
+/// The values of a read of the same tokens.
+fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
+    let ops = Native::new();
+    ops.bind_frozen(weights);
+    ops.values(&read(&ops, &ops.constant(&[BATCH, 11, WIDTH], &input(11, 1.0))))
+}
+
+const PLAIN_LINEAR: &str = "linear{heads=2,key=4,value=6,map=identity,normaliser=no}";
+
+#[test]
+fn retnet_that_neither_forgets_nor_turns_is_linear_attention() {
+    let (linear, linear_weights) = concrete::<LinearAttentionConfig>(PLAIN_LINEAR);
+    let (mut retnet, mut weights) = concrete::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
+    copy_common(&linear_weights, &mut weights);
+    (retnet.rotation, retnet.forgets) = (None, false);
+    let expected = read(&linear_weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| retnet.read(ops, x, None).0), &expected, 1e-12, "retnet");
+}
+
+#[test]
+fn gla_with_open_gates_is_linear_attention() {
+    let (linear, linear_weights) = concrete::<LinearAttentionConfig>(PLAIN_LINEAR);
+    let (gla, mut weights) = concrete::<GlaConfig>("gla{heads=2,key=4,value=6}");
+    copy_common(&linear_weights, &mut weights);
+    set(&mut weights, "gk_proj.1.bias", 1e4);
+    let expected = read(&linear_weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
+}
+
+#[test]
+fn gla_whose_channels_agree_is_retnet_without_turns() {
+    let (mut retnet, mut retnet_weights) = concrete::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
+    let (gla, mut weights) = concrete::<GlaConfig>("gla{heads=2,key=4,value=6}");
+    copy_common(&weights, &mut retnet_weights);
+    retnet.rotation = None;
+    set(&mut weights, "gk_proj.1.weight", 0.0);
+    let bias = weights.find("gk_proj.1.bias").unwrap();
+    for (channel, value) in weights.get_mut(bias).iter_mut().enumerate() {
+        // The logit of gamma^16.
+        let gate = (1.0 - 2_f64.powf(-5.0 - (channel / 4) as f64)).powi(16);
+        *value = (gate / (1.0 - gate)).ln();
+    }
+    let expected = read(&retnet_weights, |ops, x| retnet.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
+}
+
+#[test]
+fn gated_deltanet_that_never_decays_is_deltanet() {
+    let (delta, delta_weights) = concrete::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
+    let (gated, mut weights) = concrete::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
+    copy_common(&delta_weights, &mut weights);
+    set(&mut weights, "A_log", -1e4);
+    let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
+}
+
+#[test]
+fn a_window_as_long_as_the_text_is_full_attention() {
+    let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
+    let window = build::<f64>("window{heads=4,kv=2,head=4,size=11}", ROTARY, 1);
+    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
+    assert_close(&read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0), &expected, 1e-12, "window");
+}
+
+#[test]
+fn past_pairs_may_change_places_where_nothing_tells_their_order() {
+    for text in ["full{heads=2,kv=1,head=4}", "linear{heads=2,head=4}", "linear{heads=2,head=4,normaliser=no}"] {
+        let Built { mixer, weights } = build::<f64>(text, Positions::None, 3);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let x = ops.constant(&[BATCH, 9, WIDTH], &input(9, 1.0));
+        let part = |range| ops.slice(&x, 1, range);
+        let moved = ops.concat(&[part(4..8), part(0..4), part(8..9)], 1);
+        let last = |x: &Tensor<f64>| ops.values(&ops.slice(&mixer.forward(&ops, x, None).0, 1, 8..9));
+        assert_close(&last(&moved), &last(&x), 1e-12, text);
+    }
+}
+
+#[test]
+fn grouped_heads_are_repeated_heads() {
+    let grouped = build::<f64>("full{heads=4,kv=2,head=3}", Positions::Alibi, 1);
+    let mut all = build::<f64>("full{heads=4,kv=4,head=3}", Positions::Alibi, 1);
+    for name in ["q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"] {
+        let source = grouped.weights.get(grouped.weights.find(name).unwrap());
+        let target = all.weights.find(name).unwrap();
+        let target = all.weights.get_mut(target);
+        if source.len() == target.len() {
+            target.copy_from_slice(source);
+            continue;
+        }
+        for (head, rows) in target.chunks_exact_mut(3 * WIDTH).enumerate() {
+            rows.copy_from_slice(&source[head / 2 * 3 * WIDTH..][..3 * WIDTH]);
+        }
+    }
+    let expected = read(&all.weights, |ops, x| all.mixer.forward(ops, x, None).0);
+    assert_close(&read(&grouped.weights, |ops, x| grouped.mixer.forward(ops, x, None).0), &expected, 1e-12, "full");
+}
+
+#[test]
+fn normalised_linear_attention_takes_means() {
+    // With all values alike, a convex combination of them is that value.
+    let (linear, weights) = concrete::<LinearAttentionConfig>("linear{heads=2,key=4,value=6}");
+    let mut constant = weights.clone();
+    set(&mut constant, "v_proj.weight", 0.25);
+    let ops = Native::new();
+    ops.bind_frozen(&constant);
+    let x = ops.full(&[1, 9, WIDTH], 1.0);
+    for value in ops.values(&linear.read(&ops, &x, None).0) {
+        assert!((value - 3.0).abs() < 1e-5, "{value}");
+    }
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_refused() {
+    let error = |text: &str, settings: Settings| {
+        let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(0));
+        let result = Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng));
+        result.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let causal = settings(ROTARY, 4);
+    assert!(error("full{heads=4,kv=3}", causal).contains("key/value heads is 3; expected a divisor of 4"));
+    assert!(error("full{heads=4,kv=2,head=3}", causal).contains("key width is 3; expected an even number"));
+    assert!(error("gdn{heads=4,value-heads=6}", causal).contains("expected a divisor of 6"));
+    assert!(error("mamba2{heads=4,groups=3}", causal).contains("groups is 3"));
+    assert!(error("conv{channels=5,gated=no}", causal).contains("channels is 5; expected 12"));
+    assert!(error("window{sinks=2}", causal).contains("attention sinks"));
+    assert!(error("nsa", causal).contains("there is no network for mixer `nsa`"));
+    let both_ways = Settings { causal: false, ..causal };
+    assert!(error("gdn", both_ways).contains("bidirectional"));
+    assert!(error("full{heads=4,kv=2,head=4}", both_ways).is_empty());
+}
+
+#[test]
+fn fresh_weights_lie_where_the_references_put_them() {
+    let fresh = |text: &str| {
+        let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(2));
+        let settings = Settings { width: WIDTH, ..Settings::default() };
+        Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng)).unwrap();
+        weights
+    };
+    let within = |weights: &Parameters<f64>, name: &str, low: f64, high: f64, map: fn(f64) -> f64| {
+        let values = weights.get(weights.find(name).unwrap()).iter().map(|value| map(*value));
+        assert!(values.clone().all(|value| low <= value && value <= high), "{name}: {:?}", values.collect::<Vec<_>>());
+    };
+    let softplus = |value: f64| value.exp().ln_1p();
+    for (text, least) in [("mamba2{heads=64,head=2,state=3}", 1.0), ("gdn{heads=64,head=2}", 0.0)] {
+        let weights = fresh(text);
+        within(&weights, "dt_bias", 0.999e-3, 1.001e-1, softplus);
+        within(&weights, "A_log", least, 16.0, f64::exp);
+    }
+    let retnet = fresh("retnet{heads=2,key=4,value=6}");
+    let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
+    let into = reach(2_f64.powf(-2.5), WIDTH + 8);
+    within(&retnet, "q_proj.weight", -into, into, |value| value);
+    let out = reach(0.5, WIDTH + 12);
+    within(&retnet, "o_proj.weight", -out, out, |value| value);
+    // 12 * 512 normal numbers: their deviation is known within a few hundredths.
+    let full = fresh("full{heads=64,kv=64,head=8}");
+    let values = full.get(full.find("q_proj.weight").unwrap());
+    let deviation = (values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64).sqrt();
+    assert!((deviation / 0.02 - 1.0).abs() < 0.05, "{deviation}");
+}
+
+#[test]
+fn only_matrices_decay() {
+    for &(text, positions) in CASES {
+        for (_, entry) in build::<f32>(text, positions, 1).weights.entries() {
+            assert_eq!(entry.decay, entry.shape.len() > 1, "{text}: {}", entry.name);
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Models: embeddings, layers, unembedding.
+//!
+//! A layer is one or more token mixers side by side, whose outputs are added up, then a channel mixer; each is wrapped in a norm
+//! and a residual connection:
+//!
+//! ```text
+//! pre:   x + mixers(norm(x))        then  x + channel(norm(x))         and a last norm before the unembedding
+//! post:  norm(x + mixers(x))        then  norm(x + channel(x))
+//! ```
+//!
+//! Names of weights: `embeddings.weight` (or `embeddings.<field>.weight` for structured tokens), `positions.weight`,
+//! `layers.0.mixer_norm.weight`, `layers.0.mixer.q_proj.weight` (`layers.0.mixers.1.q_proj.weight` where several stand side by
+//! side), `layers.0.mlp_norm.weight`, `layers.0.mlp.up_proj.weight`, `norm.weight`, `lm_head.weight`.
+
+mod channel;
+mod embedding;
+mod norm;
+#[cfg(test)]
+mod tests;
+
+pub use channel::{Channel, ChannelConfig};
+pub use embedding::{Embedding, Input};
+pub use norm::{Norm, NormConfig};
+
+use rung_engine::{Ops, Parameter, Parameters, Scalar};
+use rung_theory::stack::{Mixer, Plan};
+use rung_theory::task::{NO_TARGET, Rng, seeded};
+
+use crate::error::ModelError;
+use crate::mixer::{Builtin, State, TokenMixer};
+use crate::position::Positions;
+use crate::site::{Fill, Settings, Site};
+
+/// More weights than this are refused: eight gigabytes in single precision, before gradients.
+pub const MOST_WEIGHTS: u128 = 1 << 31;
+
+/// Where a norm stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Before what it feeds, inside the residual branch.
+    #[default]
+    Pre,
+    /// After the sum with the residual.
+    Post,
+}
+
+/// Everything about a model that its plan does not say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// What tokens are.
+    pub input: Input,
+    /// What can be predicted.
+    pub classes: usize,
+    /// Kind of norm.
+    pub norm: NormConfig,
+    /// Place of norms.
+    pub placement: Placement,
+    /// The channel mixer of every layer.
+    pub channel: ChannelConfig,
+    /// Positions.
+    pub positions: Positions,
+    /// Whether a token sees only those before it.
+    pub causal: bool,
+    /// Whether key projections start as copies of query projections.
+    pub tied_query_key: bool,
+    /// Whether the unembedding is the embedding: for plain vocabularies as large as the classes.
+    pub tied_unembedding: bool,
+    /// Standard deviation of fresh projections and embeddings.
+    pub deviation: f64,
+    /// Tokens per chunk of recurrences.
+    pub chunk: usize,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            input: Input::Vocabulary(256),
+            classes: 256,
+            norm: NormConfig::Rms,
+            placement: Placement::Pre,
+            channel: ChannelConfig::default(),
+            positions: Positions::None,
+            causal: true,
+            tied_query_key: false,
+            tied_unembedding: false,
+            deviation: 0.02,
+            chunk: 64,
+        }
+    }
+}
+
+/// A network: handles of its weights, and how they are applied.
+pub struct Model<M = Builtin> {
+    width: usize,
+    classes: usize,
+    causal: bool,
+    placement: Placement,
+    embedding: Embedding,
+    layers: Vec<Layer<M>>,
+    norm: Option<Norm>,
+    unembedding: Parameter,
+}
+
+struct Layer<M> {
+    name: String,
+    mixer_norm: Norm,
+    mixers: Vec<M>,
+    channel: Option<(Norm, Channel)>,
+}
+
+/// What a model hands on from one stretch of tokens to the next.
+#[derive(Clone, Debug)]
+pub struct ModelState<T> {
+    /// Tokens so far.
+    pub seen: usize,
+    /// Rows of the batch it is for.
+    pub batch: usize,
+    /// For every layer, a state for each of its mixers, in order.
+    pub states: Vec<State<T>>,
+}
+
+impl<T> ModelState<T> {
+    /// Numbers in it, for one row of the batch.
+    pub fn numbers<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
+        self.states.iter().map(|state| state.numbers(ops)).sum()
+    }
+}
+
+impl ModelConfig {
+    /// Builds a plan's network from this crate's mixers.
+    ///
+    /// # Errors
+    /// A layer has no network, sizes do not fit each other, or there would be too many weights. Nothing is allocated then.
+    pub fn init<S: Scalar>(
+        &self,
+        plan: &Plan,
+        weights: &mut Parameters<S>,
+        rng: &mut Rng,
+    ) -> Result<Model, ModelError> {
+        if let Some(index) = plan.layers.iter().position(|layer| layer.shares_cache) {
+            let what = format!("layer {index}, which reads the cache of another,");
+            return Err(ModelError::Unsupported {
+                mixer: plan.layers[index].mixers.first().map_or("none", Mixer::name),
+                what,
+                expected: "layers with caches of their own".to_owned(),
+            });
+        }
+        self.check(plan.width as usize)?;
+        // Layers are counted one by one and the count is stopped at the limit, however long the plan.
+        let layer = |index: usize| &plan.layers[index].mixers;
+        let build = |site: &mut Site<'_, S>, index: usize| build_layer(site, layer(index));
+        self.init_checked(plan.width as usize, plan.layers.len(), weights, rng, build)
+    }
+
+    /// Builds a network whose mixers come from a function of the layer's number: the way in for mixers outside of this crate.
+    /// It is called twice, first to count weights and then to fill them, and names each mixer itself with [`Site::within`].
+    ///
+    /// # Errors
+    /// As [`ModelConfig::init`], or what the function returns.
+    pub fn init_with<S: Scalar, M: TokenMixer>(
+        &self,
+        width: usize,
+        layers: usize,
+        weights: &mut Parameters<S>,
+        rng: &mut Rng,
+        build: impl Fn(&mut Site<'_, S>, usize) -> Result<Vec<M>, ModelError>,
+    ) -> Result<Model<M>, ModelError> {
+        self.check(width)?;
+        self.init_checked(width, layers, weights, rng, build)
+    }
+
+    fn init_checked<S: Scalar, M: TokenMixer>(
+        &self,
+        width: usize,
+        layers: usize,
+        weights: &mut Parameters<S>,
+        rng: &mut Rng,
+        build: impl Fn(&mut Site<'_, S>, usize) -> Result<Vec<M>, ModelError>,
+    ) -> Result<Model<M>, ModelError> {
+        let settings = self.settings(width);
+        let mut unused = seeded(0);
+        self.assemble(&mut Site::counting(settings, &mut unused), layers, &build)?;
+        self.assemble(&mut Site::new(settings, weights, rng), layers, &build)
+    }
+
+    /// The number of weights of a plan's network, without building it.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::init`].
+    pub fn count(&self, plan: &Plan) -> Result<u128, ModelError> {
+        self.check(plan.width as usize)?;
+        let mut unused = seeded(0);
+        let mut site = Site::<f32>::counting(self.settings(plan.width as usize), &mut unused);
+        self.assemble(&mut site, plan.layers.len(), &|site, index| build_layer(site, &plan.layers[index].mixers))?;
+        Ok(site.total())
+    }
+
+    fn settings(&self, width: usize) -> Settings {
+        Settings {
+            width,
+            chunk: self.chunk,
+            deviation: self.deviation,
+            positions: self.positions,
+            causal: self.causal,
+            tied_query_key: self.tied_query_key,
+        }
+    }
+
+    /// Refuses numbers that no network can have.
+    fn check(&self, width: usize) -> Result<(), ModelError> {
+        let mut sizes = vec![("width", width), ("classes", self.classes), ("chunk", self.chunk)];
+        sizes.push(("vocabulary", self.input.smallest()));
+        if let ChannelConfig::Mlp { hidden: Some(hidden) } | ChannelConfig::Glu { hidden: Some(hidden) } = self.channel
+        {
+            sizes.push(("hidden width", hidden));
+        }
+        if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
+            let expected = "at least 1".to_owned();
+            return Err(ModelError::Shape { place: "model", what, found: 0, expected });
+        }
+        let positive = |what, found: f64| {
+            let bad = !(found.is_finite() && found > 0.0);
+            let error = ModelError::Number { what, found: found.to_string(), expected: "a positive, finite number" };
+            if bad { Err(error) } else { Ok(()) }
+        };
+        positive("deviation", self.deviation)?;
+        if let Positions::Rotary { base } = self.positions {
+            positive("base of rotary positions", base)?;
+        }
+        if let Some(name) = self.input.repeated() {
+            return Err(ModelError::SameField { name });
+        }
+        if self.tied_unembedding && self.input != Input::Vocabulary(self.classes) {
+            let expected = "the size of a plain vocabulary, for a tied unembedding".to_owned();
+            return Err(ModelError::Shape { place: "model", what: "classes", found: self.classes as u64, expected });
+        }
+        Ok(())
+    }
+
+    fn assemble<S: Scalar, M: TokenMixer>(
+        &self,
+        site: &mut Site<'_, S>,
+        layers: usize,
+        build: &impl Fn(&mut Site<'_, S>, usize) -> Result<Vec<M>, ModelError>,
+    ) -> Result<Model<M>, ModelError> {
+        let width = site.settings.width;
+        let embedding = Embedding::init(site, &self.input);
+        within_limit(site)?;
+        let mut done = Vec::new();
+        for index in 0..layers {
+            let name = format!("layers.{index}");
+            done.push(site.within(&name, |site| self.layer(site, &name, |site| build(site, index)))?);
+            within_limit(site)?;
+        }
+        let norm = (self.placement == Placement::Pre).then(|| Norm::init(site, "norm", self.norm));
+        let unembedding = match embedding.single() {
+            Some(table) if self.tied_unembedding => table,
+            _ => site.weight("lm_head.weight", &[self.classes, width], Fill::Normal(self.deviation)),
+        };
+        within_limit(site)?;
+        Ok(Model {
+            width,
+            classes: self.classes,
+            causal: self.causal,
+            placement: self.placement,
+            embedding,
+            layers: done,
+            norm,
+            unembedding,
+        })
+    }
+
+    fn layer<S: Scalar, M>(
+        &self,
+        site: &mut Site<'_, S>,
+        name: &str,
+        build: impl FnOnce(&mut Site<'_, S>) -> Result<Vec<M>, ModelError>,
+    ) -> Result<Layer<M>, ModelError> {
+        let mixer_norm = Norm::init(site, "mixer_norm", self.norm);
+        let mixers = build(site)?;
+        let channel = Channel::init(site, self.channel);
+        let channel = channel.map(|channel| (Norm::init(site, "mlp_norm", self.norm), channel));
+        Ok(Layer { name: name.to_owned(), mixer_norm, mixers, channel })
+    }
+}
+
+fn build_layer<S: Scalar>(site: &mut Site<'_, S>, mixers: &[Mixer]) -> Result<Vec<Builtin>, ModelError> {
+    let one = |site: &mut Site<'_, S>, name: &str, mixer| site.within(name, |site| Builtin::init(mixer, site));
+    match mixers {
+        [mixer] => Ok(vec![one(site, "mixer", mixer)?]),
+        _ => mixers.iter().enumerate().map(|(index, mixer)| one(site, &format!("mixers.{index}"), mixer)).collect(),
+    }
+}
+
+fn within_limit<S: Scalar>(site: &Site<'_, S>) -> Result<(), ModelError> {
+    if site.total() <= MOST_WEIGHTS {
+        return Ok(());
+    }
+    Err(ModelError::TooLarge { found: site.total(), most: MOST_WEIGHTS })
+}
+
+impl<M: TokenMixer> Model<M> {
+    /// Width of the residual stream.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// What can be predicted.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// Runs a stretch of tokens, going on from a state. Tokens are `batch` rows one after another, each token an id per field.
+    ///
+    /// # Shapes
+    /// The result is `[batch, time, width]`, normed and ready for [`logits`](Self::logits).
+    ///
+    /// # Errors
+    /// Tokens do not fit the model, or the state belongs elsewhere.
+    pub fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        state: Option<&ModelState<O::Tensor>>,
+    ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
+        self.check_state(batch, state)?;
+        let seen = state.map_or(0, |state| state.seen);
+        let mut x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
+        let time = ops.shape(&x)[1];
+        let mut states = Vec::with_capacity(self.mixers());
+        for layer in &self.layers {
+            let first = states.len();
+            let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
+            x = ops.scope(&layer.name, || layer.forward(ops, &x, before, &mut states, self.placement));
+        }
+        let x = self.norm.as_ref().map_or(x.clone(), |norm| norm.apply(ops, &x));
+        Ok((x, ModelState { seen: seen + time, batch, states }))
+    }
+
+    /// Scores of all classes for rows of `forward`'s result, whatever their leading axes.
+    pub fn logits<O: Ops>(&self, ops: &O, hidden: &O::Tensor) -> O::Tensor {
+        ops.scope("lm_head", || ops.linear(hidden, &ops.parameter(self.unembedding), None))
+    }
+
+    /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many
+    /// there are. Only their rows meet the unembedding.
+    ///
+    /// # Errors
+    /// As [`Model::forward`], or a target is no class.
+    pub fn loss<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        targets: &[u32],
+    ) -> Result<(O::Tensor, usize), ModelError> {
+        let asked = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
+        if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
+            return Err(ModelError::Target { position, found, classes: self.classes });
+        }
+        let (hidden, _) = self.forward(ops, tokens, batch, None)?;
+        let rows = ops.shape(&hidden).rows();
+        if targets.len() != rows {
+            let expected = format!("{rows}, one for each token");
+            return Err(ModelError::Shape { place: "loss", what: "targets", found: targets.len() as u64, expected });
+        }
+        let (positions, classes): (Vec<usize>, Vec<usize>) =
+            asked().map(|(position, &target)| (position, target as usize)).unzip();
+        if positions.is_empty() {
+            return Ok((ops.zeros(&[1]), 0));
+        }
+        let hidden = ops.gather_rows(&ops.reshape(&hidden, &[rows, self.width]), &positions);
+        let losses = ops.cross_entropy(&self.logits(ops, &hidden), &classes);
+        Ok((ops.sum_all(&losses), positions.len()))
+    }
+
+    fn mixers(&self) -> usize {
+        self.layers.iter().map(|layer| layer.mixers.len()).sum()
+    }
+
+    fn check_state<T>(&self, batch: usize, state: Option<&ModelState<T>>) -> Result<(), ModelError> {
+        let Some(state) = state else { return Ok(()) };
+        if !self.causal {
+            return Err(ModelError::NoState);
+        }
+        if state.batch == batch && state.states.len() == self.mixers() {
+            return Ok(());
+        }
+        Err(ModelError::WrongState {
+            found: format!("{} rows and {} mixers", state.batch, state.states.len()),
+            expected: format!("{batch} rows and {} mixers", self.mixers()),
+        })
+    }
+}
+
+impl<M: TokenMixer> Layer<M> {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        before: Option<&[State<O::Tensor>]>,
+        states: &mut Vec<State<O::Tensor>>,
+        placement: Placement,
+    ) -> O::Tensor {
+        let mut x = residual(ops, x, &self.mixer_norm, placement, |x| {
+            let mut sum: Option<O::Tensor> = None;
+            for (index, mixer) in self.mixers.iter().enumerate() {
+                let (out, next) = mixer.forward(ops, x, before.map(|before| &before[index]));
+                states.push(next);
+                sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
+            }
+            sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
+        });
+        if let Some((norm, channel)) = &self.channel {
+            x = residual(ops, &x, norm, placement, |x| channel.apply(ops, x));
+        }
+        x
+    }
+}
+
+fn residual<O: Ops>(
+    ops: &O,
+    x: &O::Tensor,
+    norm: &Norm,
+    placement: Placement,
+    branch: impl FnOnce(&O::Tensor) -> O::Tensor,
+) -> O::Tensor {
+    match placement {
+        Placement::Pre => ops.add(x, &branch(&norm.apply(ops, x))),
+        Placement::Post => norm.apply(ops, &ops.add(x, &branch(x))),
+    }
+}

@@ -1,0 +1,44 @@
+//! The norms of a model.
+
+use rung_engine::{Ops, Parameter, Scalar};
+
+use crate::site::{Fill, Site};
+
+/// Kind of norm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormConfig {
+    /// Divide by the root mean square; a gain.
+    #[default]
+    Rms,
+    /// Subtract the mean, divide by the deviation; a gain and a bias.
+    Layer,
+}
+
+/// A norm over the width of the residual stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
+    weight: Parameter,
+    bias: Option<Parameter>,
+}
+
+impl Norm {
+    const EPSILON: f64 = 1e-5;
+
+    /// Adds its weights: ones, and zeros.
+    pub fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, config: NormConfig) -> Self {
+        let width = site.settings.width;
+        let weight = site.offset(&format!("{name}.weight"), &[width], Fill::Constant(1.0));
+        let bias =
+            (config == NormConfig::Layer).then(|| site.offset(&format!("{name}.bias"), &[width], Fill::Constant(0.0)));
+        Self { weight, bias }
+    }
+
+    /// Norms the last axis.
+    pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let weight = ops.parameter(self.weight);
+        match self.bias {
+            Some(bias) => ops.layer_norm(x, Some(&weight), Some(&ops.parameter(bias)), Self::EPSILON),
+            None => ops.rms_norm(x, Some(&weight), Self::EPSILON),
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Models as wholes: shapes, names, hand-over, refusals, checkpoints, training.
+
+use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar, Team};
+use rung_theory::stack::{Defaults, Plan};
+use rung_theory::task::{Field, NO_TARGET, below, seeded};
+
+use super::*;
+use crate::checkpoint::{CheckpointError, load, save};
+use crate::composed_only::ComposedOnly;
+
+fn plan(text: &str) -> Plan {
+    Plan::parse(text, &Defaults { heads: 2, head_dim: 8, ..Defaults::default() }).unwrap()
+}
+
+fn small() -> ModelConfig {
+    ModelConfig { input: Input::Vocabulary(7), classes: 7, deviation: 0.3, ..ModelConfig::default() }
+}
+
+fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) {
+    let mut weights = Parameters::new();
+    let model = config.init(&plan(text), &mut weights, &mut seeded(1)).unwrap();
+    (model, weights)
+}
+
+const ALL: &str = "full window{size=3} linear retnet gla mamba2{state=8} deltanet gdn conv none full+gdn";
+
+#[test]
+fn every_kind_of_model_runs_whole_and_from_a_state() {
+    let fields = Input::Fields(vec![Field::new("kind", 3), Field::new("value", 5)]);
+    let configs = [
+        small(),
+        ModelConfig { input: fields, ..small() },
+        ModelConfig { norm: NormConfig::Layer, placement: Placement::Post, ..small() },
+        ModelConfig { channel: ChannelConfig::Glu { hidden: None }, tied_unembedding: true, ..small() },
+        ModelConfig { channel: ChannelConfig::None, tied_query_key: true, ..small() },
+        ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..small() },
+        ModelConfig { positions: Positions::Alibi, ..small() },
+        ModelConfig { positions: Positions::Learned { length: 9 }, ..small() },
+    ];
+    for config in &configs {
+        let (model, weights) = build::<f64>(config, ALL);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let ids = if let Input::Fields(_) = config.input { 2 } else { 1 };
+        let mut rng = seeded(4);
+        let tokens: Vec<u32> = (0..9 * ids).map(|_| below(&mut rng, 3)).collect();
+        let (whole, state) = model.forward(&ops, &tokens, 1, None).unwrap();
+        assert_eq!(ops.shape(&whole)[..], [1, 9, 16]);
+        assert_eq!(state.seen, 9);
+        let (first, state) = model.forward(&ops, &tokens[..4 * ids], 1, None).unwrap();
+        let (second, _) = model.forward(&ops, &tokens[4 * ids..], 1, Some(&state)).unwrap();
+        let parts = ops.values(&ops.concat(&[first, second], 1));
+        for (a, b) in parts.iter().zip(ops.values(&whole)) {
+            assert!((a - b).abs() < 1e-9, "{config:?}: {a} and {b}");
+        }
+        assert_eq!(config.count(&plan(ALL)).unwrap(), weights.size() as u128);
+    }
+}
+
+#[test]
+fn the_state_of_a_model_has_the_size_that_its_plan_says() {
+    let (model, weights) = build::<f32>(&small(), ALL);
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let (_, state) = model.forward(&ops, &[1; 10], 2, None).unwrap();
+    let layers = plan(ALL).layers;
+    let facts = layers.iter().flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
+    let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 5 * facts.growing).sum();
+    assert_eq!(state.numbers(&ops) as u128, expected);
+}
+
+#[test]
+fn a_bidirectional_model_sees_what_comes_after() {
+    let config = ModelConfig { causal: false, ..small() };
+    for text in ["full", "linear", "linear{normaliser=no}"] {
+        let (model, weights) = build::<f64>(&config, text);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let first = |tokens: &[u32]| {
+            let (hidden, _) = model.forward(&ops, tokens, 1, None).unwrap();
+            ops.values(&ops.slice(&hidden, 1, 0..1))
+        };
+        assert_ne!(first(&[1, 2, 3]), first(&[1, 2, 4]), "{text}");
+        // Without positions, order does not matter to it.
+        for (a, b) in first(&[1, 2, 3]).iter().zip(first(&[1, 3, 2])) {
+            assert!((a - b).abs() < 1e-12, "{text}");
+        }
+        let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
+        assert_eq!(model.forward(&ops, &[1], 1, Some(&state)).err(), Some(ModelError::NoState));
+    }
+}
+
+#[test]
+fn names_are_those_of_pytorch_and_ties_hold() {
+    let config = ModelConfig { tied_query_key: true, norm: NormConfig::Layer, ..small() };
+    let (_, weights) = build::<f32>(&config, "full{kv=1} gdn+conv");
+    for (name, shape) in [
+        ("embeddings.weight", &[7, 16][..]),
+        ("layers.0.mixer_norm.bias", &[16]),
+        ("layers.0.mixer.k_proj.weight", &[8, 16]),
+        ("layers.1.mixers.0.q_conv1d.weight", &[16, 1, 4]),
+        ("layers.1.mixers.1.in_proj.weight", &[48, 16]),
+        ("layers.1.mlp.up_proj.weight", &[64, 16]),
+        ("lm_head.weight", &[7, 16]),
+    ] {
+        let id = weights.find(name).unwrap_or_else(|| panic!("no weight {name}"));
+        assert_eq!(weights.entry(id).shape[..], *shape, "{name}");
+    }
+    let get = |name: &str| weights.get(weights.find(name).unwrap());
+    assert_eq!(get("layers.0.mixer.k_proj.weight"), &get("layers.0.mixer.q_proj.weight")[..8 * 16]);
+    assert_eq!(get("layers.1.mixers.0.k_proj.weight"), get("layers.1.mixers.0.q_proj.weight"));
+}
+
+#[test]
+fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
+    let error = |config: &ModelConfig, plan: &Plan| {
+        let mut weights = Parameters::<f32>::new();
+        let error = config.init(plan, &mut weights, &mut seeded(0)).err().expect("an error");
+        assert!(weights.is_empty(), "weights were allocated");
+        error
+    };
+    let wide = Defaults { heads: 1 << 10, head_dim: 1 << 10, ..Defaults::default() };
+    let large = Plan::parse("gdn", &wide).unwrap();
+    assert!(matches!(error(&small(), &large), ModelError::TooLarge { found, .. } if found > 1_000_000_000_000));
+    assert!(matches!(error(&small(), &plan("full*1000000")), ModelError::TooLarge { .. }));
+    let vocabulary = ModelConfig { input: Input::Vocabulary(usize::MAX), ..small() };
+    assert!(matches!(error(&vocabulary, &plan("full")), ModelError::TooLarge { .. }));
+    let hidden = ModelConfig { channel: ChannelConfig::Mlp { hidden: Some(usize::MAX) }, ..small() };
+    assert!(matches!(error(&hidden, &plan("full")), ModelError::TooLarge { .. }));
+    let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small() };
+    assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
+    // The mistake is in the last layer, and still nothing was allocated for the first.
+    assert!(matches!(error(&small(), &plan("full gdn nsa")), ModelError::NoNetwork { .. }));
+    assert!(matches!(error(&small(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
+    assert!(matches!(error(&ModelConfig { classes: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
+    assert!(matches!(error(&ModelConfig { chunk: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
+    let fields = ModelConfig { input: Input::Fields(Vec::new()), ..small() };
+    assert!(matches!(error(&fields, &plan("full")), ModelError::Shape { what: "vocabulary", .. }));
+    let twice = vec![Field::new("key", 3), Field::new("key", 4)];
+    let fields = ModelConfig { input: Input::Fields(twice), ..small() };
+    assert!(matches!(error(&fields, &plan("full")), ModelError::SameField { .. }));
+    let rotary = ModelConfig { positions: Positions::Rotary { base: f64::NAN }, ..small() };
+    assert!(matches!(error(&rotary, &plan("full")), ModelError::Number { .. }));
+    assert!(matches!(error(&ModelConfig { deviation: -1.0, ..small() }, &plan("full")), ModelError::Number { .. }));
+    let tied = ModelConfig { tied_unembedding: true, classes: 8, ..small() };
+    assert!(matches!(error(&tied, &plan("full")), ModelError::Shape { what: "classes", .. }));
+}
+
+#[test]
+fn tokens_and_states_that_do_not_fit_are_named() {
+    let config = ModelConfig { positions: Positions::Learned { length: 4 }, ..small() };
+    let (model, weights) = build::<f32>(&config, "full");
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let error = |tokens: &[u32], batch| model.forward(&ops, tokens, batch, None).err().unwrap().to_string();
+    assert!(error(&[0, 7], 1).contains("token 1, field `token`: id 7 is beyond the vocabulary of 7"));
+    assert!(error(&[0, 1, 2], 2).contains("3 ids do not make 2 equally long rows"));
+    assert!(error(&[], 1).contains("0 ids"));
+    assert!(error(&[0], 0).contains("0 equally long rows"));
+    assert!(error(&[0; 5], 1).contains("5 tokens, but the model has learned positions for 4"));
+    let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
+    let wrong = model.forward(&ops, &[1, 1], 2, Some(&state)).err().unwrap();
+    assert!(matches!(wrong, ModelError::WrongState { .. }));
+    assert!(matches!(model.loss(&ops, &[1], 1, &[9]), Err(ModelError::Target { found: 9, .. })));
+    assert!(matches!(model.loss(&ops, &[1], 1, &[1, 1]), Err(ModelError::Shape { .. })));
+    assert_eq!(model.loss(&ops, &[1], 1, &[NO_TARGET]).unwrap().1, 0);
+}
+
+/// A folder of its own for a test.
+fn folder(name: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("rung-nn-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn checkpoints_come_back_bit_for_bit() {
+    let folder = folder("round-trip");
+    let path = folder.join("model.safetensors");
+    let (_, weights) = build::<f32>(&small(), ALL);
+    save(&path, &weights).unwrap();
+    let mut other = Parameters::<f32>::new();
+    small().init(&plan(ALL), &mut other, &mut seeded(99)).unwrap();
+    assert_ne!(other.flat(), weights.flat());
+    load(&path, &mut other).unwrap();
+    assert_eq!(other.flat(), weights.flat());
+    // Double precision reads single and writes double.
+    let mut wide = Parameters::<f64>::new();
+    small().init(&plan(ALL), &mut wide, &mut seeded(99)).unwrap();
+    load(&path, &mut wide).unwrap();
+    assert!(wide.flat().iter().zip(weights.flat()).all(|(a, b)| a.to_bits() == f64::from(*b).to_bits()));
+    save(&path, &wide).unwrap();
+    load(&path, &mut other).unwrap();
+    assert_eq!(other.flat(), weights.flat());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "something was left beside the file");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn broken_and_foreign_checkpoints_are_refused_and_change_nothing() {
+    let folder = folder("broken");
+    let path = folder.join("model.safetensors");
+    let (_, mut weights) = build::<f32>(&small(), "full gdn");
+    let before = weights.flat().to_vec();
+    save(&path, &weights).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let damaged = [[&bytes[..], &[0]].concat(), bytes[..100].to_vec(), bytes[..3].to_vec(), Vec::new()];
+    for damage in damaged.iter().chain([&vec![0xff; 64], &b"not a checkpoint at all, but some text".to_vec()]) {
+        std::fs::write(&path, damage).unwrap();
+        let error = load(&path, &mut weights).unwrap_err();
+        assert!(matches!(error, CheckpointError::Broken { .. }), "{error}");
+        assert!(error.to_string().contains("model.safetensors"));
+    }
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let error = load(&path, &mut weights).unwrap_err();
+    assert!(matches!(&error, CheckpointError::CutOff { expected, .. } if *expected == bytes.len() as u64), "{error}");
+    assert!(error.to_string().contains("cut off in tensor `"), "{error}");
+    let mut refused = |text: &str, config: &ModelConfig| {
+        save(&path, &build::<f32>(config, text).1).unwrap();
+        load(&path, &mut weights).unwrap_err().to_string()
+    };
+    let shape = refused("full{kv=1} gdn", &small());
+    assert!(shape.contains("`layers.0.mixer.k_proj.weight`: found shape [8, 16], expected [16, 16]"), "{shape}");
+    let missing = refused("full", &small());
+    assert!(missing.contains("`layers.1.mixer_norm.weight` is missing; expected shape [16]"), "{missing}");
+    let unknown = refused("full gdn conv", &small());
+    assert!(unknown.contains("`layers.2.mixer.conv.weight` of shape [16, 1, 3] belongs to no weight"), "{unknown}");
+    assert_eq!(weights.flat(), before);
+    assert!(matches!(load(&folder.join("nowhere"), &mut weights), Err(CheckpointError::System { .. })));
+    assert!(matches!(save(&folder.join("no/where"), &weights), Err(CheckpointError::Write { .. })));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn kernels_agree_with_composed_bodies_in_a_whole_model() {
+    let configs = [
+        ModelConfig { positions: Positions::Alibi, ..small() },
+        ModelConfig { channel: ChannelConfig::Glu { hidden: None }, norm: NormConfig::Layer, ..small() },
+    ];
+    let (tokens, targets) = ([1, 2, 3, 4, 5, 6, 0, 1, 2, 3], [2, 3, 4, NO_TARGET, 6, 0, 1, 2, 3, 4]);
+    for config in configs {
+        let (model, weights) = build::<f64>(&config, ALL);
+        let (native, composed) = (Native::new(), ComposedOnly(Native::new()));
+        native.bind(&weights);
+        composed.0.bind(&weights);
+        let (found, _) = model.loss(&native, &tokens, 2, &targets).unwrap();
+        let (expected, _) = model.loss(&composed, &tokens, 2, &targets).unwrap();
+        assert!((native.values(&found)[0] - composed.values(&expected)[0]).abs() < 1e-9);
+        native.backward(&found);
+        composed.0.backward(&expected);
+        for (a, b) in native.gradient().iter().zip(composed.0.gradient()) {
+            assert!((a - b).abs() < 1e-8, "{a} and {b}");
+        }
+    }
+}
+
+/// Rows of eight letters in some order, twice: in the second pass, what follows each letter is asked.
+fn induction(rows: usize, seed: u64) -> (Vec<u32>, Vec<u32>) {
+    let (mut rng, mut tokens, mut targets) = (seeded(seed), Vec::new(), Vec::new());
+    for _ in 0..rows {
+        let mut letters: Vec<u32> = (0..8).collect();
+        rung_theory::task::shuffle(&mut rng, &mut letters);
+        tokens.extend(letters.iter().chain(&letters));
+        targets.extend([NO_TARGET; 8].iter().chain(&letters[1..]).chain(&[NO_TARGET]));
+    }
+    (tokens, targets)
+}
+
+/// Losses of a short training.
+fn train(text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
+    let config = ModelConfig { input: Input::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
+    let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..config };
+    let (model, mut weights) = build::<f32>(&config, text);
+    let (mut team, rows) = (Team::new(2, 8), 32);
+    let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let (tokens, targets) = induction(rows, step as u64);
+        let outcome = team.step(&weights, rows, |ops: &Native<f32>, items| {
+            let range = items.start * 16..items.end * 16;
+            let (loss, _) = model.loss(ops, &tokens[range.clone()], items.len(), &targets[range]).unwrap();
+            ops.scale(&loss, 1.0 / (7 * rows) as f64)
+        });
+        losses.push(outcome.unwrap().loss);
+        optimizer.update(&mut weights, team.gradient(), 1.0);
+    }
+    (losses, weights.flat().to_vec())
+}
+
+#[test]
+fn tiny_models_learn() {
+    for text in ["full*2", "conv gdn", "conv linear", "gla+window{size=4} full"] {
+        let (losses, _) = train(text, 250);
+        let (first, last) = (losses[0], losses[240..].iter().sum::<f64>() / 10.0);
+        assert!(last < 0.6 * first, "{text}: from {first} to {last}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits() {
+    assert_eq!(train(ALL, 100), train(ALL, 100));
+}
+
+#[test]
+fn a_mixer_outside_of_the_registry_makes_a_model() {
+    struct Mean;
+    impl TokenMixer for Mean {
+        fn forward<O: Ops>(
+            &self,
+            ops: &O,
+            x: &O::Tensor,
+            state: Option<&State<O::Tensor>>,
+        ) -> (O::Tensor, State<O::Tensor>) {
+            let (time, seen) = (ops.shape(x)[1], State::seen(state));
+            let sums = ops.cumulative_sum(x, 1);
+            let sums = State::part(state, 0).map_or(sums.clone(), |before| ops.add(&sums, before));
+            let counts: Vec<O::Scalar> = (seen..seen + time).map(|t| O::Scalar::of(1.0 / (t + 1) as f64)).collect();
+            let out = ops.mul(&sums, &ops.constant(&[time, 1], &counts));
+            (out, State::new(seen + time, [Some(ops.slice(&sums, 1, time - 1..time))]))
+        }
+    }
+    let mut weights = Parameters::<f32>::new();
+    let model = small().init_with(16, 2, &mut weights, &mut seeded(0), |_, _| Ok(vec![Mean])).unwrap();
+    let ops = Native::new();
+    ops.bind(&weights);
+    let (loss, asked) = model.loss(&ops, &[1, 2, 3, 4], 2, &[2, 3, 4, NO_TARGET]).unwrap();
+    assert_eq!(asked, 3);
+    ops.backward(&loss);
+    assert!(ops.gradient().iter().any(|value| *value != 0.0));
+}

@@ -1,0 +1,141 @@
+//! How attention knows where tokens stand.
+//!
+//! Rotary positions turn queries and keys, so that their product depends on the distance. ALiBi subtracts from each score a
+//! multiple of the distance. Learned positions are a table added to the embeddings. Recurrences know the order anyway and use
+//! none of them, except RetNet, which brings its own rotation.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rung_engine::{Ops, Scalar, rotary_angles, rotary_frequencies};
+
+/// Positions of a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Positions {
+    /// None: order is seen only through the causal mask and through recurrences.
+    #[default]
+    None,
+    /// Rotary, with this base; 10000 is usual.
+    Rotary {
+        /// The slowest frequency is about one over this.
+        base: f64,
+    },
+    /// Linear penalties on distance, of slope `2^(-8 (h + 1) / heads)`.
+    Alibi,
+    /// A table of this many positions, added to the embeddings.
+    Learned {
+        /// The longest text.
+        length: usize,
+    },
+}
+
+/// How the frequencies of a rotation are spaced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spacing {
+    /// `base^(-2 i / width)`: the usual one.
+    Usual {
+        /// The base.
+        base: f64,
+    },
+    /// `10000^(-u)` with u from 0 to 1, both included: RetNet's.
+    Inclusive,
+}
+
+/// A rotation of heads by position, with its cosines and sines kept from call to call.
+#[derive(Clone)]
+pub struct Rotation {
+    width: usize,
+    spacing: Spacing,
+    tables: Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>,
+}
+
+struct Tables<S> {
+    cosine: Vec<S>,
+    sine: Vec<S>,
+}
+
+impl Rotation {
+    /// A rotation of heads of an even width. Nothing is computed yet.
+    pub fn new(width: usize, spacing: Spacing) -> Self {
+        Self { width, spacing, tables: Arc::default() }
+    }
+
+    /// Turns `[batch, time, heads, width]`, whose first token is the one after `seen` others.
+    pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
+        let (half, time) = (self.width / 2, ops.shape(x)[1]);
+        let tables = self.tables::<O::Scalar>(seen + time);
+        let range = seen * half..(seen + time) * half;
+        let table = |values: &[O::Scalar]| ops.constant(&[time, half], &values[range.clone()]);
+        ops.rotary(x, &table(&tables.cosine), &table(&tables.sine))
+    }
+
+    fn tables<S: Scalar>(&self, positions: usize) -> Arc<Tables<S>> {
+        let mut kept = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.clone().and_then(|tables| tables.downcast::<Tables<S>>().ok());
+        if let Some(tables) = known.filter(|tables| tables.cosine.len() >= positions * (self.width / 2)) {
+            return tables;
+        }
+        // A power of two, so that step-by-step decoding fills the table rarely.
+        let (cosine, sine) = rotary_angles(0..positions.next_power_of_two(), &self.frequencies());
+        let tables = Arc::new(Tables { cosine, sine });
+        *kept = Some(tables.clone());
+        tables
+    }
+
+    fn frequencies(&self) -> Vec<f64> {
+        let count = self.width / 2;
+        match self.spacing {
+            Spacing::Usual { base } => rotary_frequencies(self.width, base),
+            Spacing::Inclusive => {
+                let last = count.saturating_sub(1).max(1) as f64;
+                (0..count).map(|index| 10_000_f64.powf(-(index as f64) / last)).collect()
+            }
+        }
+    }
+}
+
+/// ALiBi's bias `[1, heads, queries, keys]`; queries are the last of the keys. Where the future is masked its sign there does not
+/// matter; otherwise `both_ways` takes the distance without its sign.
+pub fn alibi<O: Ops>(ops: &O, heads: usize, queries: usize, keys: usize, both_ways: bool) -> O::Tensor {
+    let line = |shape: &[usize], numbers: &mut dyn Iterator<Item = f64>| {
+        let values: Vec<O::Scalar> = numbers.map(O::Scalar::of).collect();
+        ops.constant(shape, &values)
+    };
+    let places = line(&[1, 1, 1, keys], &mut (0..keys).map(|key| key as f64));
+    let readers = line(&[1, 1, queries, 1], &mut (keys - queries..keys).map(|query| query as f64));
+    let ahead = ops.sub(&places, &readers);
+    let distance = if both_ways { ops.neg(&ops.add(&ops.relu(&ahead), &ops.relu(&ops.neg(&ahead)))) } else { ahead };
+    let slope = |head: usize| 2_f64.powf(-8.0 * (head as f64 + 1.0) / heads as f64);
+    ops.mul(&line(&[1, heads, 1, 1], &mut (0..heads).map(slope)), &distance)
+}
+
+#[cfg(test)]
+mod tests {
+    use rung_engine::Native;
+
+    use super::*;
+
+    #[test]
+    fn alibi_falls_with_distance() {
+        let ops = Native::<f64>::new();
+        // Two queries, the last two of three keys; slopes 1/16 and 1/256.
+        let causal = ops.values(&alibi(&ops, 2, 2, 3, false));
+        assert_eq!(causal[..2], [-1.0 / 16.0, 0.0]);
+        assert_eq!(causal[3..6], [-2.0 / 16.0, -1.0 / 16.0, 0.0]);
+        assert_eq!(causal[9..], [-2.0 / 256.0, -1.0 / 256.0, 0.0]);
+        assert_eq!(ops.values(&alibi(&ops, 2, 2, 3, true))[..3], [-1.0 / 16.0, 0.0, -1.0 / 16.0]);
+    }
+
+    #[test]
+    fn a_rotation_that_goes_on_is_one_rotation() {
+        for spacing in [Spacing::Usual { base: 100.0 }, Spacing::Inclusive] {
+            let (ops, turn) = (Native::<f64>::new(), Rotation::new(6, spacing));
+            let values: Vec<f64> = (0..5 * 6).map(f64::from).collect();
+            let x = ops.constant(&[1, 5, 1, 6], &values);
+            let late = turn.apply(&ops, &ops.slice(&x, 1, 3..5), 3);
+            let whole = ops.values(&turn.apply(&ops, &x, 0));
+            assert_eq!(ops.values(&late), whole[3 * 6..]);
+            assert_eq!(whole[..6], values[..6], "the first token is not turned");
+        }
+    }
+}

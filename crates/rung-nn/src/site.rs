@@ -1,0 +1,193 @@
+//! Where a mixer is built: the place that takes its weights.
+//!
+//! A [`Site`] knows the name so far (`layers.3.mixer`), the settings that all layers share, and the random numbers. Weights
+//! go through it into [`Parameters`] under names that a PyTorch user recognises. The same code runs twice: first on a site
+//! that only counts, so that a plan of a trillion weights is refused before anything is allocated, then on one that fills.
+
+use rand_chacha::rand_core::Rng as _;
+use rung_engine::{Parameter, Parameters, Scalar};
+use rung_theory::task::Rng;
+
+use crate::parts::{Convolution, Gain, Linear};
+use crate::position::Positions;
+
+/// What all layers of a model share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Tokens per chunk of a recurrence. It changes the cost and the rounding, never the meaning.
+    pub chunk: usize,
+    /// Standard deviation of fresh projections.
+    pub deviation: f64,
+    /// How attention knows where tokens stand.
+    pub positions: Positions,
+    /// Whether a token sees only those before it.
+    pub causal: bool,
+    /// Whether key projections start as copies of query projections.
+    pub tied_query_key: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { width: 64, chunk: 64, deviation: 0.02, positions: Positions::None, causal: true, tied_query_key: false }
+    }
+}
+
+/// The first values of a weight.
+#[derive(Clone, Copy)]
+pub enum Fill<'a> {
+    /// All the same.
+    Constant(f64),
+    /// Normal with mean zero and this deviation.
+    Normal(f64),
+    /// Uniform from the first to the second.
+    Uniform(f64, f64),
+    /// A function of a uniform number in `[0, 1)`.
+    Drawn(&'a dyn Fn(f64) -> f64),
+}
+
+/// What becomes of the weights.
+enum Store<'a, S> {
+    Count { total: u128, stand_in: Parameter },
+    Keep(&'a mut Parameters<S>),
+}
+
+/// The place in a model where weights are being added.
+pub struct Site<'a, S> {
+    /// What all layers share.
+    pub settings: Settings,
+    store: Store<'a, S>,
+    rng: &'a mut Rng,
+    prefix: String,
+}
+
+impl<'a, S: Scalar> Site<'a, S> {
+    /// A site that adds weights to a store.
+    pub fn new(settings: Settings, weights: &'a mut Parameters<S>, rng: &'a mut Rng) -> Self {
+        Self { settings, store: Store::Keep(weights), rng, prefix: String::new() }
+    }
+
+    /// A site that counts weights and keeps none. What is built on it cannot run.
+    pub fn counting(settings: Settings, rng: &'a mut Rng) -> Self {
+        let stand_in = Parameters::<S>::new().add("stand-in", &[0], Vec::new()).id();
+        Self { settings, store: Store::Count { total: 0, stand_in }, rng, prefix: String::new() }
+    }
+
+    /// Weights so far.
+    pub fn total(&self) -> u128 {
+        match &self.store {
+            Store::Count { total, .. } => *total,
+            Store::Keep(weights) => weights.size() as u128,
+        }
+    }
+
+    /// Builds something under a longer name.
+    pub fn within<R>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> R) -> R {
+        let length = self.prefix.len();
+        self.prefix.push_str(name);
+        self.prefix.push('.');
+        let result = build(self);
+        self.prefix.truncate(length);
+        result
+    }
+
+    /// A weight that decays: a matrix or a table.
+    pub fn weight(&mut self, name: &str, shape: &[usize], fill: Fill<'_>) -> Parameter {
+        self.add(name, shape, fill, true)
+    }
+
+    /// A weight that does not decay: a bias, the gain of a norm, an offset of a gate.
+    pub fn offset(&mut self, name: &str, shape: &[usize], fill: Fill<'_>) -> Parameter {
+        self.add(name, shape, fill, false)
+    }
+
+    /// A projection without bias, of the model's deviation.
+    pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
+        let fill = Fill::Normal(self.settings.deviation);
+        self.linear_from(name, inputs, outputs, fill)
+    }
+
+    /// A projection without bias, filled as said.
+    pub fn linear_from(&mut self, name: &str, inputs: usize, outputs: usize, fill: Fill<'_>) -> Linear {
+        let weight = self.weight(&format!("{name}.weight"), &[outputs, inputs], fill);
+        Linear { weight, bias: None }
+    }
+
+    /// A projection with a bias that starts at zero.
+    pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
+        let bias = self.offset(&format!("{name}.bias"), &[outputs], Fill::Constant(0.0));
+        Linear { bias: Some(bias), ..self.linear(name, inputs, outputs) }
+    }
+
+    /// The gain of an RMS norm, all ones.
+    pub fn gain(&mut self, name: &str, width: usize) -> Gain {
+        Gain { weight: self.offset(&format!("{name}.weight"), &[width], Fill::Constant(1.0)) }
+    }
+
+    /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; none for no taps.
+    pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
+        let fill = Fill::Normal(self.settings.deviation);
+        (taps > 0).then(|| Convolution {
+            weight: self.weight(&format!("{name}.weight"), &[channels, 1, taps], fill),
+            bias: None,
+            channels,
+            taps,
+        })
+    }
+
+    /// Starts `key` as a copy of `query` if the model asks for it. With fewer key heads, each copies the first query head
+    /// that reads it.
+    pub fn tie(&mut self, query: &Linear, key: &Linear, heads: usize, key_heads: usize) {
+        let Store::Keep(weights) = &mut self.store else { return };
+        if !self.settings.tied_query_key {
+            return;
+        }
+        let source = weights.get(query.weight).to_vec();
+        let target = weights.get_mut(key.weight);
+        let block = source.len() / heads;
+        if target.len() == block * key_heads {
+            for (head, rows) in target.chunks_exact_mut(block).enumerate() {
+                let from = head * (heads / key_heads) * block;
+                rows.copy_from_slice(&source[from..from + block]);
+            }
+        }
+    }
+
+    fn add(&mut self, name: &str, shape: &[usize], fill: Fill<'_>, decays: bool) -> Parameter {
+        match &mut self.store {
+            Store::Count { total, stand_in } => {
+                let size = shape.iter().fold(1_u128, |size, &extent| size.saturating_mul(extent as u128));
+                *total = total.saturating_add(size);
+                *stand_in
+            }
+            Store::Keep(weights) => {
+                let values = fill.values(shape.iter().product(), self.rng);
+                let added = weights.add(format!("{}{name}", self.prefix), shape, values);
+                if decays { added.id() } else { added.without_decay().id() }
+            }
+        }
+    }
+}
+
+impl Fill<'_> {
+    fn values<S: Scalar>(self, count: usize, rng: &mut Rng) -> Vec<S> {
+        match self {
+            Fill::Constant(value) => vec![S::of(value); count],
+            Fill::Normal(deviation) => (0..count).map(|_| S::of(deviation * normal(rng))).collect(),
+            Fill::Uniform(low, high) => (0..count).map(|_| S::of(low + (high - low) * uniform(rng))).collect(),
+            Fill::Drawn(function) => (0..count).map(|_| S::of(function(uniform(rng)))).collect(),
+        }
+    }
+}
+
+/// A number in `[0, 1)`.
+fn uniform(rng: &mut Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// A standard normal number, by Box and Muller; the second of the pair is not used, so that each number has its own draws.
+fn normal(rng: &mut Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
+    radius * (std::f64::consts::TAU * uniform(rng)).cos()
+}
