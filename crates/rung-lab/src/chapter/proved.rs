@@ -3,7 +3,6 @@
 //! Every certificate in the chapter is searched for, written out as a file, read back from that text and checked. The
 //! chapter shows only what the checker accepted.
 
-use num_bigint::BigUint;
 use rung_theory::bound::question::Question;
 use rung_theory::bound::search::{self, Certified};
 use rung_theory::bound::sparse::Sparse;
@@ -316,9 +315,8 @@ fn conventions(chapter: &mut Chapter) {
                    order; it is an idealisation of kernels that visit blocks in another order. A layer with state hands on its \
                    state and nothing else. Not covered: chain of thought, bidirectional attention, exact real numbers."),
     );
-    let digits = BigUint::from(1_u8) << 80_u32;
-    chapter.note(format!(
-        "The checker uses whole numbers only; logarithms are rounded against the claim in units of 1/{digits}. A bound is about \
-         the worst case: it says nothing about what training finds."
-    ));
+    chapter.note(
+        "The checker uses whole numbers only; logarithms are rounded against the claim in units of 2^-80. A bound is about the \
+         worst case: it says nothing about what training finds.",
+    );
 }
