@@ -136,7 +136,7 @@ fn malformed<T>(what: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Malformed(what.into()))
 }
 
-fn product<'a>(factors: impl IntoIterator<Item = &'a BigUint>) -> BigUint {
+pub(super) fn product<'a>(factors: impl IntoIterator<Item = &'a BigUint>) -> BigUint {
     factors.into_iter().fold(BigUint::from(1_u8), |product, factor| product * factor)
 }
 

@@ -127,18 +127,22 @@ impl Sums {
 }
 
 impl Expression {
-    fn value(&self, point: &[f64]) -> f64 {
+    /// Each term's logarithm, the largest of them, and the sum of all relative to it.
+    fn logs(&self, point: &[f64]) -> (Vec<f64>, f64, f64) {
         let logs: Vec<f64> = self.terms.iter().map(|term| term.value(point)).collect();
         let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = logs.iter().map(|log| (log - top).exp2()).sum();
+        let sum = logs.iter().map(|log| (log - top).exp2()).sum();
+        (logs, top, sum)
+    }
+
+    pub(super) fn value(&self, point: &[f64]) -> f64 {
+        let (_, top, sum) = self.logs(point);
         top + sum.log2() - self.divisor.as_ref().map_or(0.0, |divisor| divisor.at(point).log2())
     }
 
     /// Adds `scale * f(value)` to the sums, given f' and f'' at the value (already scaled).
     fn add(&self, point: &[f64], sums: &mut Sums, first: f64, second: f64) {
-        let logs: Vec<f64> = self.terms.iter().map(|term| term.value(point)).collect();
-        let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = logs.iter().map(|log| (log - top).exp2()).sum();
+        let (logs, top, sum) = self.logs(point);
         let n = point.len();
         let mut gradient = vec![0.0; n];
         for (term, log) in self.terms.iter().zip(&logs) {

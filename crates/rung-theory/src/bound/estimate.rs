@@ -342,19 +342,13 @@ impl<'a> Estimate<'a> {
 /// Class counts that divide the tables' sizes as they must, near the wanted ones and, in any case, all ones.
 fn divisors_near(n: &[BigUint], wanted: &[f64]) -> Vec<Vec<BigUint>> {
     const CHOICES: usize = 4;
-    let one = BigUint::from(1_u8);
     let mut partial: Vec<Vec<BigUint>> = vec![vec![]];
     for (e, &log) in wanted.iter().enumerate() {
         let mut longer = Vec::new();
         for chosen in &partial {
-            // k_e divides what the class before left of n_e, and n_{e+1}.
-            let left = chosen.last().map_or_else(|| n[e].clone(), |_| n[e].clone());
-            let here = if e + 1 < wanted.len() { gcd(&left, &n[e + 1]) } else { left.clone() };
-            let before = chosen.last().cloned().unwrap_or_else(|| one.clone());
-            let mut fitting: Vec<BigUint> = divisors(&here)
-                .into_iter()
-                .filter(|k| e == 0 || (&n[e - 1] % (&before * k)) == BigUint::ZERO)
-                .collect();
+            // k_e divides n_{e+1} and, together with the class before it, n_e.
+            let fits = |k: &BigUint| chosen.last().is_none_or(|before| &n[e - 1] % (before * k) == BigUint::ZERO);
+            let mut fitting: Vec<BigUint> = divisors(&n[e]).into_iter().filter(fits).collect();
             fitting.sort_by(|a, b| (log2(a) - log).abs().total_cmp(&(log2(b) - log).abs()));
             fitting.truncate(CHOICES);
             for k in fitting {
@@ -364,22 +358,8 @@ fn divisors_near(n: &[BigUint], wanted: &[f64]) -> Vec<Vec<BigUint>> {
         partial = longer;
         partial.truncate(64);
     }
-    partial.retain(|k| {
-        (0..n.len()).all(|e| {
-            let right = k.get(e + 1).unwrap_or(&one);
-            &n[e] % (&k[e] * right) == BigUint::ZERO
-        })
-    });
-    partial.push(vec![one; wanted.len()]);
+    partial.push(vec![BigUint::from(1_u8); wanted.len()]);
     partial
-}
-
-fn gcd(a: &BigUint, b: &BigUint) -> BigUint {
-    let (mut a, mut b) = (a.clone(), b.clone());
-    while b != BigUint::ZERO {
-        (a, b) = (b.clone(), a % b);
-    }
-    a
 }
 
 /// The divisors of a number, those made of primes below 10,000 only.

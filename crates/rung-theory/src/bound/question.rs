@@ -13,7 +13,7 @@
 
 use num_bigint::BigUint;
 
-use super::checker::Point;
+use super::checker::{Point, product};
 use crate::stack::Capacity;
 
 /// A question to the search.
@@ -71,8 +71,7 @@ impl Question {
 
     /// Whether the messages of a point are wide enough to cover the mixers beside the first full layer.
     pub fn covers_beside(&self, point: &Point) -> bool {
-        let product = |list: &[BigUint]| list.iter().fold(BigUint::from(1_u8), |product, factor| product * factor);
-        let queries = product(&point.n) / product(point.kappa.get(1..).unwrap_or_default());
+        let queries = product(&point.n) / product(point.kappa.iter().skip(1));
         point.message_bits >= self.message_bits
             && (&point.message_bits - &self.message_bits) * &point.tokens_per[2] * queries >= self.beside
     }

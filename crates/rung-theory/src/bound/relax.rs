@@ -294,15 +294,13 @@ impl<'a> Relaxation<'a> {
         }
         start[Layout::ratio(0)] = (self.state[0] - list(1)).max(0.0) + 2.0;
         start[0] = start[Layout::ratio(0)] + list(1) + 4.0;
-        let total = |terms: &[Linear], point: &[f64]| {
-            let logs: Vec<f64> = terms.iter().map(|term| term.at(point)).collect();
-            let top = logs.iter().copied().fold(0.0, f64::max);
-            top + logs.iter().map(|log| (log - top).exp2()).sum::<f64>().log2() + 1.0
+        // Twice what each sum comes to, so that its condition holds with room.
+        let room = |terms: Vec<Linear>, point: &[f64]| {
+            Expression { terms: terms.into_iter().map(Term::from).collect(), divisor: None }.value(point) + 1.0
         };
-        let first: Vec<Linear> = self.first_delta().into_iter().collect();
-        start[layout.delta(0)] = total(&first, &start).max(0.0);
+        start[layout.delta(0)] = self.first_delta().map_or(0.0, |first| room(vec![first], &start).max(0.0));
         for e in 0..hops - 1 {
-            start[layout.delta(e + 1)] = total(&self.next_delta(e, None), &start);
+            start[layout.delta(e + 1)] = room(self.next_delta(e, None), &start);
         }
         start
     }
