@@ -31,11 +31,13 @@
 //! - [`model`]: embeddings, layers, unembedding;
 //! - [`site`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
-//! - [`checkpoint`]: safetensors files.
+//! - [`checkpoint`]: safetensors files;
+//! - [`construct`]: explicit weights for the tasks of the theory.
 
 pub mod checkpoint;
 #[cfg(test)]
 mod composed_only;
+pub mod construct;
 pub mod error;
 pub mod mixer;
 pub mod model;

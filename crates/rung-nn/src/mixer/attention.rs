@@ -68,10 +68,19 @@ impl HeadsConfig {
 impl Heads {
     /// Queries, keys and values of a stretch of tokens, turned by position.
     pub(super) fn project<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> [O::Tensor; 3] {
-        let turned = |x: O::Tensor| self.rotation.as_ref().map_or(x.clone(), |turn| turn.apply(ops, &x, seen));
-        let query = turned(self.query.heads(ops, x, self.config.heads));
-        let key = turned(self.key.heads(ops, x, self.config.kv_heads));
-        [query, key, self.value.heads(ops, x, self.config.kv_heads)]
+        let query = self.turned(ops, self.query.heads(ops, x, self.config.heads), seen);
+        let [key, value] = self.keep(ops, x, seen);
+        [query, key, value]
+    }
+
+    /// Keys and values alone: what a cache takes.
+    pub(super) fn keep<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> [O::Tensor; 2] {
+        let key = self.turned(ops, self.key.heads(ops, x, self.config.kv_heads), seen);
+        [key, self.value.heads(ops, x, self.config.kv_heads)]
+    }
+
+    fn turned<O: Ops>(&self, ops: &O, x: O::Tensor, seen: usize) -> O::Tensor {
+        self.rotation.as_ref().map_or(x.clone(), |turn| turn.apply(ops, &x, seen))
     }
 
     /// Attention and the output projection.

@@ -78,6 +78,11 @@ pub trait TokenMixer: Send + Sync {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>);
+
+    /// The state after a stretch of tokens whose outputs nobody wants. Mixers that can be cheaper without them say how.
+    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+        self.forward(ops, x, state).1
+    }
 }
 
 /// The sizes of a mixer, before it has weights.
@@ -137,6 +142,12 @@ macro_rules! registry {
             ) -> (O::Tensor, State<O::Tensor>) {
                 match self {
                     $(Self::$name(mixer) => mixer.forward(ops, x, state),)*
+                }
+            }
+
+            fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+                match self {
+                    $(Self::$name(mixer) => mixer.absorb(ops, x, state),)*
                 }
             }
         }

@@ -79,4 +79,17 @@ impl TokenMixer for Softmax {
         let [_, key, value] = inputs;
         (out, State::new(seen + ops.shape(&x)[1], [Some(key), Some(value), front]))
     }
+
+    /// Keys and values only: no scores.
+    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+        let seen = State::seen(state);
+        let (x, front) = match &self.front {
+            Some(front) => front.apply(ops, x, State::part(state, 2)),
+            None => (x.clone(), None),
+        };
+        let [key, value] = self.heads.keep(ops, &x, seen);
+        let key = after(ops, State::part(state, 0), &key);
+        let value = after(ops, State::part(state, 1), &value);
+        State::new(seen + ops.shape(&x)[1], [Some(key), Some(value), front])
+    }
 }

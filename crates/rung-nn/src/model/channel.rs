@@ -15,6 +15,11 @@ pub enum ChannelConfig {
         /// Hidden width; four times the width if not given.
         hidden: Option<usize>,
     },
+    /// `W_down max(W_up x, 0)`.
+    Relu {
+        /// Hidden width; four times the width if not given.
+        hidden: Option<usize>,
+    },
     /// `W_down (silu(W_gate x) . W_up x)`.
     Glu {
         /// Hidden width; eight thirds of the width, rounded up to a multiple of eight, if not given.
@@ -34,6 +39,7 @@ pub struct Channel {
     gate: Option<Linear>,
     up: Linear,
     down: Linear,
+    relu: bool,
 }
 
 impl Channel {
@@ -42,7 +48,7 @@ impl Channel {
         let width = site.settings.width;
         let (hidden, gated) = match config {
             ChannelConfig::None => return None,
-            ChannelConfig::Mlp { hidden } => (hidden.unwrap_or(width.saturating_mul(4)), false),
+            ChannelConfig::Mlp { hidden } | ChannelConfig::Relu { hidden } => (hidden.unwrap_or(width.saturating_mul(4)), false),
             ChannelConfig::Glu { hidden } => {
                 (hidden.unwrap_or((width.saturating_mul(8) / 3).next_multiple_of(8)), true)
             }
@@ -51,6 +57,7 @@ impl Channel {
             gate: gated.then(|| site.linear("gate_proj", width, hidden)),
             up: site.linear("up_proj", width, hidden),
             down: site.linear("down_proj", hidden, width),
+            relu: matches!(config, ChannelConfig::Relu { .. }),
         }))
     }
 
@@ -59,6 +66,7 @@ impl Channel {
         let up = self.up.apply(ops, x);
         let hidden = match &self.gate {
             Some(gate) => ops.silu_gate(&gate.apply(ops, x), &up),
+            None if self.relu => ops.relu(&up),
             None => ops.gelu(&up),
         };
         self.down.apply(ops, &hidden)

@@ -210,7 +210,9 @@ impl ModelConfig {
     fn check(&self, width: usize) -> Result<(), ModelError> {
         let mut sizes = vec![("width", width), ("classes", self.classes), ("chunk", self.chunk)];
         sizes.push(("vocabulary", self.input.smallest()));
-        if let ChannelConfig::Mlp { hidden: Some(hidden) } | ChannelConfig::Glu { hidden: Some(hidden) } = self.channel
+        if let ChannelConfig::Mlp { hidden: Some(hidden) }
+        | ChannelConfig::Relu { hidden: Some(hidden) }
+        | ChannelConfig::Glu { hidden: Some(hidden) } = self.channel
         {
             sizes.push(("hidden width", hidden));
         }

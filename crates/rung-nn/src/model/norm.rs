@@ -12,30 +12,32 @@ pub enum NormConfig {
     Rms,
     /// Subtract the mean, divide by the deviation; a gain and a bias.
     Layer,
+    /// None: the stream is read as it is.
+    None,
 }
 
 /// A norm over the width of the residual stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
-    weight: Parameter,
+    weight: Option<Parameter>,
     bias: Option<Parameter>,
 }
 
 impl Norm {
     const EPSILON: f64 = 1e-5;
 
-    /// Adds its weights: ones, and zeros.
+    /// Adds its weights, if it has any: ones, and zeros.
     pub fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, config: NormConfig) -> Self {
         let width = site.settings.width;
-        let weight = site.offset(&format!("{name}.weight"), &[width], Fill::Constant(1.0));
-        let bias =
-            (config == NormConfig::Layer).then(|| site.offset(&format!("{name}.bias"), &[width], Fill::Constant(0.0)));
+        let mut offset = |what: &str, value: f64| site.offset(&format!("{name}.{what}"), &[width], Fill::Constant(value));
+        let weight = (config != NormConfig::None).then(|| offset("weight", 1.0));
+        let bias = (config == NormConfig::Layer).then(|| offset("bias", 0.0));
         Self { weight, bias }
     }
 
     /// Norms the last axis.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let weight = ops.parameter(self.weight);
+        let Some(weight) = self.weight.map(|weight| ops.parameter(weight)) else { return x.clone() };
         match self.bias {
             Some(bias) => ops.layer_norm(x, Some(&weight), Some(&ops.parameter(bias)), Self::EPSILON),
             None => ops.rms_norm(x, Some(&weight), Self::EPSILON),

@@ -1,0 +1,229 @@
+//! Constructions: weights that provably do it, built and run.
+//!
+//! Where a bound says "impossible", a construction says "here are the weights". Each is an ordinary [`Model`] of this crate
+//! with an ordinary safetensors file: standard attention with a finite temperature, bounded-state mixers with all their gates
+//! and norms, ReLU MLPs, residuals, an unembedding. Nothing is trained and nothing happens outside of the network.
+//!
+//! ```text
+//! registers   named slices of the stream          register.rs
+//! parts       look-up, snap, move, carry          part.rs, carry.rs
+//! draft       layers of parts -> plan, weights    draft.rs
+//! one file per construction                       u1.rs, u2.rs, ..
+//! ```
+//!
+//! ```
+//! use rung_engine::{Native, Ops};
+//! use rung_nn::construct::{self, Request};
+//! use rung_theory::task::{Prompt, seeded};
+//!
+//! let request = Request { hops: 2, m: 3, n: vec![2], ..Request::default() };
+//! let built = construct::build::<f32>("U1", &request)?;
+//! let mut prompt = Prompt::new();
+//! built.task.prompt(&mut seeded(1), &mut prompt);
+//! let ops = Native::new();
+//! ops.bind_frozen(&built.weights);
+//! let (_, target, _) = prompt.questions().next().unwrap();
+//! let (hidden, _) = built.model.forward(&ops, prompt.tokens(), 1, None)?;
+//! let scores = ops.values(&built.model.logits(&ops, &hidden));
+//! let last = &scores[scores.len() - built.model.classes()..];
+//! assert!(last.iter().all(|score| *score <= last[target as usize]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! To add a construction: write its file, and add a line to the registry below.
+
+pub mod carry;
+mod chain;
+pub mod draft;
+pub mod part;
+mod register;
+mod u1;
+mod u2;
+
+#[cfg(test)]
+mod tests;
+
+pub use carry::CarryError;
+pub use draft::Draft;
+pub use register::{Holds, Register, Registers, Slice, bits};
+
+use rung_engine::{Parameters, Scalar};
+use rung_theory::stack::{Plan, StackError};
+use rung_theory::task::funccomp::{FuncComp, Order};
+use rung_theory::task::{AnyTask, TaskError};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelError;
+use crate::model::{Model, ModelConfig};
+
+/// What is asked of a construction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Hops of function composition.
+    pub hops: usize,
+    /// Entries of the first table.
+    pub m: u32,
+    /// Growth of each further table.
+    pub n: Vec<u32>,
+    /// The mixer that carries, where one is needed: `linear` if not said.
+    pub mixer: Option<String>,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self { hops: 2, m: 4, n: vec![2], mixer: None }
+    }
+}
+
+/// Why there is no construction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConstructError {
+    /// No construction has this name.
+    #[error("there is no construction `{found}`; there are {known}")]
+    UnknownName {
+        /// What was asked for.
+        found: String,
+        /// What there is.
+        known: String,
+    },
+    /// An option that does not fit.
+    #[error("construction {name}: {option} is {found}; expected {expected}")]
+    Option {
+        /// The construction.
+        name: &'static str,
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        found: String,
+        /// What could have been given.
+        expected: String,
+    },
+    /// A given plan lacks a layer.
+    #[error("construction {name} does not fit the stack: {lack}")]
+    DoesNotFit {
+        /// The construction.
+        name: String,
+        /// What is lacking.
+        lack: String,
+    },
+    /// The sizes make no task.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    /// The mixer cannot carry.
+    #[error(transparent)]
+    Carry(#[from] CarryError),
+    /// The mixer's sizes make no sense.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// The network cannot be built.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+/// How the model thinks aloud: tokens that it emits and reads again before the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thoughts {
+    /// Tokens emitted, the answer included.
+    pub count: usize,
+    /// For each field of a token, the first class of its ids: the highest score among them is the id emitted.
+    pub fields: Vec<usize>,
+    /// The field of the last token that is the answer.
+    pub answer: usize,
+}
+
+/// What a construction says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sheet {
+    /// Its name.
+    pub name: String,
+    /// The task it solves, with every option.
+    pub task: String,
+    /// The registers of its stream.
+    pub registers: Registers,
+    /// What each layer does; empty for layers that do nothing.
+    pub layers: Vec<String>,
+    /// Tokens that it emits before the answer.
+    pub thoughts: Option<Thoughts>,
+}
+
+/// A network with explicit weights.
+pub struct Construction<S: Scalar> {
+    /// What it says of itself.
+    pub sheet: Sheet,
+    /// The task it solves.
+    pub task: Box<dyn AnyTask>,
+    /// Its layers.
+    pub plan: Plan,
+    /// Everything else about the model.
+    pub config: ModelConfig,
+    /// The network.
+    pub model: Model,
+    /// Its weights.
+    pub weights: Parameters<S>,
+}
+
+/// A construction as the registry knows it.
+#[derive(Debug)]
+pub struct Kind {
+    /// The name users type; case does not matter.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// Whether a mixer can be chosen.
+    pub carries: bool,
+    draft: fn(&Request) -> Result<Draft, ConstructError>,
+}
+
+/// Every construction.
+pub static KINDS: &[Kind] = &[
+    Kind { name: "U1", about: "L+1 full layers: w reads z_0, then looks up one table per layer", carries: false, draft: u1::draft },
+    Kind { name: "U2", about: "a carrier of z_0, then L full layers", carries: true, draft: u2::before },
+    Kind { name: "U2'", about: "a full layer, a carrier of i_1, then L-1 full layers", carries: true, draft: u2::after },
+];
+
+/// The construction of this name.
+///
+/// # Errors
+/// There is none.
+pub fn find(name: &str) -> Result<&'static Kind, ConstructError> {
+    let plain = |name: &str| name.to_ascii_lowercase().replace("-prime", "'").replace("prime", "'");
+    KINDS.iter().find(|kind| plain(kind.name) == plain(name)).ok_or_else(|| ConstructError::UnknownName {
+        found: name.to_owned(),
+        known: KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// Builds a construction in the smallest plan that holds it.
+///
+/// # Errors
+/// There is none of this name, or the request does not fit it.
+pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Construction<S>, ConstructError> {
+    (find(name)?.draft)(request)?.finish(None)
+}
+
+/// Builds a construction in the layers of a plan; the stream may become wider. Layers it does not need stay zero.
+///
+/// # Errors
+/// As [`build`], or the plan has no layers for it.
+pub fn build_on<S: Scalar>(name: &str, request: &Request, plan: &Plan) -> Result<Construction<S>, ConstructError> {
+    (find(name)?.draft)(request)?.finish(Some(plan))
+}
+
+impl Request {
+    fn funccomp(&self) -> Result<FuncComp, ConstructError> {
+        self.funccomp_in(Order::Hard)
+    }
+
+    fn funccomp_in(&self, order: Order) -> Result<FuncComp, ConstructError> {
+        if self.n.len() + 1 != self.hops {
+            let expected = format!("{} numbers, one less than the hops", self.hops.saturating_sub(1));
+            let found = format!("{} numbers", self.n.len());
+            return Err(ConstructError::Option { name: "of composition", option: "n", found, expected });
+        }
+        Ok(FuncComp::new(self.m, &self.n, order, 1, false)?)
+    }
+
+    fn mixer(&self) -> &str {
+        self.mixer.as_deref().unwrap_or("linear")
+    }
+}

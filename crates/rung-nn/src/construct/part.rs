@@ -1,0 +1,129 @@
+//! The parts that constructions are made of.
+//!
+//! - A **look-up head** compares numbers of the asking token with numbers of all others, and copies a register of the one that
+//!   agrees. At inverse temperature beta a mismatch of one bit costs a factor `exp(-2 beta)`, so among n tokens at most
+//!   `2 n exp(-2 beta)` of any other value mixes in.
+//! - A **snap** makes exact bits of what was read: `clip(gain x)` by two neurons a bit.
+//! - A **gated** snap or move does so only where a flag says so.
+//! - A **register move** copies bits, and is a snap of gain 1.
+
+use super::draft::{Head, Neuron, Sum};
+use super::register::Slice;
+
+/// How far a read bit may be from ±1 before it is snapped: 1/16 after look-ups among n tokens.
+pub fn sharpness(tokens: usize) -> f64 {
+    (32.0 * tokens.max(2) as f64).ln() / 2.0
+}
+
+/// The slope of a snap: reads beyond 1/4 become whole bits.
+const SLOPE: f64 = 4.0;
+
+/// What a look-up compares: channel by channel, a sum on the asking side and a sum on the asked side.
+#[derive(Clone, Debug, Default)]
+pub struct Match {
+    pairs: Vec<(Sum, Sum)>,
+}
+
+impl Match {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Two registers must agree bit by bit. Where they differ in size, the low bits are compared.
+    #[must_use]
+    pub fn numbers(mut self, asking: Slice, asked: Slice) -> Self {
+        for (left, right) in asking.columns().zip(asked.columns()) {
+            self.pairs.push((vec![(left, 1.0)], vec![(right, 1.0)]));
+        }
+        self
+    }
+
+    /// The asked register must hold this number; `one` is the register of 1.
+    #[must_use]
+    pub fn constant(mut self, number: u64, asked: Slice, one: Slice) -> Self {
+        for (bit, column) in asked.columns().enumerate() {
+            self.pairs.push((vec![(one.start, super::register::sign(number, bit))], vec![(column, 1.0)]));
+        }
+        self
+    }
+
+    /// The asked token must have a flag, whoever asks.
+    #[must_use]
+    pub fn flag(self, flag: Slice, one: Slice) -> Self {
+        self.sums(vec![(one.start, 1.0)], vec![(flag.start, 1.0)])
+    }
+
+    /// Any two sums.
+    #[must_use]
+    pub fn sums(mut self, asking: Sum, asked: Sum) -> Self {
+        self.pairs.push((asking, asked));
+        self
+    }
+}
+
+/// A head that copies registers of the token that agrees.
+pub fn look_up(wanted: &Match, sharpness: f64, copies: &[(Slice, Slice)]) -> Head {
+    let sharp = |sum: &Sum| sum.iter().map(|(column, value)| (*column, value * sharpness)).collect();
+    let pairs = copies.iter().flat_map(|(from, to)| from.columns().zip(to.columns()));
+    let (value, output) = pairs.map(|(from, to)| (vec![(from, 1.0)], to)).unzip();
+    Head {
+        query: wanted.pairs.iter().map(|(asking, _)| sharp(asking)).collect(),
+        key: wanted.pairs.iter().map(|(_, asked)| asked.clone()).collect(),
+        value,
+        output,
+    }
+}
+
+/// Bits of what was read: `clip(4 x)` from -1 to 1.
+pub fn snap(from: Slice, to: Slice, one: Slice) -> Vec<Neuron> {
+    clipped(from, to, one, SLOPE, &[])
+}
+
+/// A snap where all flags are +1; elsewhere nothing is written.
+pub fn gated_snap(from: Slice, to: Slice, one: Slice, flags: &[(usize, f64)]) -> Vec<Neuron> {
+    clipped(from, to, one, SLOPE, flags)
+}
+
+/// Copies bits as they are.
+pub fn copy(from: Slice, to: Slice, one: Slice) -> Vec<Neuron> {
+    clipped(from, to, one, 1.0, &[])
+}
+
+/// Copies bits where all conditions hold; elsewhere nothing is written. A condition is a column and the sign it must have.
+pub fn gated_copy(from: Slice, to: Slice, one: Slice, flags: &[(usize, f64)]) -> Vec<Neuron> {
+    clipped(from, to, one, 1.0, flags)
+}
+
+/// `clip(slope x)`, as `relu(slope x + 1) - relu(slope x - 1) - 1`; each condition that fails takes both neurons below zero,
+/// and the last term with them.
+fn clipped(from: Slice, to: Slice, one: Slice, slope: f64, flags: &[(usize, f64)]) -> Vec<Neuron> {
+    // Twice what a read can reach: carriers may overshoot.
+    let depth = 2.0 * slope + 1.0;
+    let closed = |sum: &mut Sum| {
+        for (column, sign) in flags {
+            sum.push((*column, sign * depth / 2.0));
+            sum.push((one.start, -depth / 2.0));
+        }
+    };
+    let mut neurons = Vec::new();
+    for (read, written) in from.columns().zip(to.columns()) {
+        for (offset, factor) in [(1.0, 1.0), (-1.0, -1.0)] {
+            let mut input = vec![(read, slope), (one.start, offset)];
+            closed(&mut input);
+            neurons.push(Neuron { input, output: vec![(written, factor)] });
+        }
+    }
+    let mut input = vec![(one.start, 1.0)];
+    closed(&mut input);
+    let output = to.columns().zip(from.columns()).map(|(column, _)| (column, -1.0)).collect();
+    neurons.push(Neuron { input, output });
+    neurons
+}
+
+/// `[all conditions hold]` as 0 or 1, times `outputs`: a column and the sign it must have for each condition.
+pub fn conjunction(conditions: &[(usize, f64)], one: Slice, output: Sum) -> Neuron {
+    let mut input: Sum = conditions.iter().map(|(column, sign)| (*column, sign / 2.0)).collect();
+    input.push((one.start, 1.0 - conditions.len() as f64 / 2.0));
+    Neuron { input, output }
+}
