@@ -32,20 +32,27 @@
 //!
 //! To add a construction: write its file, and add a line to the registry below.
 
+mod answer;
 pub mod carry;
 mod chain;
 pub mod draft;
+mod front;
 pub mod part;
 mod register;
+mod swift;
 mod u1;
 mod u2;
+mod verify;
 
 #[cfg(test)]
 mod tests;
 
+pub use answer::{Answerer, Thought};
 pub use carry::CarryError;
 pub use draft::Draft;
+pub use front::front;
 pub use register::{Holds, Register, Registers, Slice, bits};
+pub use verify::{MOST_EXHAUSTIVE, Verified, VerifyError, Which, Wrong, verify};
 
 use rung_engine::{Parameters, Scalar};
 use rung_theory::stack::{Plan, StackError};

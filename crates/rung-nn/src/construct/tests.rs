@@ -1,9 +1,6 @@
 //! Constructions, run.
 
-use rung_engine::{Native, Ops};
-use rung_theory::task::Prompt;
-use rung_theory::task::funccomp::FuncComp;
-use rung_theory::task::{Task, seeded};
+use rung_theory::task::{Prompt, seeded};
 
 use super::*;
 
@@ -11,44 +8,71 @@ fn request(m: u32, n: &[u32]) -> Request {
     Request { hops: n.len() + 1, m, n: n.to_vec(), mixer: None }
 }
 
-/// The share of right answers by the plain forward pass, on every `stride`-th instance.
-fn plain_score(built: &Construction<f32>, request: &Request, stride: usize) -> (usize, usize) {
-    let task = FuncComp::new(request.m, &request.n, Order::Hard, 1, false).unwrap();
-    let ops = Native::new();
-    ops.bind_frozen(&built.weights);
-    let (mut right, mut all, mut prompt) = (0, 0, Prompt::new());
-    for instance in task.all().step_by(stride) {
-        Task::encode(&task, &instance, &mut prompt);
-        let (hidden, _) = built.model.forward(&ops, prompt.tokens(), 1, None).unwrap();
-        let scores = ops.values(&built.model.logits(&ops, &hidden));
-        let last = &scores[scores.len() - built.model.classes()..];
-        let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
-        right += usize::from(best as u32 == prompt.questions().next().unwrap().1);
-        all += 1;
-    }
-    (right, all)
+/// All instances if there are few, else some.
+fn check<S: Scalar>(built: &Construction<S>, samples: u64) -> Verified {
+    let few = built.task.instances().is_some_and(|count| count <= 5_000);
+    let which = if few { Which::All } else { Which::Samples { count: samples, seed: 7 } };
+    verify(built, which, 2, &|_| {}).unwrap()
+}
+
+#[track_caller]
+fn right<S: Scalar>(built: &Construction<S>, samples: u64) {
+    let found = check(built, samples);
+    assert_eq!(found.correct, found.instances, "{} on {}: {:?}", built.sheet.name, built.task, found.wrong);
 }
 
 #[test]
-fn u1_is_right_on_every_small_instance() {
-    for (m, n, stride) in [(2, &[][..], 1), (3, &[], 1), (2, &[2], 1), (3, &[2], 9973), (2, &[2, 2], 100_003)] {
-        let request = request(m, n);
-        let built = build("U1", &request).unwrap();
-        let (right, all) = plain_score(&built, &request, stride);
-        assert_eq!(right, all, "m = {m}, n = {n:?}");
-        assert!(all > 5);
-        let _ = seeded(0);
+fn u1_climbs_up_to_six_hops() {
+    for (m, n) in [(2, &[][..]), (5, &[]), (2, &[2]), (3, &[3]), (5, &[2, 3]), (3, &[2, 2, 2]), (2, &[1; 4]), (2, &[2; 5])] {
+        let built = build::<f32>("U1", &request(m, n)).unwrap();
+        right(&built, 600);
+        assert_eq!(built.plan.layers.len(), n.len() + 2);
+        right(&build::<f64>("U1", &request(m, n)).unwrap(), 100);
     }
 }
 
 #[test]
 fn every_carrier_carries() {
-    for name in carry::names() {
+    let more = ["linear{map=relu}", "linear{map=identity}", "linear{normaliser=no}", "linear{map=relu,normaliser=no,key=3}"];
+    let wider = ["deltanet{conv=0,negative=yes,heads=2,value=3}", "gdn{heads=1,value-heads=2,value=5}", "window{size=5,heads=4,kv=2,value=1}"];
+    for mixer in carry::names().chain(more).chain(wider).chain(["mamba2{heads=3,head=2,groups=1,state=4}", "conv{taps=2,channels=9}"]) {
         for construction in ["U2", "U2'"] {
-            let request = Request { mixer: Some(name.to_owned()), ..request(3, &[2]) };
-            let built = build(construction, &request).unwrap();
-            let (right, all) = plain_score(&built, &request, 19_997);
-            assert_eq!(right, all, "{construction} with {name}");
+            for n in [&[][..], &[2], &[2, 2]] {
+                let request = Request { mixer: Some(mixer.to_owned()), ..request(3, n) };
+                right(&build::<f32>(construction, &request).unwrap(), 300);
+            }
         }
     }
+}
+
+#[test]
+fn shortcuts_of_the_evaluator_change_nothing() {
+    for (name, n) in [("U1", &[3, 2][..]), ("U2", &[3, 2]), ("U2'", &[2])] {
+        let built = build::<f32>(name, &request(4, n)).unwrap();
+        let mut prompts = Vec::new();
+        let (mut rng, mut prompt) = (seeded(3), Prompt::new());
+        for _ in 0..40 {
+            built.task.prompt(&mut rng, &mut prompt);
+            prompts.extend_from_slice(prompt.tokens());
+        }
+        // Random weights on top, so that answers are not all right and agreement means something.
+        let mut shaken = built;
+        for (index, value) in shaken.weights.flat_mut().iter_mut().enumerate() {
+            if *value != 0.0 {
+                *value *= 1.0 + 0.4 * ((index % 7) as f32 - 3.0) / 3.0;
+            }
+        }
+        let fast = Answerer::new(&shaken).last(&prompts, 40).unwrap();
+        let slow = Answerer::plain(&shaken).last(&prompts, 40).unwrap();
+        assert_eq!(fast, slow, "{name}");
+    }
+}
+
+#[test]
+fn only_what_must_run_on_all_tokens_does() {
+    let front = |name: &str| {
+        let built = build::<f32>(name, &request(4, &[2])).unwrap();
+        Answerer::new(&built).front()
+    };
+    assert_eq!([front("U1"), front("U2"), front("U2'")], [0, 0, 1]);
 }

@@ -340,6 +340,60 @@ impl<M: TokenMixer> Model<M> {
         Ok((x, ModelState { seen: seen + time, batch, states }))
     }
 
+    /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: layers
+    /// before `front` run on all tokens; later ones run on the last token alone, and take in the others as the front left
+    /// them. That is the same as long as no later layer's state depends on what another later layer writes, which
+    /// [`construct::front`](crate::construct::front) finds out from the weights.
+    ///
+    /// # Errors
+    /// Tokens do not fit the model.
+    pub fn last<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        front: usize,
+    ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
+        let mut x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, 0))?;
+        let time = ops.shape(&x)[1];
+        let mut states = Vec::with_capacity(self.mixers());
+        let front = if self.placement == Placement::Post { self.layers.len() } else { front.min(self.layers.len()) };
+        for layer in &self.layers[..front] {
+            x = ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement));
+        }
+        let mut last = ops.slice(&x, 1, time - 1..time);
+        let others = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
+        for layer in &self.layers[front..] {
+            let before: Option<Vec<_>> = others.as_ref().map(|others| {
+                let normed = layer.mixer_norm.apply(ops, others);
+                layer.mixers.iter().map(|mixer| mixer.absorb(ops, &normed, None)).collect()
+            });
+            last = ops.scope(&layer.name, || {
+                layer.forward(ops, &last, before.as_deref(), &mut states, self.placement)
+            });
+        }
+        let last = self.norm.as_ref().map_or(last.clone(), |norm| norm.apply(ops, &last));
+        Ok((last, ModelState { seen: time, batch, states }))
+    }
+
+    /// The residual stream of every token, `[batch, time, width]`: as embedded, then after each layer.
+    ///
+    /// # Errors
+    /// Tokens do not fit the model.
+    pub fn streams<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize) -> Result<Vec<O::Tensor>, ModelError> {
+        let mut streams = vec![self.embedding.apply(ops, tokens, batch, 0)?];
+        let mut states = Vec::new();
+        for (index, layer) in self.layers.iter().enumerate() {
+            streams.push(layer.forward(ops, &streams[index], None, &mut states, self.placement));
+        }
+        Ok(streams)
+    }
+
+    /// Layers.
+    pub fn depth(&self) -> usize {
+        self.layers.len()
+    }
+
     /// Scores of all classes for rows of `forward`'s result, whatever their leading axes.
     pub fn logits<O: Ops>(&self, ops: &O, hidden: &O::Tensor) -> O::Tensor {
         ops.scope("lm_head", || ops.linear(hidden, &ops.parameter(self.unembedding), None))

@@ -463,6 +463,14 @@ impl Task for FuncComp {
         }
     }
 
+    fn instances(&self) -> Option<u128> {
+        Self::instances(self)
+    }
+
+    fn nth(&self, index: u128) -> Option<Instance> {
+        Self::nth(self, index)
+    }
+
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
         OracleError::check(self, tokens)?;
         let rows: Vec<&[u32]> = tokens.chunks_exact(self.width()).collect();

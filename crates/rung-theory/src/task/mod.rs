@@ -91,6 +91,17 @@ pub trait Task: fmt::Display + Send + Sync + 'static {
     /// Writes an instance as tokens, targets and groups.
     fn encode(&self, instance: &Self::Instance, prompt: &mut Prompt);
 
+    /// How many instances there are, if they can be counted off and the number fits.
+    fn instances(&self) -> Option<u128> {
+        None
+    }
+
+    /// The instance of this number, from 0, where they can be counted off.
+    fn nth(&self, index: u128) -> Option<Self::Instance> {
+        let _ = index;
+        None
+    }
+
     /// The answers to an instance's questions, in the order asked.
     fn answer(&self, instance: &Self::Instance) -> Vec<u32> {
         let mut prompt = Prompt::new();
@@ -133,6 +144,12 @@ pub trait AnyTask: fmt::Display + Send + Sync {
     /// Draws an instance and writes it into `prompt`. Allocates nothing once `prompt` has held one of this task.
     fn prompt(&self, rng: &mut Rng, prompt: &mut Prompt);
 
+    /// See [`Task::instances`].
+    fn instances(&self) -> Option<u128>;
+
+    /// Writes the instance of this number into `prompt`; false if there is none.
+    fn nth_prompt(&self, index: u128, prompt: &mut Prompt) -> bool;
+
     /// See [`Task::oracle`].
     ///
     /// # Errors
@@ -169,6 +186,18 @@ impl<T: Task> AnyTask for T {
         self.sample(rng, &mut instance);
         self.encode(&instance, prompt);
         prompt.keep_scratch(instance);
+    }
+
+    fn instances(&self) -> Option<u128> {
+        Task::instances(self)
+    }
+
+    fn nth_prompt(&self, index: u128, prompt: &mut Prompt) -> bool {
+        let instance = self.nth(index);
+        if let Some(instance) = &instance {
+            self.encode(instance, prompt);
+        }
+        instance.is_some()
     }
 
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {
@@ -276,6 +305,18 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The page of every task.
 pub fn pages() -> Vec<Page> {
     REGISTRY.iter().map(|entry| Page { name: entry.name, subject: Subject::Task, source: entry.source }).collect()
+}
+
+/// `length` digits in some base that a number has, the lowest first; none if it has more.
+fn digits(mut number: u128, base: u32, length: usize) -> Option<Vec<u32>> {
+    let base = u128::from(base);
+    let mut next = || {
+        let digit = number % base;
+        number /= base;
+        digit as u32
+    };
+    let digits = (0..length).map(|_| next()).collect();
+    (number == 0).then_some(digits)
 }
 
 /// Numbers as a list in a spec has them, without the brackets.

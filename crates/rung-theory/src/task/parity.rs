@@ -35,7 +35,7 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, draw, fill};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, digits, draw, fill};
 
 const END: u32 = 2;
 
@@ -105,6 +105,14 @@ impl Task for Parity {
         if !self.every {
             prompt.push_question(&[END], parity, 1);
         }
+    }
+
+    fn instances(&self) -> Option<u128> {
+        2_u128.checked_pow(u32::try_from(self.bits).ok()?)
+    }
+
+    fn nth(&self, index: u128) -> Option<Instance> {
+        digits(index, 2, self.bits).map(|bits| Instance { bits })
     }
 
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

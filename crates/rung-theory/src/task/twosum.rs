@@ -38,7 +38,7 @@
 use std::fmt;
 
 use super::options::Options;
-use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, coin, draw, fill};
+use super::{Field, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, coin, digits, draw, fill};
 
 /// The task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +111,17 @@ impl Task for TwoSum {
     fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
         prompt.start_plain(&instance.values);
         prompt.ask(instance.values.len() - 1, u32::from(instance.found), 1);
+    }
+
+    fn instances(&self) -> Option<u128> {
+        u128::from(self.modulus).checked_pow(u32::try_from(self.length).ok()?)
+    }
+
+    fn nth(&self, index: u128) -> Option<Instance> {
+        let values = digits(index, self.modulus, self.length)?;
+        let (last, others) = values.split_last()?;
+        let found = others.iter().any(|value| (u64::from(*value) + u64::from(*last)) % u64::from(self.modulus) == 0);
+        Some(Instance { found, values })
     }
 
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

@@ -1,0 +1,129 @@
+//! Running a construction: the class it gives at every question of a prompt.
+//!
+//! Three ways, all through the weights: [`Swift`] where it applies; the last row alone ([`Model::last`](crate::Model::last))
+//! where a prompt has one question at its end; the whole forward pass otherwise. A construction that thinks aloud is decoded
+//! token by token, each emitted token being fed back through the step form with the state so far.
+
+use rung_engine::{Native, Ops, Scalar};
+
+use super::swift::Swift;
+use super::{Construction, Thoughts};
+use crate::error::ModelError;
+
+/// A construction ready to answer, on one thread.
+pub struct Answerer<'a, S: Scalar> {
+    built: &'a Construction<S>,
+    ops: Native<S>,
+    front: usize,
+    swift: Option<Swift<S>>,
+}
+
+impl<'a, S: Scalar> Answerer<'a, S> {
+    /// Binds the weights and looks at which of them matter where.
+    pub fn new(built: &'a Construction<S>) -> Self {
+        let ops = Native::new();
+        ops.bind_frozen(&built.weights);
+        let swift = Swift::new(built, &ops);
+        Self { built, front: super::front(&built.config, &built.model, &built.weights), swift, ops }
+    }
+
+    /// Without shortcuts: the whole forward pass of every token. The slow twin.
+    pub fn plain(built: &'a Construction<S>) -> Self {
+        let ops = Native::new();
+        ops.bind_frozen(&built.weights);
+        Self { built, front: built.model.depth(), swift: None, ops }
+    }
+
+    /// The layers that run on all tokens.
+    pub fn front(&self) -> usize {
+        self.front
+    }
+
+    /// The answers of `batch` prompts of equal length, one after another: at their last tokens.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's.
+    pub fn last(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
+        if let Some(thoughts) = &self.built.sheet.thoughts {
+            return Ok(self.think(thoughts, tokens, batch)?.into_iter().map(|thought| thought.answer).collect());
+        }
+        let classes = self.built.model.classes();
+        if let Some(scores) = self.swift.as_mut().and_then(|swift| swift.scores(&self.ops, tokens, batch)) {
+            return Ok(best(&self.ops.values(&scores), classes));
+        }
+        let (hidden, _) = self.built.model.last(&self.ops, tokens, batch, self.front)?;
+        Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), classes))
+    }
+
+    /// The answers at all tokens of `batch` prompts.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's.
+    pub fn all(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
+        let (hidden, _) = self.built.model.forward(&self.ops, tokens, batch, None)?;
+        Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), self.built.model.classes()))
+    }
+
+    /// Decodes: reads the prompts, emits a token for each, feeds it back, and so on.
+    fn think(&self, thoughts: &Thoughts, tokens: &[u32], batch: usize) -> Result<Vec<Thought>, ModelError> {
+        let (model, ops) = (&self.built.model, &self.ops);
+        let classes = model.classes();
+        let mut emitted = vec![Thought::default(); batch];
+        let (mut hidden, mut state) = model.last(ops, tokens, batch, self.front)?;
+        for step in 0..thoughts.count {
+            let scores = ops.values(&model.logits(ops, &hidden));
+            let mut next = Vec::with_capacity(batch * thoughts.fields.len());
+            for (scores, thought) in scores.chunks_exact(classes).zip(&mut emitted) {
+                let token = thoughts.token(scores);
+                thought.answer = token[thoughts.answer];
+                thought.tokens.extend_from_slice(&token);
+                next.extend(token);
+            }
+            if step + 1 < thoughts.count {
+                (hidden, state) = model.forward(ops, &next, batch, Some(&state))?;
+            }
+        }
+        Ok(emitted)
+    }
+
+    /// The tokens that a construction emits after a prompt, the last of which holds the answer; none if it answers at once.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's.
+    pub fn thoughts(&self, tokens: &[u32]) -> Result<Option<Thought>, ModelError> {
+        let Some(thoughts) = &self.built.sheet.thoughts else { return Ok(None) };
+        Ok(self.think(thoughts, tokens, 1)?.pop())
+    }
+}
+
+/// What a construction said before it answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thought {
+    /// Tokens emitted, one id per field.
+    pub tokens: Vec<u32>,
+    /// The answer in the last of them.
+    pub answer: u32,
+}
+
+impl Thoughts {
+    /// The token that scores ask for: in each field the id with the highest.
+    fn token<S: Scalar>(&self, scores: &[S]) -> Vec<u32> {
+        let ends = self.fields.iter().skip(1).copied().chain([scores.len()]);
+        self.fields.iter().zip(ends).map(|(first, end)| highest(&scores[*first..end])).collect()
+    }
+}
+
+fn best<S: Scalar>(scores: &[S], classes: usize) -> Vec<u32> {
+    scores.chunks_exact(classes).map(highest).collect()
+}
+
+/// The place of the highest score, the first of equals.
+fn highest<S: Scalar>(scores: &[S]) -> u32 {
+    let mut best = 0;
+    for (class, score) in scores.iter().enumerate() {
+        if *score > scores[best] {
+            best = class;
+        }
+    }
+    best as u32
+}

@@ -1,0 +1,87 @@
+//! Which layers must run on all tokens, read off the weights.
+//!
+//! An answer is wanted at the last token only. Another token matters there through what a mixer keeps of it: keys and values,
+//! or a recurrent state. If a layer computes those from columns of the stream that no layer after the front has written, then
+//! the other tokens need not be taken through those layers at all, and nothing changes: what they would have written nobody
+//! reads. In U1, for instance, keys and values come from the embedding alone, and w is the only token that has to climb.
+//!
+//! This looks at which numbers of the weights are zero, not at what a construction says of itself; a weight that is changed
+//! by hand changes the result as it should.
+
+use rung_engine::{Parameters, Scalar};
+
+use crate::model::{Model, ModelConfig, NormConfig, Placement};
+
+/// The number of layers that must run on all tokens for the last token's row to be exact. At most all but the last.
+pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameters<S>) -> usize {
+    let depth = model.depth();
+    if config.norm != NormConfig::None || config.placement == Placement::Post {
+        return depth.saturating_sub(1);
+    }
+    let layers: Vec<Touched> = (0..depth).map(|layer| Touched::of(layer, model.width(), weights)).collect();
+    let exact = |front: &usize| {
+        let mut written = vec![false; model.width()];
+        layers[*front..].iter().all(|layer| {
+            let clean = !layer.kept.iter().zip(&written).any(|(kept, written)| *kept && *written);
+            for (all, new) in written.iter_mut().zip(&layer.written) {
+                *all |= *new;
+            }
+            clean
+        })
+    };
+    (0..depth).find(exact).unwrap_or(depth.saturating_sub(1))
+}
+
+/// Columns of the stream that a layer uses.
+struct Touched {
+    /// Those that its mixers' states depend on.
+    kept: Vec<bool>,
+    /// Those that it adds to.
+    written: Vec<bool>,
+}
+
+impl Touched {
+    fn of<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
+        let mut touched = Self { kept: vec![false; width], written: vec![false; width] };
+        let prefix = format!("layers.{layer}.");
+        for (id, entry) in weights.entries() {
+            let Some(name) = entry.name.strip_prefix(&prefix) else { continue };
+            let (values, columns) = (weights.get(id), entry.shape.width());
+            let rows = entry.shape.first().copied().unwrap_or(1);
+            let writes = ["o_proj.weight", "out_proj.weight", "down_proj.weight"].iter().any(|end| name.ends_with(end));
+            let asks = name.ends_with("q_proj.weight") && is_softmax(name, &prefix, weights);
+            if writes {
+                for (row, written) in values.chunks_exact(columns).zip(&mut touched.written) {
+                    *written |= row.iter().any(|value| *value != S::ZERO);
+                }
+            } else if name.starts_with("mlp.") || asks {
+                // The MLP and the queries of attention look at the token itself only.
+            } else if columns == width && entry.shape.len() == 2 {
+                for row in values.chunks_exact(width) {
+                    for (value, kept) in row.iter().zip(&mut touched.kept) {
+                        *kept |= *value != S::ZERO;
+                    }
+                }
+            } else if rows == width && entry.shape.len() == 3 {
+                // A convolution on the stream itself.
+                let taps = entry.shape[2];
+                for (channel, filter) in values.chunks_exact(taps).enumerate() {
+                    let used = filter.iter().any(|value| *value != S::ZERO);
+                    touched.kept[channel] |= used;
+                    touched.written[channel] |= used;
+                }
+            }
+        }
+        touched
+    }
+}
+
+/// Whether the mixer that this query projection belongs to is softmax attention: it has q, k, v, o and nothing else.
+fn is_softmax<S: Scalar>(name: &str, prefix: &str, weights: &Parameters<S>) -> bool {
+    let stem = name.trim_end_matches("q_proj.weight");
+    let place = format!("{prefix}{stem}");
+    weights.entries().all(|(_, entry)| match entry.name.strip_prefix(&place) {
+        Some(rest) => ["q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "conv1d.weight"].contains(&rest),
+        None => true,
+    })
+}
