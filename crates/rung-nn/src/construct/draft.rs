@@ -86,6 +86,7 @@ pub struct Draft {
     classes: usize,
     answer: Option<Box<dyn Fn(usize) -> Sum>>,
     causal: bool,
+    chunk: usize,
     thoughts: Option<Thoughts>,
 }
 
@@ -109,6 +110,7 @@ impl Draft {
             classes,
             answer: None,
             causal: true,
+            chunk: 64,
             thoughts: None,
         };
         draft.embed(0, move |_| vec![(one.start, 1.0)]);
@@ -166,6 +168,11 @@ impl Draft {
         self.causal = false;
     }
 
+    /// Tokens per chunk of recurrences: fewer where rounding within a chunk would matter.
+    pub fn chunk(&mut self, tokens: usize) {
+        self.chunk = tokens;
+    }
+
     /// Builds the network: in the smallest plan, or in the layers of a given one.
     ///
     /// # Errors
@@ -189,6 +196,7 @@ impl Draft {
             channel: ChannelConfig::Relu { hidden: Some(hidden) },
             positions: if self.places.is_some() { Positions::Learned { length } } else { Positions::None },
             causal: self.causal,
+            chunk: self.chunk,
             ..ModelConfig::default()
         };
         let mut weights = Parameters::<S>::new();

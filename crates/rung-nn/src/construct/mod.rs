@@ -36,12 +36,17 @@ mod answer;
 pub mod carry;
 mod chain;
 pub mod draft;
+mod folder;
 mod front;
+mod parity;
 pub mod part;
 mod register;
 mod swift;
 mod u1;
 mod u2;
+mod u3;
+mod u4;
+mod u5;
 mod verify;
 
 #[cfg(test)]
@@ -50,6 +55,7 @@ mod tests;
 pub use answer::{Answerer, Thought};
 pub use carry::CarryError;
 pub use draft::Draft;
+pub use folder::{FolderError, SHEET, WEIGHTS, load};
 pub use front::front;
 pub use register::{Holds, Register, Registers, Slice, bits};
 pub use verify::{MOST_EXHAUSTIVE, Verified, VerifyError, Which, Wrong, verify};
@@ -74,11 +80,17 @@ pub struct Request {
     pub n: Vec<u32>,
     /// The mixer that carries, where one is needed: `linear` if not said.
     pub mixer: Option<String>,
+    /// Tokens (of 2-Sum) or bits (of parity).
+    pub length: usize,
+    /// The modulus of 2-Sum, or how many values a retrieval has.
+    pub modulus: u32,
+    /// Entries of a retrieval.
+    pub entries: u32,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { hops: 2, m: 4, n: vec![2], mixer: None }
+        Self { hops: 2, m: 4, n: vec![2], mixer: None, length: 16, modulus: 16, entries: 8 }
     }
 }
 
@@ -183,10 +195,27 @@ pub struct Kind {
 
 /// Every construction.
 pub static KINDS: &[Kind] = &[
-    Kind { name: "U1", about: "L+1 full layers: w reads z_0, then looks up one table per layer", carries: false, draft: u1::draft },
-    Kind { name: "U2", about: "a carrier of z_0, then L full layers", carries: true, draft: u2::before },
-    Kind { name: "U2'", about: "a full layer, a carrier of i_1, then L-1 full layers", carries: true, draft: u2::after },
+    kind("U1", "L+1 full layers: w reads z_0, then looks up one table per layer", false, u1::draft),
+    kind("U2", "a carrier of z_0, then L full layers", true, u2::before),
+    kind("U2'", "a full layer, a carrier of i_1, then L-1 full layers", true, u2::after),
+    kind("U3", "one full layer and L+1 thoughts", false, u3::alone),
+    kind("U4", "floor(log2 L)+2 full layers that look both ways: pointers double", false, u4::both_ways),
+    kind("U4-causal", "the same, causal, with the query in front", false, u4::query_first),
+    kind("U5", "one full layer: 2-Sum at the last token", false, u5::last),
+    kind("U5-all", "one full layer: 2-Sum at every token", false, u5::everywhere),
+    kind("U6", "a carrier of z_0, one full layer and L thoughts", true, u3::with_carrier),
+    kind("parity", "one DeltaNet layer with negative eigenvalues: parity", false, parity::parity),
+    kind("parity-retrieval", "that, and one full layer: parity-conditioned retrieval", false, parity::retrieval),
 ];
+
+const fn kind(
+    name: &'static str,
+    about: &'static str,
+    carries: bool,
+    draft: fn(&Request) -> Result<Draft, ConstructError>,
+) -> Kind {
+    Kind { name, about, carries, draft }
+}
 
 /// The construction of this name.
 ///

@@ -80,50 +80,82 @@ pub fn snap(from: Slice, to: Slice, one: Slice) -> Vec<Neuron> {
     clipped(from, to, one, SLOPE, &[])
 }
 
-/// A snap where all flags are +1; elsewhere nothing is written.
-pub fn gated_snap(from: Slice, to: Slice, one: Slice, flags: &[(usize, f64)]) -> Vec<Neuron> {
-    clipped(from, to, one, SLOPE, flags)
+/// A condition: a sum that is +1 where it holds and -1 elsewhere.
+pub type Gate = Sum;
+
+/// The gate of a flag that must be set.
+pub fn set(flag: Slice) -> Gate {
+    vec![(flag.start, 1.0)]
 }
 
-/// Copies bits as they are.
-pub fn copy(from: Slice, to: Slice, one: Slice) -> Vec<Neuron> {
-    clipped(from, to, one, 1.0, &[])
+/// The gate of a flag that must not be set.
+pub fn unset(flag: Slice) -> Gate {
+    vec![(flag.start, -1.0)]
 }
 
-/// Copies bits where all conditions hold; elsewhere nothing is written. A condition is a column and the sign it must have.
-pub fn gated_copy(from: Slice, to: Slice, one: Slice, flags: &[(usize, f64)]) -> Vec<Neuron> {
-    clipped(from, to, one, 1.0, flags)
+/// The gate of flags of which one must be set and no two are.
+pub fn any(flags: &[Slice], one: Slice) -> Gate {
+    flags.iter().map(|flag| (flag.start, 1.0)).chain([(one.start, flags.len() as f64 - 1.0)]).collect()
 }
 
-/// `clip(slope x)`, as `relu(slope x + 1) - relu(slope x - 1) - 1`; each condition that fails takes both neurons below zero,
-/// and the last term with them.
-fn clipped(from: Slice, to: Slice, one: Slice, slope: f64, flags: &[(usize, f64)]) -> Vec<Neuron> {
+/// The gate that holds where another does not.
+pub fn not(gate: &Gate) -> Gate {
+    gate.iter().map(|(column, value)| (*column, -value)).collect()
+}
+
+/// A snap where all gates hold; elsewhere nothing is written.
+pub fn gated_snap(from: Slice, to: Slice, one: Slice, gates: &[Gate]) -> Vec<Neuron> {
+    clipped(from, to, one, SLOPE, gates)
+}
+
+/// Copies bits where all gates hold; elsewhere nothing is written.
+pub fn gated_copy(from: Slice, to: Slice, one: Slice, gates: &[Gate]) -> Vec<Neuron> {
+    clipped(from, to, one, 1.0, gates)
+}
+
+/// `clip(slope x)`, as `relu(slope x + 1) - relu(slope x - 1) - 1`. A gate that does not hold takes the neurons below zero, and
+/// that of the last term with them.
+fn clipped(from: Slice, to: Slice, one: Slice, slope: f64, gates: &[Gate]) -> Vec<Neuron> {
     // Twice what a read can reach: carriers may overshoot.
     let depth = 2.0 * slope + 1.0;
-    let closed = |sum: &mut Sum| {
-        for (column, sign) in flags {
-            sum.push((*column, sign * depth / 2.0));
-            sum.push((one.start, -depth / 2.0));
-        }
-    };
     let mut neurons = Vec::new();
     for (read, written) in from.columns().zip(to.columns()) {
         for (offset, factor) in [(1.0, 1.0), (-1.0, -1.0)] {
             let mut input = vec![(read, slope), (one.start, offset)];
-            closed(&mut input);
+            close(&mut input, depth, one, gates);
             neurons.push(Neuron { input, output: vec![(written, factor)] });
         }
     }
-    let mut input = vec![(one.start, 1.0)];
-    closed(&mut input);
     let output = to.columns().zip(from.columns()).map(|(column, _)| (column, -1.0)).collect();
-    neurons.push(Neuron { input, output });
+    neurons.push(constant(one, gates, output));
+    // The bits that a shorter register does not have are those of a smaller number.
+    if to.size > from.size {
+        neurons.push(constant(one, gates, to.columns().skip(from.size).map(|column| (column, -1.0)).collect()));
+    }
     neurons
 }
 
-/// `[all conditions hold]` as 0 or 1, times `outputs`: a column and the sign it must have for each condition.
-pub fn conjunction(conditions: &[(usize, f64)], one: Slice, output: Sum) -> Neuron {
-    let mut input: Sum = conditions.iter().map(|(column, sign)| (*column, sign / 2.0)).collect();
-    input.push((one.start, 1.0 - conditions.len() as f64 / 2.0));
+/// A neuron that is 1 where all gates hold and 0 elsewhere.
+pub fn constant(one: Slice, gates: &[Gate], output: Sum) -> Neuron {
+    let mut input = vec![(one.start, 1.0)];
+    close(&mut input, 1.0, one, gates);
     Neuron { input, output }
+}
+
+/// Takes `depth` off for every gate that does not hold.
+fn close(input: &mut Sum, depth: f64, one: Slice, gates: &[Gate]) {
+    for gate in gates {
+        input.extend(gate.iter().map(|(column, value)| (*column, value * depth / 2.0)));
+        input.push((one.start, -depth / 2.0));
+    }
+}
+
+/// `[low, high]` of one column as -1 and +1: a snap around the middle.
+pub fn threshold(from: usize, to: Slice, middle: f64, one: Slice) -> Vec<Neuron> {
+    let sharp = 2.0 * SLOPE;
+    let neuron = |offset: f64, factor: f64| Neuron {
+        input: vec![(from, sharp), (one.start, offset - sharp * middle)],
+        output: vec![(to.start, factor)],
+    };
+    vec![neuron(1.0, 1.0), neuron(-1.0, -1.0), constant(one, &[], vec![(to.start, -1.0)])]
 }

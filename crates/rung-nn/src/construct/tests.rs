@@ -5,7 +5,7 @@ use rung_theory::task::{Prompt, seeded};
 use super::*;
 
 fn request(m: u32, n: &[u32]) -> Request {
-    Request { hops: n.len() + 1, m, n: n.to_vec(), mixer: None }
+    Request { hops: n.len() + 1, m, n: n.to_vec(), ..Request::default() }
 }
 
 /// All instances if there are few, else some.
@@ -75,4 +75,50 @@ fn only_what_must_run_on_all_tokens_does() {
         Answerer::new(&built).front()
     };
     assert_eq!([front("U1"), front("U2"), front("U2'")], [0, 0, 1]);
+}
+
+#[test]
+fn thoughts_lead_to_the_answer() {
+    for n in [&[][..], &[2], &[3, 2], &[1, 2, 3], &[2, 1, 1, 2]] {
+        let built = build::<f32>("U3", &request(3, n)).unwrap();
+        right(&built, 150);
+        assert_eq!((built.model.depth(), built.sheet.thoughts.unwrap().count), (1, n.len() + 2));
+        for mixer in carry::names() {
+            let built = build::<f32>("U6", &Request { mixer: Some(mixer.to_owned()), ..request(3, n) }).unwrap();
+            right(&built, 60);
+            assert_eq!((built.model.depth(), built.sheet.thoughts.unwrap().count), (2, n.len() + 1));
+        }
+    }
+}
+
+#[test]
+fn pointers_double() {
+    for hops in 1..=16 {
+        let n: Vec<u32> = (1..hops).map(|e| if e % 5 == 2 { 2 } else { 1 }).collect();
+        for name in ["U4", "U4-causal"] {
+            let built = build::<f32>(name, &request(2 + hops % 2, &n)).unwrap();
+            assert_eq!(built.model.depth(), hops.ilog2() as usize + 2);
+            right(&built, 60);
+        }
+    }
+}
+
+#[test]
+fn two_sum_at_the_last_token_and_at_every_token() {
+    for (length, modulus) in [(2, 2), (3, 5), (4, 6), (50, 64), (200, 4096)] {
+        let request = Request { length, modulus, ..Request::default() };
+        right(&build::<f32>("U5", &request).unwrap(), 300);
+        if modulus > 2 * length as u32 {
+            right(&build::<f32>("U5-all", &request).unwrap(), 50);
+        }
+    }
+}
+
+#[test]
+fn recurrences_count_and_hybrids_retrieve() {
+    for length in [1, 2, 9, 300] {
+        let request = Request { length, ..Request::default() };
+        right(&build::<f32>("parity", &request).unwrap(), 100);
+        right(&build::<f32>("parity-retrieval", &request).unwrap(), 100);
+    }
 }

@@ -4,6 +4,7 @@ mod audit;
 mod bound;
 mod capacity;
 mod check;
+mod construct;
 mod decide;
 mod explain;
 mod map;
@@ -12,6 +13,7 @@ mod reproduce;
 mod sparse;
 mod stack;
 mod task;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,8 @@ pub enum Command {
     Bound(bound::Bound),
     Decide(decide::Decide),
     Check(check::Check),
+    Construct(construct::Construct),
+    Verify(verify::Verify),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -43,6 +47,8 @@ impl Command {
             Self::Bound(command) => command.run(),
             Self::Decide(command) => command.run(),
             Self::Check(command) => command.run(),
+            Self::Construct(command) => command.run(),
+            Self::Verify(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),

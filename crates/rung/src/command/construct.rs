@@ -1,0 +1,159 @@
+//! `rung construct NAME --hops L --m M --n N1,N2,.. --out DIR`: explicit weights, as an ordinary network.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use rung_nn::construct::{self, Construction, KINDS, Request};
+use serde_json::json;
+
+use super::stack::Sizes;
+use crate::output::{grouped, print, print_json, spinner};
+
+/// Build explicit weights that solve a task, and write them as a safetensors file with a page about their registers.
+#[derive(Debug, clap::Args)]
+pub struct Construct {
+    /// U1, U2, U2', U3, U4, U4-causal, U5, U5-all, U6, S2..S5, parity, parity-retrieval; `list` lists them.
+    name: String,
+    /// Hops of function composition.
+    #[arg(long, value_name = "L")]
+    hops: Option<usize>,
+    /// Entries of the first table.
+    #[arg(long, value_name = "M", default_value_t = 4)]
+    m: u32,
+    /// Growth of each further table: n_1,..,n_{L-1}; 2 each if not given.
+    #[arg(long, value_delimiter = ',', value_name = "N1,N2,..")]
+    n: Vec<u32>,
+    /// The mixer that carries, in U2, U2', U6 and S2: a name with options, such as `linear{map=relu}`.
+    #[arg(long)]
+    mixer: Option<String>,
+    /// Tokens of 2-Sum, or bits of parity.
+    #[arg(long, default_value_t = 16)]
+    length: usize,
+    /// Modulus of 2-Sum, or values of a retrieval.
+    #[arg(long, default_value_t = 16)]
+    modulus: u32,
+    /// Entries of a retrieval.
+    #[arg(long, default_value_t = 8)]
+    entries: u32,
+    /// Build it in the layers of this stack instead of the smallest one.
+    #[arg(long)]
+    stack: Option<String>,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Numbers of the weights.
+    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    precision: Precision,
+    /// Where to write; made if it does not exist.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Numbers that weights are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Precision {
+    /// Single precision.
+    F32,
+    /// Double precision.
+    F64,
+}
+
+impl Construct {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The request makes no construction, or the folder cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        if self.name == "list" {
+            return self.list();
+        }
+        match self.precision {
+            Precision::F32 => self.build::<f32>(),
+            Precision::F64 => self.build::<f64>(),
+        }
+    }
+
+    fn list(&self) -> anyhow::Result<ExitCode> {
+        if self.json {
+            let one = |kind: &construct::Kind| json!({"name": kind.name, "about": kind.about, "carries": kind.carries});
+            print_json(&json!(KINDS.iter().map(one).collect::<Vec<_>>()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let lines: Vec<String> = KINDS.iter().map(|kind| format!("{:17} {}\n", kind.name, kind.about)).collect();
+        print(&lines.concat())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn request(&self) -> anyhow::Result<Request> {
+        let hops = self.hops.unwrap_or(if self.n.is_empty() { 2 } else { self.n.len() + 1 });
+        if !(1..=rung_theory::task::funccomp::MAX_HOPS).contains(&hops) {
+            bail!("--hops: found {hops}, expected 1 to {}", rung_theory::task::funccomp::MAX_HOPS);
+        }
+        let n = if self.n.is_empty() { vec![2; hops - 1] } else { self.n.clone() };
+        if n.len() + 1 != hops {
+            bail!("--n has {} entries, expected {} (one less than the hops)", n.len(), hops - 1);
+        }
+        let (m, mixer) = (self.m, self.mixer.clone());
+        Ok(Request { hops, m, n, mixer, length: self.length, modulus: self.modulus, entries: self.entries })
+    }
+
+    fn build<S: rung_engine::Scalar>(&self) -> anyhow::Result<ExitCode> {
+        let kind = construct::find(&self.name)?;
+        if self.mixer.is_some() && !kind.carries {
+            bail!("--mixer: {} has no layer that carries", kind.name);
+        }
+        let request = self.request()?;
+        let bar = spinner("building".to_owned());
+        let built: Construction<S> = match &self.stack {
+            Some(stack) => construct::build_on(kind.name, &request, &self.sizes.plan(stack)?)?,
+            None => construct::build(kind.name, &request)?,
+        };
+        if let Some(out) = &self.out {
+            built.save(out).with_context(|| format!("--out {}", out.display()))?;
+        }
+        bar.finish_and_clear();
+        self.report(&built)
+    }
+
+    fn report<S: rung_engine::Scalar>(&self, built: &Construction<S>) -> anyhow::Result<ExitCode> {
+        let (sheet, tokens) = (&built.sheet, built.task.length());
+        let stack = built.plan.to_stack().to_string();
+        let thoughts = sheet.thoughts.as_ref().map(|thoughts| thoughts.count);
+        if self.json {
+            print_json(&json!({
+                "name": sheet.name,
+                "task": sheet.task,
+                "stack": stack,
+                "layers": sheet.layers,
+                "width": built.plan.width,
+                "weights": built.weights.size(),
+                "tokens": tokens,
+                "thoughts": thoughts,
+                "registers": sheet.registers,
+                "out": self.out,
+            }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut text = String::new();
+        writeln!(text, "{} for {} (constructed)", sheet.name, sheet.task)?;
+        writeln!(text, "  stack    {stack}")?;
+        writeln!(text, "  width    {}, {} weights", built.plan.width, grouped(built.weights.size()))?;
+        writeln!(text, "  tokens   {}", grouped(tokens))?;
+        for (index, about) in sheet.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
+            writeln!(text, "  layer {:2} {about}", index + 1)?;
+        }
+        if let Some(count) = thoughts {
+            writeln!(text, "  emits    {count} tokens, the answer included")?;
+        }
+        match &self.out {
+            Some(out) => writeln!(text, "  written to {0}; `rung verify {0}` runs it", out.display())?,
+            None => writeln!(text, "  nothing was written; --out DIR does that")?,
+        }
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,100 @@
+//! `rung verify DIR`: runs a construction against the oracle of its task.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rung_engine::Scalar;
+use rung_nn::construct::{self, MOST_EXHAUSTIVE, Verified, Which};
+use serde_json::json;
+
+use super::construct::Precision;
+use crate::output::{grouped, print, print_json, steps};
+
+/// Run a construction against the oracle of its task: exit 0 if every answer is right, 1 if one is wrong, 2 for bad input.
+#[derive(Debug, clap::Args)]
+pub struct Verify {
+    /// A folder written by `rung construct --out`.
+    folder: PathBuf,
+    /// Every instance; what happens anyway if there are at most as many as samples.
+    #[arg(long, conflicts_with = "samples")]
+    exhaustive: bool,
+    /// So many samples.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: Option<u64>,
+    /// Seed of the samples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Numbers to run in.
+    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    precision: Precision,
+    /// Threads; as many as there are cores if not given.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    threads: Option<u64>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Samples if nothing is said.
+const SAMPLES: u64 = 10_000;
+
+impl Verify {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or there are too many instances to go through.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        match self.precision {
+            Precision::F32 => self.verify::<f32>(),
+            Precision::F64 => self.verify::<f64>(),
+        }
+    }
+
+    fn verify<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
+        let built = construct::load::<S>(&self.folder)?;
+        let count = self.samples.unwrap_or(SAMPLES);
+        let all = built.task.instances();
+        let few = self.samples.is_none() && all.is_some_and(|all| all <= u128::from(SAMPLES));
+        let which = if self.exhaustive || few { Which::All } else { Which::Samples { count, seed: self.seed } };
+        let total = if which == Which::All { all.filter(|all| *all <= MOST_EXHAUSTIVE).unwrap_or(0) as u64 } else { count };
+        let threads = self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |t| t as usize);
+        let started = Instant::now();
+        let bar = steps(total);
+        let found = construct::verify(&built, which, threads, &|done| bar.inc(done))?;
+        bar.finish_and_clear();
+        let seconds = started.elapsed().as_secs_f64();
+        let right = found.correct == found.instances;
+        if self.json {
+            print_json(&json!({
+                "name": built.sheet.name,
+                "task": built.sheet.task,
+                "instances": found.instances,
+                "correct": found.correct,
+                "exhaustive": found.exhaustive,
+                "layers": found.layers,
+                "tokens": found.tokens,
+                "wrong": found.wrong,
+                "seconds": seconds,
+            }))?;
+        } else {
+            print(&self.text(&built.sheet.name, &built.sheet.task, &found, seconds)?)?;
+        }
+        Ok(ExitCode::from(u8::from(!right)))
+    }
+
+    fn text(&self, name: &str, task: &str, found: &Verified, seconds: f64) -> anyhow::Result<String> {
+        let mut text = String::new();
+        let which = if found.exhaustive { "all instances".to_owned() } else { format!("samples, seed {}", self.seed) };
+        writeln!(text, "{name} for {task} (constructed)")?;
+        let (correct, instances) = (grouped(found.correct), grouped(found.instances));
+        writeln!(text, "  {correct} of {instances} right ({which})")?;
+        let layers = if found.layers == 1 { "layer" } else { "layers" };
+        writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", found.layers, grouped(found.tokens))?;
+        if let Some(wrong) = &found.wrong {
+            writeln!(text, "  wrong, for one: at token {} it says {}, the oracle {}", wrong.position, wrong.found, wrong.expected)?;
+        }
+        Ok(text)
+    }
+}
