@@ -84,7 +84,7 @@ pub enum VerifyError {
 const CHUNK: u64 = 512;
 
 /// Numbers in the largest activation of a batch.
-const ROOM: usize = 1 << 21;
+const ROOM: usize = 1 << 20;
 
 /// Runs a construction on instances of its task. `progress` hears of every chunk done.
 ///
@@ -196,7 +196,7 @@ impl<S: Scalar> Run<'_, S> {
             Which::Samples { seed, .. } => seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(chunk)),
             Which::All => seeded(0),
         };
-        let batch = (ROOM / (task.length() * self.built.model.width()).max(1)).clamp(1, count as usize);
+        let batch = (ROOM / answerer.numbers_per_prompt(task.length()).max(1)).clamp(1, count as usize);
         let mut done = 0;
         while done < count {
             let size = (batch as u64).min(count - done);
