@@ -147,6 +147,13 @@ impl Draft {
         self.layers.push(LayerDraft { about: about.into(), mixing, neurons });
     }
 
+    /// Adds neurons to the last layer.
+    pub fn add_neurons(&mut self, neurons: Vec<Neuron>) {
+        if let Some(layer) = self.layers.last_mut() {
+            layer.neurons.extend(neurons);
+        }
+    }
+
     /// The answer is the number in a register: each class scores by the bits it shares with it.
     pub fn answer_number(&mut self, register: Slice) {
         self.answer = Some(Box::new(move |class| register.code(class as u64)));

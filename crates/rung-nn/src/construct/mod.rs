@@ -41,6 +41,7 @@ mod front;
 mod parity;
 pub mod part;
 mod register;
+mod shortcut;
 mod swift;
 mod u1;
 mod u2;
@@ -86,11 +87,15 @@ pub struct Request {
     pub modulus: u32,
     /// Entries of a retrieval.
     pub entries: u32,
+    /// The hop e whose entries look ahead, in S3; the one with the fewest branches if not said.
+    pub at: Option<usize>,
+    /// Candidates of S5: a power of two.
+    pub candidates: u32,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { hops: 2, m: 4, n: vec![2], mixer: None, length: 16, modulus: 16, entries: 8 }
+        Self { hops: 2, m: 4, n: vec![2], mixer: None, length: 16, modulus: 16, entries: 8, at: None, candidates: 2 }
     }
 }
 
@@ -204,6 +209,10 @@ pub static KINDS: &[Kind] = &[
     kind("U5", "one full layer: 2-Sum at the last token", false, u5::last),
     kind("U5-all", "one full layer: 2-Sum at every token", false, u5::everywhere),
     kind("U6", "a carrier of z_0, one full layer and L thoughts", true, u3::with_carrier),
+    kind("S2", "a carrier of z_0, a state that holds z_1, then L-1 full layers", true, shortcut::table_in_state),
+    kind("S3", "entries look ahead: L full layers, or a carrier and L-1", true, shortcut::prefetch),
+    kind("S4", "L full layers, the first of which reads all of z_1", false, shortcut::speculation),
+    kind("S5", "a state that narrows z_1 down, then L-1 full layers that try the rest", true, shortcut::candidates),
     kind("parity", "one DeltaNet layer with negative eigenvalues: parity", false, parity::parity),
     kind("parity-retrieval", "that, and one full layer: parity-conditioned retrieval", false, parity::retrieval),
 ];

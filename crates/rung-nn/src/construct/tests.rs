@@ -122,3 +122,34 @@ fn recurrences_count_and_hybrids_retrieve() {
         right(&build::<f32>("parity-retrieval", &request).unwrap(), 100);
     }
 }
+
+#[test]
+fn small_tables_save_layers() {
+    for n in [&[][..], &[2], &[2, 3]] {
+        for mixer in ["linear", "linear{map=relu,normaliser=no}", "linear{map=identity}", "gla", "mamba2", "deltanet", "gdn"] {
+            let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
+            let built = build::<f32>("S2", &request).unwrap();
+            assert_eq!(built.plan.full_layers(), n.len());
+            right(&built, 150);
+            if !n.is_empty() {
+                let built = build::<f32>("S5", &Request { candidates: 4, ..request }).unwrap();
+                assert_eq!(built.plan.full_layers(), n.len());
+                right(&built, 150);
+            }
+        }
+        let built = build::<f32>("S4", &request(5, n)).unwrap();
+        assert_eq!(built.plan.full_layers(), n.len() + 1);
+        right(&built, 300);
+    }
+    for (n, at) in [(&[2][..], 1), (&[3, 2], 1), (&[3, 2], 2), (&[2, 2, 3], 3)] {
+        let request = Request { at: Some(at), ..request(3, n) };
+        let built = build::<f32>("S3", &request).unwrap();
+        assert_eq!(built.plan.full_layers(), n.len() + 1);
+        right(&built, 200);
+        if at > 1 {
+            let built = build::<f32>("S3", &Request { mixer: Some("gdn".to_owned()), ..request }).unwrap();
+            assert_eq!(built.plan.full_layers(), n.len());
+            right(&built, 200);
+        }
+    }
+}

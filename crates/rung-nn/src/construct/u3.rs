@@ -32,8 +32,8 @@ pub fn with_carrier(request: &Request) -> Result<Draft, ConstructError> {
     let registers = &mut chain.draft.registers;
     let raw = registers.add("read.0", size, Holds::Raw, "z_0 as it was handed on");
     let first = registers.add("i.0", chain.inner.size, Holds::Number, "z_0, at w only");
-    let carry = Carry { from: chain.value.low(size), to: raw, flag: chain.start.start, one: chain.one.start };
-    let mixer = carry::mixer(request.mixer(), size, chain.draft.registers.width() as u64)?;
+    let carry = Carry { from: chain.value.low(size), to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
+    let mixer = carry::mixer(request.mixer(), size, 0, chain.draft.registers.width() as u64)?;
     let neurons = gated_snap(raw, first, chain.one, &[set(chain.query)]);
     chain.draft.layer("the state hands z_0 to w", Mixing::Carry(carry, mixer), neurons);
     let both = chain.inner.columns().zip(first.columns());

@@ -37,6 +37,12 @@ pub struct Construct {
     /// Entries of a retrieval.
     #[arg(long, default_value_t = 8)]
     entries: u32,
+    /// The hop whose entries look ahead, in S3.
+    #[arg(long)]
+    at: Option<usize>,
+    /// Candidates in S5: a power of two.
+    #[arg(long, default_value_t = 2)]
+    candidates: u32,
     /// Build it in the layers of this stack instead of the smallest one.
     #[arg(long)]
     stack: Option<String>,
@@ -98,7 +104,17 @@ impl Construct {
             bail!("--n has {} entries, expected {} (one less than the hops)", n.len(), hops - 1);
         }
         let (m, mixer) = (self.m, self.mixer.clone());
-        Ok(Request { hops, m, n, mixer, length: self.length, modulus: self.modulus, entries: self.entries })
+        Ok(Request {
+            hops,
+            m,
+            n,
+            mixer,
+            length: self.length,
+            modulus: self.modulus,
+            entries: self.entries,
+            at: self.at,
+            candidates: self.candidates,
+        })
     }
 
     fn build<S: rung_engine::Scalar>(&self) -> anyhow::Result<ExitCode> {
