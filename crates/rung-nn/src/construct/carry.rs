@@ -59,7 +59,10 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "retnet",
-        channels: |mixer| number(mixer, "heads") * number(mixer, "value"),
+        channels: |mixer| {
+            let even = number(mixer, "key").is_multiple_of(2);
+            if even { number(mixer, "heads") * number(mixer, "value") } else { 0 }
+        },
         smallest: |bits| vec![("heads", 1), ("key", 2), ("value", bits)],
         // Keys turn with their position, so that slots do not stay apart.
         slots: None,

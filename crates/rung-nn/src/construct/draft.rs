@@ -324,8 +324,7 @@ fn heads_fit(heads: &[Head], mixer: &Mixer) -> bool {
 fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place: Place, plan: &Plan) {
     let mixers = &plan.layers[place.layer].mixers;
     let prefix = format!("layers.{}", place.layer);
-    let inner =
-        if mixers.len() == 1 { format!("{prefix}.mixer") } else { format!("{prefix}.mixers.{}", place.mixer) };
+    let inner = if mixers.len() == 1 { format!("{prefix}.mixer") } else { format!("{prefix}.mixers.{}", place.mixer) };
     let mixer = &mixers[place.mixer];
     match &layer.mixing {
         Mixing::Heads(heads) => writer.heads(&inner, heads, mixer),

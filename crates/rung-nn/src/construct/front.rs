@@ -81,7 +81,9 @@ fn is_softmax<S: Scalar>(name: &str, prefix: &str, weights: &Parameters<S>) -> b
     let stem = name.trim_end_matches("q_proj.weight");
     let place = format!("{prefix}{stem}");
     weights.entries().all(|(_, entry)| match entry.name.strip_prefix(&place) {
-        Some(rest) => ["q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "conv1d.weight"].contains(&rest),
+        Some(rest) => {
+            ["q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "conv1d.weight"].contains(&rest)
+        }
         None => true,
     })
 }

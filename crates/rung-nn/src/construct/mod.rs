@@ -95,7 +95,7 @@ pub struct Request {
 
 impl Default for Request {
     fn default() -> Self {
-        Self { hops: 2, m: 4, n: vec![2], mixer: None, length: 16, modulus: 16, entries: 8, at: None, candidates: 2 }
+        Self { hops: 2, m: 4, n: vec![2], mixer: None, length: 16, modulus: 64, entries: 8, at: None, candidates: 2 }
     }
 }
 

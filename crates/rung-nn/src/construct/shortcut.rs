@@ -35,7 +35,12 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
     let e = request.at.or_else(|| (least..hops).min_by_key(|e| (request.n[e - 1], *e))).unwrap_or(0);
     if !(least..hops).contains(&e) {
         let expected = format!("{least} to {} (from L = {} on)", hops.saturating_sub(1), least + 1);
-        return Err(ConstructError::Option { name: "S3", option: "the hop that is prefetched", found: e.to_string(), expected });
+        return Err(ConstructError::Option {
+            name: "S3",
+            option: "the hop that is prefetched",
+            found: e.to_string(),
+            expected,
+        });
     }
     let (branches, size) = (request.n[e - 1], chain.value_bits(e + 1));
     let mut heads = Vec::new();
@@ -56,13 +61,23 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
     for branch in 0..branches {
         let registers = &mut chain.draft.registers;
         let raw = registers.add(format!("read.ahead.{branch}"), size, Holds::Raw, "what was looked up ahead");
-        let row = registers.add(format!("ahead.{branch}"), size, Holds::Number, format!("z_{}({branch}, value), at entries of z_{e}", e + 1));
-        let wanted = Match::new().flag(chain.entry[e], one).constant(u64::from(branch), outer, one).numbers(own, chain.inner);
+        let row = registers.add(
+            format!("ahead.{branch}"),
+            size,
+            Holds::Number,
+            format!("z_{}({branch}, value), at entries of z_{e}", e + 1),
+        );
+        let wanted =
+            Match::new().flag(chain.entry[e], one).constant(u64::from(branch), outer, one).numbers(own, chain.inner);
         heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low(size), raw)]));
         neurons.extend(snap(raw, row, one));
         rows.push(row);
     }
-    let about = format!("w {}; entries of z_{e} look ahead into z_{}", if first == 0 { "reads z_0" } else { "looks up z_1" }, e + 1);
+    let about = format!(
+        "w {}; entries of z_{e} look ahead into z_{}",
+        if first == 0 { "reads z_0" } else { "looks up z_1" },
+        e + 1
+    );
     chain.draft.layer(about, Mixing::Heads(heads), neurons);
     let mut l = first + 1;
     while l <= hops {
@@ -72,14 +87,28 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
             continue;
         }
         let registers = &mut chain.draft.registers;
-        let raws: Vec<Slice> = (0..branches).map(|branch| registers.add(format!("read.row.{branch}"), size, Holds::Raw, "a row that the entry had looked up ahead")).collect();
+        let raws: Vec<Slice> = (0..branches)
+            .map(|branch| {
+                registers.add(
+                    format!("read.row.{branch}"),
+                    size,
+                    Holds::Raw,
+                    "a row that the entry had looked up ahead",
+                )
+            })
+            .collect();
         let next = registers.add(format!("i.{}", e + 1), size, Holds::Number, format!("i_{}", e + 1));
         let copies: Vec<(Slice, Slice)> = rows.iter().copied().zip(raws.iter().copied()).collect();
         let outer = (e > 1).then(|| chain.parts[e - 2]);
         let head = look_up(&chain.address(e, outer, reached), chain.sharpness, &copies);
         let choice = |branch: usize| equals(chain.parts[e - 1], branch as u64);
-        let neurons = raws.iter().enumerate().flat_map(|(branch, raw)| gated_snap(*raw, next, one, &choice(branch))).collect();
-        chain.draft.layer(format!("w looks up z_{e} and, in the same entry, z_{}", e + 1), Mixing::Heads(vec![head]), neurons);
+        let neurons =
+            raws.iter().enumerate().flat_map(|(branch, raw)| gated_snap(*raw, next, one, &choice(branch))).collect();
+        chain.draft.layer(
+            format!("w looks up z_{e} and, in the same entry, z_{}", e + 1),
+            Mixing::Heads(vec![head]),
+            neurons,
+        );
         reached = next;
         l += 2;
     }
@@ -98,7 +127,8 @@ pub fn speculation(request: &Request) -> Result<Draft, ConstructError> {
     let mut neurons = Vec::new();
     for entry in 0..request.m {
         let raw = chain.draft.registers.add(format!("read.z1.{entry}"), size, Holds::Raw, format!("z_1({entry})"));
-        let wanted = Match::new().flag(chain.entry[0], one).constant(u64::from(entry), chain.inner.low(start_bits), one);
+        let wanted =
+            Match::new().flag(chain.entry[0], one).constant(u64::from(entry), chain.inner.low(start_bits), one);
         heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low(size), raw)]));
         neurons.extend(gated_snap(raw, reached, one, &equals(start, u64::from(entry))));
     }
@@ -114,7 +144,10 @@ pub fn candidates(request: &Request) -> Result<Draft, ConstructError> {
     let (hops, size, one) = (chain.hops(), chain.value_bits(1), chain.one);
     let low = request.candidates.max(1).ilog2() as usize;
     if hops < 2 || low == 0 || low >= size || !request.candidates.is_power_of_two() {
-        let (found, expected) = (request.candidates.to_string(), format!("a power of two above 1 and below {}, and two hops", 1_u64 << size));
+        let (found, expected) = (
+            request.candidates.to_string(),
+            format!("a power of two above 1 and below {}, and two hops", 1_u64 << size),
+        );
         return Err(ConstructError::Option { name: "S5", option: "candidates", found, expected });
     }
     let from = Slice { start: chain.value.start + low, size: size - low };
@@ -163,7 +196,8 @@ fn table(chain: &mut Chain, request: &Request, from: Slice) -> Result<(Slice, Sl
     let asked = registers.add("asks", m, Holds::OneHot, "at w: the slot of z_0");
     let raw = registers.add("read.table", from.size, Holds::Raw, "what the table said");
     let width = registers.width() as u64;
-    let carry = Carry { from: chain.value.low(start_bits), to: read, flag: chain.start.start, one: one.start, slots: None };
+    let carry =
+        Carry { from: chain.value.low(start_bits), to: read, flag: chain.start.start, one: one.start, slots: None };
     let mut neurons = snap(read, start, one);
     let slot = |register: Slice, flag: Slice, number: usize, to: Slice| {
         let gates: Vec<Gate> = equals(register, number as u64).into_iter().chain([set(flag)]).collect();
@@ -174,7 +208,11 @@ fn table(chain: &mut Chain, request: &Request, from: Slice) -> Result<(Slice, Sl
         neurons.push(slot(read, chain.query, number, asked));
     }
     let carrier = carry::mixer(request.mixer(), start_bits, 0, width)?;
-    chain.draft.layer("the state hands z_0 to w; entries of z_1 find their slots", Mixing::Carry(carry, carrier), neurons);
+    chain.draft.layer(
+        "the state hands z_0 to w; entries of z_1 find their slots",
+        Mixing::Carry(carry, carrier),
+        neurons,
+    );
     let holder = carry::mixer(request.mixer(), from.size, m, width)?;
     let carry = Carry { from, to: raw, flag: chain.start.start, one: one.start, slots: Some([written, asked]) };
     chain.draft.layer("w asks the table of z_1 in the state", Mixing::Carry(carry, holder), Vec::new());

@@ -23,7 +23,9 @@ fn right<S: Scalar>(built: &Construction<S>, samples: u64) {
 
 #[test]
 fn u1_climbs_up_to_six_hops() {
-    for (m, n) in [(2, &[][..]), (5, &[]), (2, &[2]), (3, &[3]), (5, &[2, 3]), (3, &[2, 2, 2]), (2, &[1; 4]), (2, &[2; 5])] {
+    for (m, n) in
+        [(2, &[][..]), (5, &[]), (2, &[2]), (3, &[3]), (5, &[2, 3]), (3, &[2, 2, 2]), (2, &[1; 4]), (2, &[2; 5])]
+    {
         let built = build::<f32>("U1", &request(m, n)).unwrap();
         right(&built, 600);
         assert_eq!(built.plan.layers.len(), n.len() + 2);
@@ -33,9 +35,18 @@ fn u1_climbs_up_to_six_hops() {
 
 #[test]
 fn every_carrier_carries() {
-    let more = ["linear{map=relu}", "linear{map=identity}", "linear{normaliser=no}", "linear{map=relu,normaliser=no,key=3}"];
-    let wider = ["deltanet{conv=0,negative=yes,heads=2,value=3}", "gdn{heads=1,value-heads=2,value=5}", "window{size=5,heads=4,kv=2,value=1}"];
-    for mixer in carry::names().chain(more).chain(wider).chain(["mamba2{heads=3,head=2,groups=1,state=4}", "conv{taps=2,channels=9}"]) {
+    let more =
+        ["linear{map=relu}", "linear{map=identity}", "linear{normaliser=no}", "linear{map=relu,normaliser=no,key=3}"];
+    let wider = [
+        "deltanet{conv=0,negative=yes,heads=2,value=3}",
+        "gdn{heads=1,value-heads=2,value=5}",
+        "window{size=5,heads=4,kv=2,value=1}",
+    ];
+    for mixer in carry::names()
+        .chain(more)
+        .chain(wider)
+        .chain(["mamba2{heads=3,head=2,groups=1,state=4}", "conv{taps=2,channels=9}"])
+    {
         for construction in ["U2", "U2'"] {
             for n in [&[][..], &[2], &[2, 2]] {
                 let request = Request { mixer: Some(mixer.to_owned()), ..request(3, n) };
@@ -126,7 +137,9 @@ fn recurrences_count_and_hybrids_retrieve() {
 #[test]
 fn small_tables_save_layers() {
     for n in [&[][..], &[2], &[2, 3]] {
-        for mixer in ["linear", "linear{map=relu,normaliser=no}", "linear{map=identity}", "gla", "mamba2", "deltanet", "gdn"] {
+        for mixer in
+            ["linear", "linear{map=relu,normaliser=no}", "linear{map=identity}", "gla", "mamba2", "deltanet", "gdn"]
+        {
             let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
             let built = build::<f32>("S2", &request).unwrap();
             assert_eq!(built.plan.full_layers(), n.len());

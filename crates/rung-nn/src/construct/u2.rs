@@ -48,7 +48,8 @@ pub(super) fn hand_on(
     let carry = Carry { from, to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
     // The width of the stream is not known yet and no carrier's size depends on it.
     let mixer = carry::mixer(request.mixer(), from.size, 0, chain.draft.registers.width() as u64)?;
-    let about = format!("the state hands {} from z_0 to w", if l == 0 { "its value".to_owned() } else { format!("i_{l}") });
+    let about =
+        format!("the state hands {} from z_0 to w", if l == 0 { "its value".to_owned() } else { format!("i_{l}") });
     chain.draft.layer(about, Mixing::Carry(carry, mixer), snap(raw, reached, chain.one));
     Ok(reached)
 }

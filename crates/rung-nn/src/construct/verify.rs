@@ -209,7 +209,8 @@ impl<S: Scalar> Run<'_, S> {
                     }
                 }
                 // What the sampler says is tested against the oracle elsewhere; once a chunk it is asked here too.
-                let targets_of_this = if index == 0 { task.oracle(prompt.tokens())? } else { prompt.targets().to_vec() };
+                let targets_of_this =
+                    if index == 0 { task.oracle(prompt.tokens())? } else { prompt.targets().to_vec() };
                 tokens.extend_from_slice(prompt.tokens());
                 targets.extend(targets_of_this);
             }
@@ -229,7 +230,8 @@ impl<S: Scalar> Run<'_, S> {
         tally: &mut Tally,
     ) -> Result<(), VerifyError> {
         let length = targets.len() / batch;
-        let only_last = targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
+        let only_last =
+            targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
         let answers = if only_last { answerer.last(tokens, batch)? } else { answerer.all(tokens, batch)? };
         let answered = answers.len() / batch;
         for (row, (targets, answers)) in targets.chunks_exact(length).zip(answers.chunks_exact(answered)).enumerate() {

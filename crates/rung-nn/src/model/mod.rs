@@ -368,9 +368,7 @@ impl<M: TokenMixer> Model<M> {
                 let normed = layer.mixer_norm.apply(ops, others);
                 layer.mixers.iter().map(|mixer| mixer.absorb(ops, &normed, None)).collect()
             });
-            last = ops.scope(&layer.name, || {
-                layer.forward(ops, &last, before.as_deref(), &mut states, self.placement)
-            });
+            last = ops.scope(&layer.name, || layer.forward(ops, &last, before.as_deref(), &mut states, self.placement));
         }
         let last = self.norm.as_ref().map_or(last.clone(), |norm| norm.apply(ops, &last));
         Ok((last, ModelState { seen: time, batch, states }))

@@ -32,7 +32,7 @@ pub struct Construct {
     #[arg(long, default_value_t = 16)]
     length: usize,
     /// Modulus of 2-Sum, or values of a retrieval.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 64)]
     modulus: u32,
     /// Entries of a retrieval.
     #[arg(long, default_value_t = 8)]

@@ -58,8 +58,10 @@ impl Verify {
         let all = built.task.instances();
         let few = self.samples.is_none() && all.is_some_and(|all| all <= u128::from(SAMPLES));
         let which = if self.exhaustive || few { Which::All } else { Which::Samples { count, seed: self.seed } };
-        let total = if which == Which::All { all.filter(|all| *all <= MOST_EXHAUSTIVE).unwrap_or(0) as u64 } else { count };
-        let threads = self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |t| t as usize);
+        let total =
+            if which == Which::All { all.filter(|all| *all <= MOST_EXHAUSTIVE).unwrap_or(0) as u64 } else { count };
+        let threads =
+            self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |t| t as usize);
         let started = Instant::now();
         let bar = steps(total);
         let found = construct::verify(&built, which, threads, &|done| bar.inc(done))?;
@@ -93,7 +95,11 @@ impl Verify {
         let layers = if found.layers == 1 { "layer" } else { "layers" };
         writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", found.layers, grouped(found.tokens))?;
         if let Some(wrong) = &found.wrong {
-            writeln!(text, "  wrong, for one: at token {} it says {}, the oracle {}", wrong.position, wrong.found, wrong.expected)?;
+            writeln!(
+                text,
+                "  wrong, for one: at token {} it says {}, the oracle {}",
+                wrong.position, wrong.found, wrong.expected
+            )?;
         }
         Ok(text)
     }

@@ -93,6 +93,8 @@ pub fn carried_bits(mixer: &Mixer) -> u64 {
         "deltanet" => number("heads") * (number("value") / 2),
         "gdn" => number("value-heads") * (number("value") / 2),
         "conv" if number("gated") == 1 => 0,
+        // Its keys turn in pairs.
+        "retnet" if number("key") % 2 == 1 => 0,
         _ => u64::try_from(mixer.facts().carries).unwrap_or(u64::MAX),
     }
 }
