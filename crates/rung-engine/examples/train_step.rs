@@ -170,7 +170,17 @@ impl Model {
         let (query, key, value) = (split(&block.query), split(&block.key), split(&block.value));
         let scale = (width as f64).powf(-0.5);
         let plain = |query: &O::Tensor, key: &O::Tensor, decay: Decay<'_, O::Tensor>, beta: Option<&O::Tensor>| {
-            ops.recurrence(&Recurrence { query, key, value: &value, decay, beta, state: None, chunk: CHUNK }).0
+            ops.recurrence(&Recurrence {
+                query,
+                key,
+                value: &value,
+                decay,
+                beta,
+                state: None,
+                chunk: CHUNK,
+                rounding: None,
+            })
+            .0
         };
         let mixed = match self.mixer {
             Mixer::Softmax => ops.attention(&Attention {

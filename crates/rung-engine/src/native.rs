@@ -430,7 +430,10 @@ impl<S: Scalar> Ops for Native<S> {
     }
 
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        let Recurrence { query, key, value, ref decay, beta, state, chunk } = *inputs;
+        if inputs.rounding.is_some() {
+            return composed::recurrence(self, inputs);
+        }
+        let Recurrence { query, key, value, ref decay, beta, state, chunk, .. } = *inputs;
         let [batch, time, heads, value_width] = extents_of("recurrence", value);
         let [_, _, key_heads, key_width] = extents_of("recurrence", key);
         assert_eq!(query.shape, key.shape, "queries and keys of a recurrence");

@@ -142,6 +142,7 @@ fn recurrence<S: Scalar>(
         beta: options.delta.then_some(&beta),
         state: options.state.then_some(&x[5]),
         chunk: options.chunk,
+        rounding: None,
     };
     let (out, last) = if fused { ops.recurrence(&inputs) } else { composed::recurrence(ops, &inputs) };
     vec![out, last]

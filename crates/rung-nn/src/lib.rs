@@ -31,6 +31,7 @@
 //! - [`model`]: embeddings, layers, unembedding;
 //! - [`site`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
+//! - [`precision`]: numbers in few bits, as the theory counts them;
 //! - [`checkpoint`]: safetensors files.
 
 pub mod checkpoint;
@@ -41,6 +42,7 @@ pub mod mixer;
 pub mod model;
 pub mod parts;
 pub mod position;
+pub mod precision;
 pub mod site;
 
 pub use checkpoint::{CheckpointError, load, save};
@@ -48,4 +50,5 @@ pub use error::ModelError;
 pub use mixer::{Builtin, MixerConfig, State, TokenMixer};
 pub use model::{ChannelConfig, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
 pub use position::Positions;
+pub use precision::Precision;
 pub use site::{Fill, Settings, Site};

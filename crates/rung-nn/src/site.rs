@@ -8,8 +8,9 @@ use rand_chacha::rand_core::Rng as _;
 use rung_engine::{Parameter, Parameters, Scalar};
 use rung_theory::task::Rng;
 
-use crate::parts::{Convolution, Gain, Linear};
+use crate::parts::{Convolution, Gain, Linear, Memory};
 use crate::position::Positions;
+use crate::precision::Precision;
 
 /// What all layers of a model share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,11 +27,21 @@ pub struct Settings {
     pub causal: bool,
     /// Whether key projections start as copies of query projections.
     pub tied_query_key: bool,
+    /// Bits that states and messages are kept in.
+    pub precision: Precision,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { width: 64, chunk: 64, deviation: 0.02, positions: Positions::None, causal: true, tied_query_key: false }
+        Self {
+            width: 64,
+            chunk: 64,
+            deviation: 0.02,
+            positions: Positions::None,
+            causal: true,
+            tied_query_key: false,
+            precision: Precision::default(),
+        }
     }
 }
 
@@ -125,6 +136,11 @@ impl<'a, S: Scalar> Site<'a, S> {
         Gain { weight: self.offset(&format!("{name}.weight"), &[width], Fill::Constant(1.0)) }
     }
 
+    /// The matrix state of a recurrence, which has no weights.
+    pub fn memory(&self) -> Memory {
+        Memory { chunk: self.settings.chunk, rounding: self.settings.precision.state }
+    }
+
     /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; none for no taps.
     pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
         let fill = Fill::Normal(self.settings.deviation);
@@ -133,6 +149,7 @@ impl<'a, S: Scalar> Site<'a, S> {
             bias: None,
             channels,
             taps,
+            rounding: self.settings.precision.state,
         })
     }
 

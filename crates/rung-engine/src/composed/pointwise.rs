@@ -1,6 +1,6 @@
 //! Operations on one row at a time: activations, norms, the loss, rounding.
 
-use crate::ops::{Ops, Unary};
+use crate::ops::{Ops, Rounding, Unary};
 use crate::scalar::Scalar;
 
 /// Composed body of [`Ops::softmax`].
@@ -86,12 +86,13 @@ pub fn cross_entropy<O: Ops + ?Sized>(ops: &O, logits: &O::Tensor, targets: &[us
 
 /// Composed body of [`Ops::round_to_bits`].
 pub fn round_to_bits<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, bits: u32, range: f64) -> O::Tensor {
-    assert!((1..=24).contains(&bits) && range > 0.0, "{bits} bits over a range of {range}");
+    assert!((1..=Rounding::MOST_BITS).contains(&bits) && range > 0.0, "{bits} bits over a range of {range}");
     let half = f64::from(1_u32 << (bits - 1));
     // Clamp to -half..half - 1 with two rectifiers, since that is the primitive there is.
-    let level = ops.unary(Unary::Round, &ops.scale(x, half / range));
+    let level = ops.unary(Unary::Round, &ops.scale(&ops.detach(x), half / range));
     let level = ops.affine(&ops.relu(&ops.affine(&level, 1.0, half)), 1.0, -half);
     let level = ops.affine(&ops.relu(&ops.affine(&level, -1.0, half - 1.0)), -1.0, half - 1.0);
     let rounded = ops.scale(&level, range / half);
-    ops.add(x, &ops.detach(&ops.sub(&rounded, x)))
+    // The difference is zero, so that the result is a level exactly; only its gradient is not.
+    ops.add(&rounded, &ops.sub(x, &ops.detach(x)))
 }

@@ -1,12 +1,13 @@
 //! What softmax attention and its window share: projections, positions, one read.
 
-use rung_engine::{Attention, Ops, Scalar, Sight};
+use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
 use super::{number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Linear, join};
 use crate::position::{Positions, Rotation, Spacing, alibi};
+use crate::precision::rounded;
 use crate::site::Site;
 
 /// Sizes of the heads.
@@ -31,6 +32,7 @@ pub struct Heads {
     output: Linear,
     rotation: Option<Rotation>,
     alibi: bool,
+    rounding: Option<Rounding>,
 }
 
 impl HeadsConfig {
@@ -40,7 +42,13 @@ impl HeadsConfig {
         Ok(Self { heads, kv_heads, key: number(mixer, "key"), value: number(mixer, "value") })
     }
 
-    pub(super) fn init<S: Scalar>(self, name: &'static str, site: &mut Site<'_, S>) -> Result<Heads, ModelError> {
+    /// Adds the weights. `rounding` is that of the keys and values that are kept.
+    pub(super) fn init<S: Scalar>(
+        self,
+        name: &'static str,
+        site: &mut Site<'_, S>,
+        rounding: Option<Rounding>,
+    ) -> Result<Heads, ModelError> {
         let (width, positions) = (site.settings.width, site.settings.positions);
         let rotation = match positions {
             Positions::Rotary { .. } if !self.key.is_multiple_of(2) => {
@@ -61,6 +69,7 @@ impl HeadsConfig {
             output: site.linear("o_proj", self.heads * self.value, width),
             rotation,
             alibi: positions == Positions::Alibi,
+            rounding,
         })
     }
 }
@@ -71,7 +80,8 @@ impl Heads {
         let turned = |x: O::Tensor| self.rotation.as_ref().map_or(x.clone(), |turn| turn.apply(ops, &x, seen));
         let query = turned(self.query.heads(ops, x, self.config.heads));
         let key = turned(self.key.heads(ops, x, self.config.kv_heads));
-        [query, key, self.value.heads(ops, x, self.config.kv_heads)]
+        let value = self.value.heads(ops, x, self.config.kv_heads);
+        [query, rounded(ops, &key, self.rounding), rounded(ops, &value, self.rounding)]
     }
 
     /// Attention and the output projection.

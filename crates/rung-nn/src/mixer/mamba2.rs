@@ -16,12 +16,12 @@
 //! # Source
 //! Dao and Gu 2024 (2405.21060).
 
-use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, join, split};
+use crate::parts::{Convolution, Gain, Linear, Memory, join, split};
 use crate::site::{Fill, Site};
 
 /// Sizes of Mamba-2.
@@ -49,7 +49,7 @@ pub struct Mamba2 {
     skip: Parameter,
     norm: Gain,
     output: Linear,
-    chunk: usize,
+    memory: Memory,
 }
 
 impl Mamba2Config {
@@ -95,13 +95,14 @@ impl MixerConfig for Mamba2Config {
                 bias: Some(site.offset("conv1d.bias", &[channels], fill)),
                 channels,
                 taps: self.taps,
+                rounding: site.settings.precision.state,
             },
             step_bias: site.offset("dt_bias", &[heads], Fill::Drawn(&step_bias)),
             log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
             skip: site.offset("D", &[heads], Fill::Constant(1.0)),
             norm: site.gain("norm", inner),
             output: site.linear("out_proj", inner, width),
-            chunk: site.settings.chunk,
+            memory: site.memory(),
         })
     }
 }
@@ -128,15 +129,7 @@ impl TokenMixer for Mamba2 {
         let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
         let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
         let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
-        let (read, matrix) = ops.recurrence(&Recurrence {
-            query: &query,
-            key: &key,
-            value: &stepped,
-            decay: Decay::Scalar(&decay),
-            beta: None,
-            state: State::part(state, 0),
-            chunk: self.chunk,
-        });
+        let (read, matrix) = self.memory.run(ops, [&query, &key, &stepped], Decay::Scalar(&decay), None, state);
         let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
         let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
         let out = self.norm.norm(ops, &ops.silu_gate(&gate, &out));

@@ -55,7 +55,7 @@ impl MixerConfig for SoftmaxConfig {
             super::causal_only("full{conv}", site)?;
         }
         let front = site.convolution("conv1d", site.settings.width, self.taps);
-        Ok(Softmax { front, heads: self.heads.init(Self::NAME, site)?, sight })
+        Ok(Softmax { front, heads: self.heads.init(Self::NAME, site, site.settings.precision.message)?, sight })
     }
 }
 

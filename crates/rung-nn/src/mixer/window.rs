@@ -54,7 +54,7 @@ impl MixerConfig for WindowConfig {
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Window, ModelError> {
         causal_only(Self::NAME, site)?;
-        Ok(Window { heads: self.heads.init(Self::NAME, site)?, size: self.size })
+        Ok(Window { heads: self.heads.init(Self::NAME, site, site.settings.precision.state)?, size: self.size })
     }
 }
 

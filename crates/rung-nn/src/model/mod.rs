@@ -22,13 +22,14 @@ pub use channel::{Channel, ChannelConfig};
 pub use embedding::{Embedding, Input};
 pub use norm::{Norm, NormConfig};
 
-use rung_engine::{Ops, Parameter, Parameters, Scalar};
+use rung_engine::{Ops, Parameter, Parameters, Rounding, Scalar};
 use rung_theory::stack::{Mixer, Plan};
 use rung_theory::task::{NO_TARGET, Rng, seeded};
 
 use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
 use crate::position::Positions;
+use crate::precision::{Precision, rounded};
 use crate::site::{Fill, Settings, Site};
 
 /// More weights than this are refused: eight gigabytes in single precision, before gradients.
@@ -69,6 +70,8 @@ pub struct ModelConfig {
     pub deviation: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
+    /// Bits that states and messages are kept in.
+    pub precision: Precision,
 }
 
 impl Default for ModelConfig {
@@ -85,6 +88,7 @@ impl Default for ModelConfig {
             tied_unembedding: false,
             deviation: 0.02,
             chunk: 64,
+            precision: Precision::default(),
         }
     }
 }
@@ -95,6 +99,7 @@ pub struct Model<M = Builtin> {
     classes: usize,
     causal: bool,
     placement: Placement,
+    message: Option<Rounding>,
     embedding: Embedding,
     layers: Vec<Layer<M>>,
     norm: Option<Norm>,
@@ -203,6 +208,7 @@ impl ModelConfig {
             positions: self.positions,
             causal: self.causal,
             tied_query_key: self.tied_query_key,
+            precision: self.precision,
         }
     }
 
@@ -227,6 +233,7 @@ impl ModelConfig {
         if let Positions::Rotary { base } = self.positions {
             positive("base of rotary positions", base)?;
         }
+        self.precision.check()?;
         if let Some(name) = self.input.repeated() {
             return Err(ModelError::SameField { name });
         }
@@ -263,6 +270,7 @@ impl ModelConfig {
             classes: self.classes,
             causal: self.causal,
             placement: self.placement,
+            message: self.precision.message,
             embedding,
             layers: done,
             norm,
@@ -326,13 +334,17 @@ impl<M: TokenMixer> Model<M> {
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         self.check_state(batch, state)?;
         let seen = state.map_or(0, |state| state.seen);
-        let mut x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
+        let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
+        let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
         for layer in &self.layers {
             let first = states.len();
             let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
-            x = ops.scope(&layer.name, || layer.forward(ops, &x, before, &mut states, self.placement));
+            x = ops.scope(&layer.name, || {
+                let x = layer.forward(ops, &x, before, &mut states, self.placement);
+                rounded(ops, &x, self.message)
+            });
         }
         let x = self.norm.as_ref().map_or(x.clone(), |norm| norm.apply(ops, &x));
         Ok((x, ModelState { seen: seen + time, batch, states }))

@@ -268,8 +268,12 @@ fn induction(rows: usize, seed: u64) -> (Vec<u32>, Vec<u32>) {
 
 /// Losses of a short training.
 fn train(text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
+    train_with(Precision::default(), text, steps)
+}
+
+fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
     let config = ModelConfig { input: Input::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
-    let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..config };
+    let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, precision, ..config };
     let (model, mut weights) = build::<f32>(&config, text);
     let (mut team, rows) = (Team::new(2, 8), 32);
     let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
@@ -299,6 +303,34 @@ fn tiny_models_learn() {
 #[test]
 fn the_same_seed_gives_the_same_bits() {
     assert_eq!(train(ALL, 100), train(ALL, 100));
+}
+
+#[test]
+fn a_model_in_few_bits_runs_from_a_state_and_learns() {
+    let config = ModelConfig { precision: Precision::bits(8, 8.0), ..small() };
+    let (model, weights) = build::<f64>(&config, ALL);
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let tokens = [1, 2, 3, 4, 5, 6, 0, 1, 2];
+    let (_, whole) = model.forward(&ops, &tokens, 1, None).unwrap();
+    let (_, state) = model.forward(&ops, &tokens[..4], 1, None).unwrap();
+    let (_, state) = model.forward(&ops, &tokens[4..], 1, Some(&state)).unwrap();
+    for (a, b) in whole.states.iter().zip(&state.states) {
+        for (a, b) in a.tensors.iter().flatten().zip(b.tensors.iter().flatten()) {
+            assert_eq!(ops.values(a), ops.values(b));
+        }
+    }
+    let (losses, _) = train_with(Precision::bits(8, 8.0), "conv full", 150);
+    let (first, last) = (losses[0], losses[140..].iter().sum::<f64>() / 10.0);
+    assert!(last < 0.8 * first, "from {first} to {last}");
+    for (precision, what) in [(Precision::bits(0, 1.0), "bits"), (Precision::bits(25, 1.0), "bits")]
+        .into_iter()
+        .chain([0.0, -1.0, f64::NAN, f64::INFINITY].map(|range| (Precision::bits(8, range), "range")))
+    {
+        let config = ModelConfig { precision, ..small() };
+        let error = config.init(&plan("gdn"), &mut Parameters::<f32>::new(), &mut seeded(0)).err().unwrap();
+        assert!(error.to_string().contains(what), "{error}");
+    }
 }
 
 #[test]
