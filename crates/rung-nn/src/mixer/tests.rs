@@ -26,6 +26,10 @@ const CASES: &[(&str, Positions)] = &[
     ("window{heads=2,kv=1,head=4,size=4}", ROTARY),
     ("window{heads=2,kv=2,head=3,size=1}", Positions::None),
     ("window{heads=2,kv=2,head=3,size=5}", Positions::Alibi),
+    ("window{heads=4,kv=2,head=4,size=3,sinks=2}", ROTARY),
+    ("window{heads=2,kv=1,head=3,size=1,sinks=3}", Positions::Alibi),
+    ("window{heads=2,kv=1,head=4,size=4,tied=yes}", ROTARY),
+    ("window{heads=3,kv=3,head=4,size=2,sinks=1,tied=yes}", ROTARY),
     ("linear{heads=2,key=3,value=5}", Positions::None),
     ("linear{heads=2,key=3,value=5,map=relu}", Positions::None),
     ("linear{heads=2,key=3,value=5,map=relu,normaliser=no}", Positions::None),
@@ -329,7 +333,7 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("gdn{heads=4,value-heads=6}", causal).contains("expected a divisor of 6"));
     assert!(error("mamba2{heads=4,groups=3}", causal).contains("groups is 3"));
     assert!(error("conv{channels=5,gated=no}", causal).contains("channels is 5; expected 12"));
-    assert!(error("window{sinks=2}", causal).contains("attention sinks"));
+    assert!(error("window{key=4,value=2,tied=yes}", causal).contains("value width is 2; expected 4"));
     assert!(error("nsa", causal).contains("there is no network for mixer `nsa`"));
     let both_ways = Settings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));

@@ -15,6 +15,7 @@
 mod channel;
 mod embedding;
 mod norm;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +23,10 @@ pub use channel::{Channel, ChannelConfig};
 pub use embedding::{Embedding, Input};
 pub use norm::{Norm, NormConfig};
 
+use sharing::build_layer;
+
 use rung_engine::{Ops, Parameter, Parameters, Rounding, Scalar};
-use rung_theory::stack::{Mixer, Plan};
+use rung_theory::stack::Plan;
 use rung_theory::task::{NO_TARGET, Rng, seeded};
 
 use crate::error::ModelError;
@@ -110,6 +113,8 @@ struct Layer<M> {
     name: String,
     mixer_norm: Norm,
     mixers: Vec<M>,
+    /// For every mixer, the one before it in the model whose cache it reads, if it has none; missing ones have their own.
+    sources: Vec<Option<usize>>,
     channel: Option<(Norm, Channel)>,
 }
 
@@ -142,19 +147,15 @@ impl ModelConfig {
         weights: &mut Parameters<S>,
         rng: &mut Rng,
     ) -> Result<Model, ModelError> {
-        if let Some(index) = plan.layers.iter().position(|layer| layer.shares_cache) {
-            let what = format!("layer {index}, which reads the cache of another,");
-            return Err(ModelError::Unsupported {
-                mixer: plan.layers[index].mixers.first().map_or("none", Mixer::name),
-                what,
-                expected: "layers with caches of their own".to_owned(),
-            });
-        }
         self.check(plan.width as usize)?;
-        // Layers are counted one by one and the count is stopped at the limit, however long the plan.
-        let layer = |index: usize| &plan.layers[index].mixers;
-        let build = |site: &mut Site<'_, S>, index: usize| build_layer(site, layer(index));
-        self.init_checked(plan.width as usize, plan.layers.len(), weights, rng, build)
+        let sources = sharing::sources(plan)?;
+        let build =
+            |site: &mut Site<'_, S>, index: usize| build_layer(site, &plan.layers[index].mixers, &sources[index]);
+        let mut model = self.init_checked(plan.width as usize, plan.layers.len(), weights, rng, build)?;
+        for (layer, sources) in model.layers.iter_mut().zip(sources) {
+            layer.sources = sources;
+        }
+        Ok(model)
     }
 
     /// Builds a network whose mixers come from a function of the layer's number: the way in for mixers outside of this crate.
@@ -196,7 +197,10 @@ impl ModelConfig {
         self.check(plan.width as usize)?;
         let mut unused = seeded(0);
         let mut site = Site::<f32>::counting(self.settings(plan.width as usize), &mut unused);
-        self.assemble(&mut site, plan.layers.len(), &|site, index| build_layer(site, &plan.layers[index].mixers))?;
+        let sources = sharing::sources(plan)?;
+        let build =
+            |site: &mut Site<'_, f32>, index: usize| build_layer(site, &plan.layers[index].mixers, &sources[index]);
+        self.assemble(&mut site, plan.layers.len(), &build)?;
         Ok(site.total())
     }
 
@@ -288,15 +292,7 @@ impl ModelConfig {
         let mixers = build(site)?;
         let channel = Channel::init(site, self.channel);
         let channel = channel.map(|channel| (Norm::init(site, "mlp_norm", self.norm), channel));
-        Ok(Layer { name: name.to_owned(), mixer_norm, mixers, channel })
-    }
-}
-
-fn build_layer<S: Scalar>(site: &mut Site<'_, S>, mixers: &[Mixer]) -> Result<Vec<Builtin>, ModelError> {
-    let one = |site: &mut Site<'_, S>, name: &str, mixer| site.within(name, |site| Builtin::init(mixer, site));
-    match mixers {
-        [mixer] => Ok(vec![one(site, "mixer", mixer)?]),
-        _ => mixers.iter().enumerate().map(|(index, mixer)| one(site, &format!("mixers.{index}"), mixer)).collect(),
+        Ok(Layer { name: name.to_owned(), mixer_norm, mixers, sources: Vec::new(), channel })
     }
 }
 
@@ -345,6 +341,9 @@ impl<M: TokenMixer> Model<M> {
                 let x = layer.forward(ops, &x, before, &mut states, self.placement);
                 rounded(ops, &x, self.message)
             });
+        }
+        for state in &mut states {
+            state.lent = None;
         }
         let x = self.norm.as_ref().map_or(x.clone(), |norm| norm.apply(ops, &x));
         Ok((x, ModelState { seen: seen + time, batch, states }))
@@ -418,7 +417,12 @@ impl<M: TokenMixer> Layer<M> {
         let mut x = residual(ops, x, &self.mixer_norm, placement, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
-                let (out, next) = mixer.forward(ops, x, before.map(|before| &before[index]));
+                let borrowed = self.sources.get(index).copied().flatten().map(|source| State {
+                    seen: states[source].seen - ops.shape(x)[1],
+                    tensors: Default::default(),
+                    lent: states[source].lent.clone(),
+                });
+                let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(before.map(|before| &before[index])));
                 states.push(next);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }
