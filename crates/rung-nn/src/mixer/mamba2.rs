@@ -107,20 +107,20 @@ impl MixerConfig for Mamba2Config {
     }
 }
 
-impl TokenMixer for Mamba2 {
-    fn forward<O: Ops>(
+impl Mamba2 {
+    /// The read of every head before gate and norm, `[batch, time, heads * head]`, and the state. `all` is the token through the
+    /// input projection.
+    pub(super) fn read<O: Ops>(
         &self,
         ops: &O,
-        x: &O::Tensor,
+        all: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
-        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let all = self.input.apply(ops, x);
+        let (batch, time) = (ops.shape(all)[0], ops.shape(all)[1]);
         let channels = self.convolution.channels;
-        let gate = ops.slice(&all, 2, 0..inner);
-        let step = ops.slice(&all, 2, inner + channels..inner + channels + config.heads);
-        let mixed = ops.slice(&all, 2, inner..inner + channels);
+        let step = ops.slice(all, 2, inner + channels..inner + channels + config.heads);
+        let mixed = ops.slice(all, 2, inner..inner + channels);
         let (mixed, tail) = self.convolution.apply(ops, &mixed, State::part(state, 1));
         let mixed = ops.silu(&mixed);
         let value = split(ops, &ops.slice(&mixed, 2, 0..inner), config.heads);
@@ -132,7 +132,21 @@ impl TokenMixer for Mamba2 {
         let (read, matrix) = self.memory.run(ops, [&query, &key, &stepped], Decay::Scalar(&decay), None, state);
         let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
         let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
+        (out, State::new(State::seen(state) + time, [Some(matrix), tail]))
+    }
+}
+
+impl TokenMixer for Mamba2 {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let all = self.input.apply(ops, x);
+        let (out, state) = self.read(ops, &all, state);
+        let gate = ops.slice(&all, 2, 0..self.config.inner());
         let out = self.norm.norm(ops, &ops.silu_gate(&gate, &out));
-        (self.output.apply(ops, &out), State::new(State::seen(state) + time, [Some(matrix), tail]))
+        (self.output.apply(ops, &out), state)
     }
 }

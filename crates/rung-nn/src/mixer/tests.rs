@@ -7,6 +7,7 @@ use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
+mod cores;
 mod precision;
 mod reductions;
 

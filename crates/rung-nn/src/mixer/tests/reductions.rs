@@ -1,12 +1,13 @@
 //! Mixers that become other mixers, and what each promises of its memory.
 
-use rung_engine::{Native, Ops, Parameters, Tensor};
+use rung_engine::{Attention, Native, Ops, Parameters, Sight, Tensor};
 use rung_theory::task::seeded;
 
 use super::super::deltanet::DeltanetConfig;
 use super::super::gdn::GatedDeltanetConfig;
 use super::super::gla::GlaConfig;
 use super::super::linear::LinearAttentionConfig;
+use super::super::mamba2::Mamba2Config;
 use super::super::retnet::RetnetConfig;
 use super::super::{MixerConfig, TokenMixer};
 use super::{BATCH, Built, ROTARY, WIDTH, assert_close, build, input, resolve, settings};
@@ -91,12 +92,111 @@ fn gated_deltanet_that_never_decays_is_deltanet() {
     assert_close(&read(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
 }
 
+/// Mamba-2 with a steady step is RetNet's core on other names: q = C, k = B, v = dt x, gamma = exp(dt a), and no turns.
+#[test]
+fn mamba2_with_a_steady_step_is_linear_attention_with_a_scalar_decay() {
+    // Two heads of 6 that share B and C of 4 each; the convolution has one tap, of one.
+    let (mamba, mut weights) = concrete::<Mamba2Config>("mamba2{heads=2,head=6,state=4,groups=1,conv=1}");
+    set(&mut weights, "conv1d.weight", 1.0);
+    set(&mut weights, "conv1d.bias", 0.0);
+    set(&mut weights, "D", 0.0);
+    let step: f64 = 0.3;
+    set(&mut weights, "dt_bias", step.exp_m1().ln());
+    let rate = weights.find("A_log").unwrap();
+    let gammas = [0, 1].map(|head| 1.0 - 2_f64.powi(-5 - head));
+    for (value, gamma) in weights.get_mut(rate).iter_mut().zip(gammas) {
+        *value = (-gamma.ln() / step).ln();
+    }
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    // In the order of the projection: gate, x, B, C, step.
+    let (time, widths) = (11, [12, 12, 4, 4]);
+    let pieces: Vec<Tensor<f64>> = widths
+        .iter()
+        .enumerate()
+        .map(|(index, &width)| {
+            let mut rng = seeded(20 + index as u64);
+            let values: Vec<f64> = (0..BATCH * time * width).map(|_| super::draw(&mut rng)).collect();
+            ops.constant(&[BATCH, time, width], &values)
+        })
+        .collect();
+    let all = ops.concat(&[&pieces[..], &[ops.zeros(&[BATCH, time, 2])]].concat(), 2);
+    let found = ops.values(&mamba.read(&ops, &all, None).0);
+    // The definition, as a double sum over readers and sources.
+    let [x, entry, exit] = [1, 2, 3].map(|index| ops.values(&ops.silu(&pieces[index])));
+    let mut expected = vec![0.0; BATCH * time * 12];
+    for (cell, out) in expected.iter_mut().enumerate() {
+        let (row, channel) = (cell / 12, cell % 12);
+        let (sequence, reader) = (row / time, row % time);
+        for source in 0..=reader {
+            let other = sequence * time + source;
+            let score: f64 = (0..4).map(|state| exit[row * 4 + state] * entry[other * 4 + state]).sum();
+            *out += gammas[channel / 6].powf((reader - source) as f64) * score * step * x[other * 12 + channel];
+        }
+    }
+    assert_close(&found, &expected, 1e-12, "mamba2");
+}
+
+/// Scaling the mapped query changes nothing that a normaliser does not undo: linear attention cannot tell how sure it is.
+#[test]
+fn normalised_linear_attention_does_not_see_the_size_of_a_query() {
+    let (linear, weights) = concrete::<LinearAttentionConfig>("linear{heads=2,key=4,value=6,map=relu}");
+    let mut larger = weights.clone();
+    let query = larger.find("q_proj.weight").unwrap();
+    larger.get_mut(query).iter_mut().for_each(|value| *value *= 1e3);
+    // Tokens with no key in common with their query divide a zero by the epsilon, before and after.
+    let expected = read(&weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read(&larger, |ops, x| linear.read(ops, x, None).0), &expected, 1e-3, "linear");
+}
+
 #[test]
 fn a_window_as_long_as_the_text_is_full_attention() {
     let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
-    let window = build::<f64>("window{heads=4,kv=2,head=4,size=11}", ROTARY, 1);
     let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
-    assert_close(&read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0), &expected, 1e-12, "window");
+    for options in ["size=11", "size=100", "size=1,sinks=11", "size=6,sinks=5", "size=100,sinks=7"] {
+        let window = build::<f64>(&format!("window{{heads=4,kv=2,head=4,{options}}}"), ROTARY, 1);
+        let found = read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
+        assert_close(&found, &expected, 1e-12, options);
+    }
+}
+
+/// A window of one token without positions is the value projection: the softmax of one score is one.
+#[test]
+fn a_window_of_one_token_reads_itself() {
+    let Built { mixer, weights } = build::<f64>("window{heads=2,kv=2,head=3,size=1}", Positions::None, 1);
+    let project = |ops: &Native<f64>, name: &str, x: &Tensor<f64>| {
+        ops.linear(x, &ops.parameter(weights.find(&format!("{name}.weight")).unwrap()), None)
+    };
+    let expected = read(&weights, |ops, x| project(ops, "o_proj", &project(ops, "v_proj", x)));
+    assert_close(&read(&weights, |ops, x| mixer.forward(ops, x, None).0), &expected, 1e-12, "window");
+}
+
+/// A key that is tied is a value projection that equals the key projection.
+#[test]
+fn tied_keys_are_values_with_the_same_weights() {
+    let tied = build::<f64>("window{heads=4,kv=2,head=4,size=5,tied=yes}", ROTARY, 1);
+    let mut free = build::<f64>("window{heads=4,kv=2,head=4,size=5}", ROTARY, 1);
+    copy_common(&tied.weights, &mut free.weights);
+    let key = tied.weights.get(tied.weights.find("k_proj.weight").unwrap()).to_vec();
+    let value = free.weights.find("v_proj.weight").unwrap();
+    free.weights.get_mut(value).copy_from_slice(&key);
+    let expected = read(&free.weights, |ops, x| free.mixer.forward(ops, x, None).0);
+    assert_close(&read(&tied.weights, |ops, x| tied.mixer.forward(ops, x, None).0), &expected, 1e-12, "tied");
+}
+
+/// What all scores of a query share does not move its weights: a bias that does not depend on the key changes nothing.
+#[test]
+fn a_constant_on_all_scores_of_a_query_changes_nothing() {
+    let ops = Native::<f64>::new();
+    let time = 7;
+    let x = ops.constant(&[BATCH, time, 1, WIDTH], &input(time, 1.0));
+    let shifts: Vec<f64> = (0..time * time).map(|cell| 40.0 * (cell / time) as f64 - 100.0).collect();
+    let bias = ops.constant(&[1, 1, time, time], &shifts);
+    let attend = |bias| {
+        let sight = Sight::Past;
+        ops.values(&ops.attention(&Attention { query: &x, key: &x, value: &x, bias, sight, scale: 0.3 }))
+    };
+    assert_close(&attend(Some(&bias)), &attend(None), 1e-12, "attention");
 }
 
 #[test]
