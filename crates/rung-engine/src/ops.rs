@@ -350,6 +350,10 @@ pub trait Ops {
     fn gelu(&self, x: &Self::Tensor) -> Self::Tensor {
         composed::gelu(self, x)
     }
+    /// The exact form of GELU: `x` times the share of a normal distribution that lies below it.
+    fn gelu_exact(&self, x: &Self::Tensor) -> Self::Tensor {
+        composed::gelu_exact(self, x)
+    }
     /// `x + 1` above zero and `exp(x)` below: the positive feature map of linear attention.
     fn elu_plus_one(&self, x: &Self::Tensor) -> Self::Tensor {
         composed::elu_plus_one(self, x)

@@ -48,7 +48,7 @@ pub mod site;
 pub use checkpoint::{CheckpointError, load, save};
 pub use error::ModelError;
 pub use mixer::{Builtin, MixerConfig, State, TokenMixer};
-pub use model::{ChannelConfig, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
+pub use model::{ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
 pub use position::Positions;
 pub use precision::Precision;
 pub use site::{Fill, Settings, Site};

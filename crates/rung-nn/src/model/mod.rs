@@ -19,7 +19,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Channel, ChannelConfig};
+pub use channel::{Channel, ChannelConfig, Gelu};
 pub use embedding::{Embedding, Input};
 pub use norm::{Norm, NormConfig};
 
@@ -61,6 +61,8 @@ pub struct ModelConfig {
     pub placement: Placement,
     /// The channel mixer of every layer.
     pub channel: ChannelConfig,
+    /// The activation of an MLP.
+    pub gelu: Gelu,
     /// Positions.
     pub positions: Positions,
     /// Whether a token sees only those before it.
@@ -85,6 +87,7 @@ impl Default for ModelConfig {
             norm: NormConfig::Rms,
             placement: Placement::Pre,
             channel: ChannelConfig::default(),
+            gelu: Gelu::default(),
             positions: Positions::None,
             causal: true,
             tied_query_key: false,
@@ -290,7 +293,7 @@ impl ModelConfig {
     ) -> Result<Layer<M>, ModelError> {
         let mixer_norm = Norm::init(site, "mixer_norm", self.norm);
         let mixers = build(site)?;
-        let channel = Channel::init(site, self.channel);
+        let channel = Channel::init(site, self.channel, self.gelu);
         let channel = channel.map(|channel| (Norm::init(site, "mlp_norm", self.norm), channel));
         Ok(Layer { name: name.to_owned(), mixer_norm, mixers, sources: Vec::new(), channel })
     }

@@ -33,6 +33,7 @@ fn every_kind_of_model_runs_whole_and_from_a_state() {
         ModelConfig { norm: NormConfig::Layer, placement: Placement::Post, ..small() },
         ModelConfig { channel: ChannelConfig::Glu { hidden: None }, tied_unembedding: true, ..small() },
         ModelConfig { channel: ChannelConfig::None, tied_query_key: true, ..small() },
+        ModelConfig { gelu: Gelu::Exact, ..small() },
         ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..small() },
         ModelConfig { positions: Positions::Alibi, ..small() },
         ModelConfig { positions: Positions::Learned { length: 9 }, ..small() },
@@ -180,6 +181,22 @@ fn a_bidirectional_model_sees_what_comes_after() {
         let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
         assert_eq!(model.forward(&ops, &[1], 1, Some(&state)).err(), Some(ModelError::NoState));
     }
+}
+
+#[test]
+fn the_two_gelus_are_near_and_not_the_same() {
+    let loss = |gelu| {
+        let (model, weights) = build::<f64>(&ModelConfig { gelu, ..small() }, "full gdn");
+        let ops = Native::new();
+        ops.bind(&weights);
+        let (loss, _) = model.loss(&ops, &[1, 2, 3, 4], 1, &[2, 3, 4, 5]).unwrap();
+        let value = ops.values(&loss)[0];
+        ops.backward(&loss);
+        assert!(ops.gradient().iter().all(|slope| slope.is_finite()));
+        value
+    };
+    let distance = (loss(Gelu::Tanh) - loss(Gelu::Exact)).abs();
+    assert!(distance > 0.0 && distance < 1e-2, "{distance}");
 }
 
 #[test]
