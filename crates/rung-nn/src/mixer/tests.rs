@@ -194,6 +194,37 @@ fn tokens_before_a_change_do_not_change_at_all() {
     }
 }
 
+/// A mixer either has a form that sees both ways, and then the first token notices a change of the last, or says that it has
+/// none.
+#[test]
+fn both_ways_or_a_clear_refusal() {
+    let (time, mut able) = (6, Vec::new());
+    for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
+        let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
+        let settings = Settings { causal: false, ..settings(positions, 4) };
+        let mixer = match Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng)) {
+            Ok(mixer) => mixer,
+            Err(error) => {
+                assert!(error.to_string().contains("a bidirectional form has no network"), "{text}: {error}");
+                continue;
+            }
+        };
+        able.push(resolve(text).name());
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let first = |values: &[f64]| {
+            let x = ops.constant(&[BATCH, time, WIDTH], values);
+            ops.values(&mixer.forward(&ops, &x, None).0)[..WIDTH].to_vec()
+        };
+        let mut values = input::<f64>(time, 1.0);
+        let before = first(&values);
+        values[(time - 1) * WIDTH..time * WIDTH].iter_mut().for_each(|value| *value += 1.0);
+        assert_ne!(first(&values), before, "{text}");
+    }
+    able.dedup();
+    assert_eq!(able, ["full", "linear"]);
+}
+
 #[test]
 fn extreme_gates_give_finite_outputs_and_gradients() {
     let time = 19;
