@@ -222,6 +222,19 @@ impl Heads {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
+        let (cache, mut next) = self.keep(ops, x, state);
+        let out = self.reader.read(ops, x, State::seen(state), &cache);
+        next.lent = Some(cache);
+        (out, next)
+    }
+
+    /// Keys and values alone: what the queries of these tokens read, and what the next tokens find.
+    pub(super) fn keep<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (Cache<O::Tensor>, State<O::Tensor>) {
         let seen = State::seen(state);
         let project = |linear: &Linear| linear.heads(ops, x, self.reader.config.kv_heads);
         let key = project(&self.key);
@@ -239,15 +252,13 @@ impl Heads {
         let now = seen + ops.shape(x)[1];
         let before = self.places(seen);
         let places = Places { rest: before.rest.start..now, ..before };
-        let cache = match &value {
-            Some(value) => Cache { key: key.clone(), value: value.clone(), places },
-            None => Cache { key: self.turned_in_place(ops, &key, &places), value: key.clone(), places },
+        let kept = |x: &O::Tensor| kept_of(ops, x, &places, &self.places(now));
+        let next = State::new(now, [kept(&key), value.as_ref().and_then(kept)]);
+        let cache = match value {
+            Some(value) => Cache { key, value, places },
+            None => Cache { key: self.turned_in_place(ops, &key, &places), value: key, places },
         };
-        let out = self.reader.read(ops, x, seen, &cache);
-        let kept = |x: &O::Tensor| keep(ops, x, &cache.places, &self.places(now));
-        let mut next = State::new(now, [kept(&key), value.as_ref().and_then(kept)]);
-        next.lent = Some(cache);
-        (out, next)
+        (cache, next)
     }
 
     /// What is kept after `seen` tokens.
@@ -259,20 +270,17 @@ impl Heads {
     }
 
     fn turned_in_place<O: Ops>(&self, ops: &O, x: &O::Tensor, places: &Places) -> O::Tensor {
-        let turned = |range: Range<usize>, seen| self.reader.turned(ops, &ops.slice(x, 1, range), seen);
         let (first, last) = (places.first, places.len());
-        if self.reader.rotation.is_none() {
-            return x.clone();
-        }
-        if first == 0 {
+        if first == 0 || self.reader.rotation.is_none() {
             return self.reader.turned(ops, x, places.rest.start);
         }
+        let turned = |range: Range<usize>, seen| self.reader.turned(ops, &ops.slice(x, 1, range), seen);
         ops.concat(&[turned(0..first, 0), turned(first..last, places.rest.start)], 1)
     }
 }
 
 /// The tokens of `wanted`, out of those of `places`; nothing if there are none.
-fn keep<O: Ops>(ops: &O, x: &O::Tensor, places: &Places, wanted: &Places) -> Option<O::Tensor> {
+fn kept_of<O: Ops>(ops: &O, x: &O::Tensor, places: &Places, wanted: &Places) -> Option<O::Tensor> {
     let (total, recent) = (places.len(), wanted.rest.len());
     match (wanted.first, recent) {
         (0, 0) => None,
