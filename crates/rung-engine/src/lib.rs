@@ -28,7 +28,7 @@
 //! - [`ops`]: the trait, with its conventions;
 //! - [`composed`]: every fused operation as a composition of primitives, which is the reference of its kernel;
 //! - [`Parameters`]: the weights, by name, in one flat array;
-//! - [`AdamW`](AdamW) and [`Schedule`]: the optimiser and its learning rate.
+//! - [`AdamW`] and [`Schedule`]: the optimiser and its learning rate.
 
 pub mod composed;
 mod kernels;
