@@ -199,7 +199,7 @@ impl Tile {
         let mut out = self.scores_mut(scores);
         match keys {
             Keys::Packed(panels) => {
-                let panels = panels.from_column(self.keys.start);
+                let panels = panels.starting_at(self.keys.start);
                 product_with(&mut out, Into::Fresh, factor, queries, panels, 0..queries.extents()[1]);
             }
             Keys::Plain(x, width) => product(&mut out, Into::Fresh, factor, queries, self.keys(x, *width).t()),

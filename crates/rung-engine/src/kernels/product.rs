@@ -13,6 +13,7 @@
 //! A few rows against a transposed matrix, as in decoding, are dot products: packing the matrix would cost more than the
 //! product.
 
+use crate::kernels::turn::turn;
 use crate::kernels::vectorised::level;
 use crate::scalar::Scalar;
 use std::cell::RefCell;
@@ -146,8 +147,6 @@ const HEIGHT: usize = 16 * TILE;
 const FEW_ROWS: usize = 4;
 /// Up to this many panels, a left operand whose columns lie in one piece is read in place: packing it would not pay.
 const FEW_PANELS: usize = 4;
-/// Side of the blocks in which a matrix is turned.
-const BLOCK: usize = 8;
 
 /// Every width of a panel divides this.
 pub(crate) const PANEL_STEP: usize = 32;
@@ -186,7 +185,7 @@ impl<'a, S: Scalar> Panels<'a, S> {
     }
 
     /// The panels from a column on, which is a multiple of [`PANEL_STEP`].
-    pub(crate) fn from_column(self, column: usize) -> Self {
+    pub(crate) fn starting_at(self, column: usize) -> Self {
         assert!(column.is_multiple_of(panel_width::<S>()) && column <= self.extents[1], "panels from column {column}");
         Self { skipped: column, ..self }
     }
@@ -407,36 +406,6 @@ fn dots<S: Scalar>(out: &mut MatrixMut<'_, S>, into: Into, factor: S, left: Matr
 }
 
 vectorised! {
-    /// `out[j, i] = x[i, j]` for a matrix of `rows` by `columns` whose rows are `stride` apart.
-    fn turn<S>(x: &[S], rows: usize, columns: usize, stride: usize, out: &mut [S], out_stride: usize) {
-        let mut block = [[S::ZERO; BLOCK]; BLOCK];
-        for top in (0..rows).step_by(BLOCK) {
-            let height = BLOCK.min(rows - top);
-            for side in (0..columns).step_by(BLOCK) {
-                let width = BLOCK.min(columns - side);
-                if height == BLOCK && width == BLOCK {
-                    for (row, block) in block.iter_mut().enumerate() {
-                        let start = (top + row) * stride + side;
-                        block.copy_from_slice(&x[start..start + BLOCK]);
-                    }
-                    for column in 0..BLOCK {
-                        let start = (side + column) * out_stride + top;
-                        let out = &mut out[start..start + BLOCK];
-                        for (out, block) in out.iter_mut().zip(&block) {
-                            *out = block[column];
-                        }
-                    }
-                    continue;
-                }
-                for row in 0..height {
-                    for column in 0..width {
-                        out[(side + column) * out_stride + top + row] = x[(top + row) * stride + side + column];
-                    }
-                }
-            }
-        }
-    }
-
     /// Dot product of two rows.
     pub(crate) fn dot<S>(left: &[S], right: &[S]) -> S {
         let mut lanes = [S::ZERO; 16];
