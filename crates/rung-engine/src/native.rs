@@ -19,6 +19,7 @@
 //! back this way, puts the record on the tape.
 
 mod backward;
+mod crew;
 mod pool;
 mod tape;
 mod team;
