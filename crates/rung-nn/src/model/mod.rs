@@ -29,10 +29,13 @@ use rung_theory::task::{NO_TARGET, Rng, seeded};
 use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
 use crate::position::Positions;
-use crate::site::{Fill, Settings, Site};
+use crate::site::{Fill, Listed, Settings, Site};
 
 /// More weights than this are refused: eight gigabytes in single precision, before gradients.
 pub const MOST_WEIGHTS: u128 = 1 << 31;
+
+/// The weights of longer stacks are counted, not listed by name.
+pub const MOST_LISTED: usize = 1 << 14;
 
 /// Where a norm stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,14 +140,7 @@ impl ModelConfig {
         weights: &mut Parameters<S>,
         rng: &mut Rng,
     ) -> Result<Model, ModelError> {
-        if let Some(index) = plan.layers.iter().position(|layer| layer.shares_cache) {
-            let what = format!("layer {index}, which reads the cache of another,");
-            return Err(ModelError::Unsupported {
-                mixer: plan.layers[index].mixers.first().map_or("none", Mixer::name),
-                what,
-                expected: "layers with caches of their own".to_owned(),
-            });
-        }
+        own_caches(plan)?;
         self.check(plan.width as usize)?;
         // Layers are counted one by one and the count is stopped at the limit, however long the plan.
         let layer = |index: usize| &plan.layers[index].mixers;
@@ -193,6 +189,23 @@ impl ModelConfig {
         let mut site = Site::<f32>::counting(self.settings(plan.width as usize), &mut unused);
         self.assemble(&mut site, plan.layers.len(), &|site, index| build_layer(site, &plan.layers[index].mixers))?;
         Ok(site.total())
+    }
+
+    /// Names and shapes of the weights of a plan's network, in their order, without building it.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::init`], or there are more than [`MOST_LISTED`] layers.
+    pub fn list(&self, plan: &Plan) -> Result<Vec<Listed>, ModelError> {
+        let (what, expected) = ("number of layers", format!("at most {MOST_LISTED}, to list their weights"));
+        if plan.layers.len() > MOST_LISTED {
+            return Err(ModelError::Shape { place: "model", what, found: plan.layers.len() as u64, expected });
+        }
+        own_caches(plan)?;
+        self.check(plan.width as usize)?;
+        let mut unused = seeded(0);
+        let mut site = Site::<f32>::listing(self.settings(plan.width as usize), &mut unused);
+        self.assemble(&mut site, plan.layers.len(), &|site, index| build_layer(site, &plan.layers[index].mixers))?;
+        Ok(site.listed())
     }
 
     fn settings(&self, width: usize) -> Settings {
@@ -282,6 +295,16 @@ impl ModelConfig {
         let channel = channel.map(|channel| (Norm::init(site, "mlp_norm", self.norm), channel));
         Ok(Layer { name: name.to_owned(), mixer_norm, mixers, channel })
     }
+}
+
+/// Refuses layers that read the cache of others: they have no network.
+fn own_caches(plan: &Plan) -> Result<(), ModelError> {
+    let Some(index) = plan.layers.iter().position(|layer| layer.shares_cache) else { return Ok(()) };
+    Err(ModelError::Unsupported {
+        mixer: plan.layers[index].mixers.first().map_or("none", Mixer::name),
+        what: format!("layer {index}, which reads the cache of another,"),
+        expected: "layers with caches of their own".to_owned(),
+    })
 }
 
 fn build_layer<S: Scalar>(site: &mut Site<'_, S>, mixers: &[Mixer]) -> Result<Vec<Builtin>, ModelError> {
