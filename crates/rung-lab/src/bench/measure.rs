@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_sees_what_was_held_and_is_set_back() {
+    fn a_peak_remembers_what_was_held() {
         const HELD: usize = 64 << 20;
         let Some(peak) = Peak::start() else { return };
         let held = vec![1_u8; HELD];

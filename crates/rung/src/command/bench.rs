@@ -117,7 +117,7 @@ fn line(row: &Row) -> String {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let megabytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| format!("{:.0}", bytes as f64 / 1e6)));
     let mut text = format!(
-        "{:16}  {:12}  {:11} {:>10.3}  {:>10.0}  {:>8}  {:>7}",
+        "{:16}  {:12}  {:11} {:>10.4}  {:>10.0}  {:>8}  {:>7}",
         case.what(),
         case.mixer,
         case.shape(),
