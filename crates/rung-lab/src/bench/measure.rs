@@ -68,9 +68,22 @@ impl Peak {
 /// # Panics
 /// If a thread does.
 pub fn limit(threads: usize) -> f64 {
-    const SIDE: usize = 1024;
+    let small = speed(threads, SMALL);
+    // A build without optimisation would take seconds for the large one, and has no limit to speak of.
+    if operations(LARGE) / (small / threads as f64) < 0.25 { speed(threads, LARGE) } else { small }
+}
+
+/// Rows and columns of the products.
+const SMALL: usize = 256;
+const LARGE: usize = 1024;
+
+fn operations(side: usize) -> f64 {
+    2.0 * (side as f64).powi(3)
+}
+
+fn speed(threads: usize, side: usize) -> f64 {
     let mut weights = Parameters::<f32>::new();
-    let matrix = weights.add("matrix", &[SIDE, SIDE], vec![0.5; SIDE * SIDE]).id();
+    let matrix = weights.add("matrix", &[side, side], vec![0.5; side * side]).id();
     let run = || {
         let ops = Native::new();
         ops.bind_frozen(&weights);
@@ -81,7 +94,7 @@ pub fn limit(threads: usize) -> f64 {
         let runs: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
         runs.into_iter().map(|run| run.join().expect("a product")).fold(0.0, f64::max)
     });
-    threads as f64 * 2.0 * (SIDE as f64).powi(3) / (slowest * 1e-3)
+    threads as f64 * operations(side) / (slowest * 1e-3)
 }
 
 #[cfg(test)]
