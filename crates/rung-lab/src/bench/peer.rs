@@ -56,7 +56,7 @@ impl Peer {
         let mut peer = Self { process, requests, answers: BufReader::new(answers), about: String::new() };
         let about = peer.line().map_err(|error| error.to_string())?;
         match about.strip_prefix("ready ") {
-            Some(about) => peer.about = about.to_owned(),
+            Some(about) => about.clone_into(&mut peer.about),
             None if about.is_empty() => return Err("ended without an answer".to_owned()),
             None => return Err(about),
         }

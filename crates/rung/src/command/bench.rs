@@ -7,6 +7,7 @@
 //!
 //! Rows are printed as they are measured. All figures are measured, on the machine it runs on.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -88,7 +89,8 @@ impl BenchCommand {
             if self.json {
                 rows.push(fields(&row));
             } else {
-                bar.suspend(|| print(&line(&row)))?;
+                let text = line(&row)?;
+                bar.suspend(|| print(&text))?;
             }
             bar.inc(1);
         }
@@ -112,7 +114,7 @@ fn head(bench: &Bench) -> String {
     )
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &Row) -> Result<String, std::fmt::Error> {
     let case = &row.case;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let megabytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| format!("{:.0}", bytes as f64 / 1e6)));
@@ -127,12 +129,13 @@ fn line(row: &Row) -> String {
         megabytes(row.peak_bytes),
     );
     if let (Some((theirs, peak)), Some(ratio), Some(fastest)) = (&row.torch, row.ratio(), row.ratio_of_fastest()) {
-        text += &format!("  {:>8.3}  {:>8}  {ratio:>5.2}  {fastest:>7.2}", theirs.median(), megabytes(*peak));
+        write!(text, "  {:>8.3}  {:>8}  {ratio:>5.2}  {fastest:>7.2}", theirs.median(), megabytes(*peak))?;
     }
     if let Some(exponent) = row.exponent {
-        text += &format!("  cost grows as n^{exponent:.2}");
+        write!(text, "  cost grows as n^{exponent:.2}")?;
     }
-    text + "\n"
+    text.push('\n');
+    Ok(text)
 }
 
 fn fields(row: &Row) -> Value {

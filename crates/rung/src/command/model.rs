@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rung_nn::inventory::Part;
 use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
-use rung_theory::stack::{Layer, Plan};
+use rung_theory::stack::{Layer, Mixer, Plan};
 use serde_json::{Value, json};
 
 use super::stack::Sizes;
@@ -149,9 +149,9 @@ impl Show {
     fn run(&self) -> anyhow::Result<ExitCode> {
         let shown = self.read()?;
         if self.json {
-            print_json(&shown.fields(self.tensors))?
+            print_json(&shown.fields(self.tensors))?;
         } else {
-            print(&shown.text(self.tensors)?)?
+            print(&shown.text(self.tensors)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -266,7 +266,7 @@ impl Shown {
 
 /// Numbers that a layer carries from token to token, and those that it keeps for each.
 fn state(layer: &Layer) -> (u128, u128) {
-    let facts = layer.mixers.iter().map(|mixer| mixer.facts());
+    let facts = layer.mixers.iter().map(Mixer::facts);
     facts.fold((0, 0), |(state, growing), facts| (state + facts.crossing() + facts.front, growing + facts.growing))
 }
 
