@@ -32,12 +32,13 @@
 //! - [`site`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: numbers in few bits, as the theory counts them;
-//! - [`checkpoint`]: safetensors files.
+//! - [`checkpoint`]: safetensors files, and [`inventory`]: what is in one, read off its header alone.
 
 pub mod checkpoint;
 #[cfg(test)]
 mod composed_only;
 pub mod error;
+pub mod inventory;
 pub mod mixer;
 pub mod model;
 pub mod parts;
@@ -45,10 +46,11 @@ pub mod position;
 pub mod precision;
 pub mod site;
 
-pub use checkpoint::{CheckpointError, load, save};
+pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;
+pub use inventory::{Inventory, inspect};
 pub use mixer::{Builtin, MixerConfig, State, TokenMixer};
 pub use model::{ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
 pub use position::Positions;
 pub use precision::Precision;
-pub use site::{Fill, Settings, Site};
+pub use site::{Fill, Listed, Settings, Site};

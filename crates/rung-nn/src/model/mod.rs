@@ -33,10 +33,13 @@ use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
 use crate::position::Positions;
 use crate::precision::{Precision, rounded};
-use crate::site::{Fill, Settings, Site};
+use crate::site::{Fill, Listed, Settings, Site};
 
 /// More weights than this are refused: eight gigabytes in single precision, before gradients.
 pub const MOST_WEIGHTS: u128 = 1 << 31;
+
+/// The weights of longer stacks are counted, not listed by name.
+pub const MOST_LISTED: usize = 1 << 14;
 
 /// Where a norm stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,14 +200,35 @@ impl ModelConfig {
     /// # Errors
     /// As [`ModelConfig::init`].
     pub fn count(&self, plan: &Plan) -> Result<u128, ModelError> {
-        self.check(plan.width as usize)?;
         let mut unused = seeded(0);
         let mut site = Site::<f32>::counting(self.settings(plan.width as usize), &mut unused);
+        self.visit(plan, &mut site)?;
+        Ok(site.total())
+    }
+
+    /// Names and shapes of the weights of a plan's network, in their order, without building it.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::init`], or there are more than [`MOST_LISTED`] layers.
+    pub fn list(&self, plan: &Plan) -> Result<Vec<Listed>, ModelError> {
+        let (what, expected) = ("number of layers", format!("at most {MOST_LISTED}, to list their weights"));
+        if plan.layers.len() > MOST_LISTED {
+            return Err(ModelError::Shape { place: "model", what, found: plan.layers.len() as u64, expected });
+        }
+        let mut unused = seeded(0);
+        let mut site = Site::<f32>::listing(self.settings(plan.width as usize), &mut unused);
+        self.visit(plan, &mut site)?;
+        Ok(site.listed())
+    }
+
+    /// Takes every weight of a plan's network past a site that keeps none.
+    fn visit(&self, plan: &Plan, site: &mut Site<'_, f32>) -> Result<(), ModelError> {
+        self.check(plan.width as usize)?;
         let sources = sharing::sources(plan)?;
         let build =
             |site: &mut Site<'_, f32>, index: usize| build_layer(site, &plan.layers[index].mixers, &sources[index]);
-        self.assemble(&mut site, plan.layers.len(), &build)?;
-        Ok(site.total())
+        self.assemble(site, plan.layers.len(), &build)?;
+        Ok(())
     }
 
     fn settings(&self, width: usize) -> Settings {
