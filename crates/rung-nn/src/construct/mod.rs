@@ -64,11 +64,12 @@ pub use verify::{MOST_EXHAUSTIVE, Verified, VerifyError, Which, Wrong, verify};
 use rung_engine::{Parameters, Scalar};
 use rung_theory::stack::{Plan, StackError};
 use rung_theory::task::funccomp::{FuncComp, Order};
-use rung_theory::task::{AnyTask, TaskError};
+use rung_theory::task::{AnyTask, TaskError, seeded};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
 use crate::model::{Model, ModelConfig};
+use crate::precision::Precision;
 
 /// What is asked of a construction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,5 +271,18 @@ impl Request {
 
     fn mixer(&self) -> &str {
         self.mixer.as_deref().unwrap_or("linear")
+    }
+}
+
+impl<S: Scalar> Construction<S> {
+    /// The same weights in a network that keeps states and messages in `bits` bits, from `-range` to `range`.
+    ///
+    /// # Errors
+    /// There is no such precision.
+    pub fn in_bits(mut self, bits: u32, range: f64) -> Result<Self, ModelError> {
+        self.config.precision = Precision::bits(bits, range);
+        // Fresh weights have the same places; the old ones stay.
+        self.model = self.config.init(&self.plan, &mut Parameters::<S>::new(), &mut seeded(0))?;
+        Ok(self)
     }
 }

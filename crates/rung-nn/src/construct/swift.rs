@@ -15,6 +15,7 @@ use rung_engine::{Native, Ops, Scalar, Tensor};
 use super::Construction;
 use crate::model::{Input, ModelConfig, NormConfig};
 use crate::position::Positions;
+use crate::precision::Precision;
 
 /// What is the same for all prompts.
 pub struct Swift<S: Scalar> {
@@ -58,9 +59,9 @@ struct Layout<S: Scalar> {
 impl<S: Scalar> Swift<S> {
     /// Prepares a construction, if it is of this kind. The executor must be bound to its weights.
     pub fn new(built: &Construction<S>, ops: &Native<S>) -> Option<Self> {
-        let ModelConfig { norm, causal, positions, .. } = built.config;
+        let ModelConfig { norm, causal, positions, precision, .. } = built.config;
         let plain =
-            norm == NormConfig::None && causal && positions == Positions::None && built.sheet.thoughts.is_none();
+            norm == NormConfig::None && causal && positions == Positions::None && precision == Precision::default() && built.sheet.thoughts.is_none();
         let softmax = built.plan.layers.iter().all(
             |layer| matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0)),
         );

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod audit;
+mod bench;
 mod bound;
 mod capacity;
 mod check;
@@ -8,6 +9,7 @@ mod construct;
 mod decide;
 mod explain;
 mod map;
+mod model;
 mod place;
 mod reproduce;
 mod sparse;
@@ -32,6 +34,8 @@ pub enum Command {
     Audit(audit::Audit),
     Place(place::Place),
     Task(task::Task),
+    Model(model::ModelCommand),
+    Bench(bench::BenchCommand),
     Explain(explain::Explain),
 }
 
@@ -54,6 +58,8 @@ impl Command {
             Self::Audit(command) => command.run(),
             Self::Place(command) => command.run(),
             Self::Task(command) => command.run(),
+            Self::Model(command) => command.run(),
+            Self::Bench(command) => command.run(),
             Self::Explain(command) => command.run(),
         }
     }
