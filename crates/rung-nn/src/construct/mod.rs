@@ -40,6 +40,7 @@ mod folder;
 mod front;
 mod parity;
 pub mod part;
+mod precision;
 mod register;
 mod shortcut;
 mod swift;
@@ -58,18 +59,18 @@ pub use carry::CarryError;
 pub use draft::Draft;
 pub use folder::{FolderError, SHEET, WEIGHTS, load};
 pub use front::front;
+pub use precision::MOST_BITS;
 pub use register::{Holds, Register, Registers, Slice, bits};
 pub use verify::{MOST_EXHAUSTIVE, Verified, VerifyError, Which, Wrong, verify};
 
 use rung_engine::{Parameters, Scalar};
 use rung_theory::stack::{Plan, StackError};
 use rung_theory::task::funccomp::{FuncComp, Order};
-use rung_theory::task::{AnyTask, TaskError, seeded};
+use rung_theory::task::{AnyTask, TaskError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::model::{Model, ModelConfig};
-use crate::precision::Precision;
+use crate::model::{Model, ModelConfig, NormConfig};
 
 /// What is asked of a construction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,11 +93,24 @@ pub struct Request {
     pub at: Option<usize>,
     /// Candidates of S5: a power of two.
     pub candidates: u32,
+    /// The norms of the model. Constructions need none; with them, a ballast in the stream keeps its length nearly the same.
+    pub norm: NormConfig,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { hops: 2, m: 4, n: vec![2], mixer: None, length: 16, modulus: 64, entries: 8, at: None, candidates: 2 }
+        Self {
+            hops: 2,
+            m: 4,
+            n: vec![2],
+            mixer: None,
+            length: 16,
+            modulus: 64,
+            entries: 8,
+            at: None,
+            candidates: 2,
+            norm: NormConfig::None,
+        }
     }
 }
 
@@ -244,7 +258,7 @@ pub fn find(name: &str) -> Result<&'static Kind, ConstructError> {
 /// # Errors
 /// There is none of this name, or the request does not fit it.
 pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Construction<S>, ConstructError> {
-    (find(name)?.draft)(request)?.finish(None)
+    draft(name, request)?.finish(None)
 }
 
 /// Builds a construction in the layers of a plan; the stream may become wider. Layers it does not need stay zero.
@@ -252,7 +266,13 @@ pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Construction<S>
 /// # Errors
 /// As [`build`], or the plan has no layers for it.
 pub fn build_on<S: Scalar>(name: &str, request: &Request, plan: &Plan) -> Result<Construction<S>, ConstructError> {
-    (find(name)?.draft)(request)?.finish(Some(plan))
+    draft(name, request)?.finish(Some(plan))
+}
+
+fn draft(name: &str, request: &Request) -> Result<Draft, ConstructError> {
+    let mut draft = (find(name)?.draft)(request)?;
+    draft.norm(request.norm);
+    Ok(draft)
 }
 
 impl Request {
@@ -271,18 +291,5 @@ impl Request {
 
     fn mixer(&self) -> &str {
         self.mixer.as_deref().unwrap_or("linear")
-    }
-}
-
-impl<S: Scalar> Construction<S> {
-    /// The same weights in a network that keeps states and messages in `bits` bits, from `-range` to `range`.
-    ///
-    /// # Errors
-    /// There is no such precision.
-    pub fn in_bits(mut self, bits: u32, range: f64) -> Result<Self, ModelError> {
-        self.config.precision = Precision::bits(bits, range);
-        // Fresh weights have the same places; the old ones stay.
-        self.model = self.config.init(&self.plan, &mut Parameters::<S>::new(), &mut seeded(0))?;
-        Ok(self)
     }
 }

@@ -60,8 +60,11 @@ impl<S: Scalar> Swift<S> {
     /// Prepares a construction, if it is of this kind. The executor must be bound to its weights.
     pub fn new(built: &Construction<S>, ops: &Native<S>) -> Option<Self> {
         let ModelConfig { norm, causal, positions, precision, .. } = built.config;
-        let plain =
-            norm == NormConfig::None && causal && positions == Positions::None && precision == Precision::default() && built.sheet.thoughts.is_none();
+        let plain = norm == NormConfig::None
+            && causal
+            && positions == Positions::None
+            && precision == Precision::default()
+            && built.sheet.thoughts.is_none();
         let softmax = built.plan.layers.iter().all(
             |layer| matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0)),
         );

@@ -166,3 +166,29 @@ fn small_tables_save_layers() {
         }
     }
 }
+
+#[test]
+fn norms_are_borne() {
+    for norm in [NormConfig::Rms, NormConfig::Layer] {
+        for kind in KINDS {
+            let request = Request { norm, ..request(4, &[2, 2]) };
+            let built = build::<f32>(kind.name, &request).unwrap();
+            assert_eq!(built.config.norm, norm);
+            right(&built, 60);
+        }
+    }
+}
+
+#[test]
+fn few_bits_suffice_and_fewer_do_not() {
+    for name in ["U1", "U2", "U3", "U4", "U5", "parity"] {
+        let mut built = build::<f32>(name, &request(4, &[2])).unwrap();
+        let range = built.range().unwrap();
+        let which = Which::Samples { count: 60, seed: 2 };
+        let (bits, found) = built.fewest_bits(which, range, 2, &|_| {}).unwrap().expect("some number of bits");
+        assert_eq!(found.correct, 60);
+        assert!((2..=12).contains(&bits), "{name}: {bits} bits over {range}");
+        built.keep_in(crate::precision::Precision::bits(bits - 1, range)).unwrap();
+        assert!(verify(&built, which, 2, &|_| {}).unwrap().correct < 60, "{name}");
+    }
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use rung_nn::NormConfig;
 use rung_nn::construct::{self, Construction, KINDS, Request};
 use serde_json::json;
 
@@ -48,6 +49,9 @@ pub struct Construct {
     stack: Option<String>,
     #[command(flatten)]
     sizes: Sizes,
+    /// Norms of the model.
+    #[arg(long, value_enum, default_value_t = Norms::None)]
+    norm: Norms,
     /// Numbers of the weights.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
@@ -57,6 +61,17 @@ pub struct Construct {
     /// Write JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// The norms of a constructed model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Norms {
+    /// None.
+    None,
+    /// RMS norms.
+    Rms,
+    /// Layer norms.
+    Layer,
 }
 
 /// Numbers that weights are made of.
@@ -114,6 +129,11 @@ impl Construct {
             entries: self.entries,
             at: self.at,
             candidates: self.candidates,
+            norm: match self.norm {
+                Norms::None => NormConfig::None,
+                Norms::Rms => NormConfig::Rms,
+                Norms::Layer => NormConfig::Layer,
+            },
         })
     }
 
