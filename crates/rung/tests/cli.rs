@@ -326,3 +326,39 @@ fn models_are_shown_from_stacks_and_from_files() {
     );
     fails(&["model", "show", "--stack", "nsa"], "no network for mixer `nsa`");
 }
+
+#[test]
+fn constructions_are_built_verified_and_refused_when_broken() {
+    let directory = scratch("construct");
+    let folder = directory.join("u2");
+    let path = folder.to_str().unwrap();
+    let built = json(&["construct", "u2", "--hops", "2", "--m", "2", "--n", "2", "--mixer", "gdn", "--out", path, "--json"]);
+    assert_eq!((&built["name"], &built["tokens"]), (&"U2".into(), &8.into()));
+    let found = json(&["verify", path, "--exhaustive", "--json"]);
+    assert_eq!((&found["instances"], &found["correct"]), (&4096.into(), &4096.into()));
+    assert_eq!((&found["exhaustive"], &found["layers"], &found["tokens"]), (&true.into(), &3.into(), &8.into()));
+    let few = json(&["verify", path, "--samples", "100", "--find-bits", "--json"]);
+    assert!((1..=24).contains(&few["bits"].as_u64().unwrap()), "{few}");
+    let text = String::from_utf8(rung(&["verify", path, "--samples", "50", "--precision", "f64"]).stdout).unwrap();
+    assert!(text.contains("50 of 50 right"), "{text}");
+    assert!(std::fs::read_to_string(folder.join("README.md")).unwrap().contains("`is.start`"));
+    // One bit is too few to say +1, -1 and nothing.
+    assert_eq!(rung(&["verify", path, "--samples", "50", "--bits", "1"]).status.code(), Some(1));
+    let weights = folder.join("model.safetensors");
+    let bytes = std::fs::read(&weights).unwrap();
+    std::fs::write(&weights, &bytes[..bytes.len() - 4]).unwrap();
+    fails(&["verify", path], "model.safetensors");
+    let mut zeros = bytes.clone();
+    let half = bytes.len() / 2;
+    zeros[half..].fill(0);
+    std::fs::write(&weights, &zeros).unwrap();
+    assert_eq!(rung(&["verify", path, "--samples", "50"]).status.code(), Some(1));
+    fails(&["verify", directory.to_str().unwrap()], "construction.json");
+    fails(&["construct", "U9"], "there is no construction `U9`");
+    fails(&["construct", "U1", "--hops", "0"], "--hops: found 0");
+    fails(&["construct", "U1", "--hops", "2", "--n", "2,2"], "--n has 2 entries");
+    fails(&["construct", "U1", "--mixer", "gdn"], "no layer that carries");
+    fails(&["construct", "U2", "--mixer", "nsa"], "no known weights");
+    fails(&["construct", "U1", "--m", "4000000000"], "tokens");
+    fails(&["construct", "U2", "--stack", "full full"], "does not fit the stack");
+}
