@@ -332,7 +332,8 @@ fn constructions_are_built_verified_and_refused_when_broken() {
     let directory = scratch("construct");
     let folder = directory.join("u2");
     let path = folder.to_str().unwrap();
-    let built = json(&["construct", "u2", "--hops", "2", "--m", "2", "--n", "2", "--mixer", "gdn", "--out", path, "--json"]);
+    let built =
+        json(&["construct", "u2", "--hops", "2", "--m", "2", "--n", "2", "--mixer", "gdn", "--out", path, "--json"]);
     assert_eq!((&built["name"], &built["tokens"]), (&"U2".into(), &8.into()));
     let found = json(&["verify", path, "--exhaustive", "--json"]);
     assert_eq!((&found["instances"], &found["correct"]), (&4096.into(), &4096.into()));

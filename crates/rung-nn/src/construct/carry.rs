@@ -285,7 +285,7 @@ impl Plate<'_> {
     fn mark(&mut self, name: &str, rows: std::ops::Range<usize>, high: f64, low: f64) {
         let (one, flag) = (self.carry.one, self.carry.flag);
         for row in rows {
-            self.read(name, row, one, (high + low) / 2.0);
+            self.read(name, row, one, f64::midpoint(high, low));
             self.read(name, row, flag, (high - low) / 2.0);
         }
     }

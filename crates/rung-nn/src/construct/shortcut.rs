@@ -87,7 +87,7 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
             continue;
         }
         let registers = &mut chain.draft.registers;
-        let raws: Vec<Slice> = (0..branches)
+        let reads: Vec<Slice> = (0..branches)
             .map(|branch| {
                 registers.add(
                     format!("read.row.{branch}"),
@@ -98,12 +98,12 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
             })
             .collect();
         let next = registers.add(format!("i.{}", e + 1), size, Holds::Number, format!("i_{}", e + 1));
-        let copies: Vec<(Slice, Slice)> = rows.iter().copied().zip(raws.iter().copied()).collect();
+        let copies: Vec<(Slice, Slice)> = rows.iter().copied().zip(reads.iter().copied()).collect();
         let outer = (e > 1).then(|| chain.parts[e - 2]);
         let head = look_up(&chain.address(e, outer, reached), chain.sharpness, &copies);
         let choice = |branch: usize| equals(chain.parts[e - 1], branch as u64);
         let neurons =
-            raws.iter().enumerate().flat_map(|(branch, raw)| gated_snap(*raw, next, one, &choice(branch))).collect();
+            reads.iter().enumerate().flat_map(|(branch, raw)| gated_snap(*raw, next, one, &choice(branch))).collect();
         chain.draft.layer(
             format!("w looks up z_{e} and, in the same entry, z_{}", e + 1),
             Mixing::Heads(vec![head]),

@@ -5,8 +5,8 @@
 //!
 //! - fields that no key reads (the values of the entries) may differ from prompt to prompt; the keys are then the same for a
 //!   whole batch, and all its scores are one matrix product;
-//! - the read is a sum of values by weight: the weights of tokens that hold the same value are added up first, and meet the
-//!   vocabulary in one more product.
+//! - the read is a sum of values by weight, each a row of its vocabulary's products;
+//! - the unembedding's columns that are zero are left out.
 //!
 //! Sums are taken in another order than in [`Model::forward`](crate::Model::forward); a test holds the two against each other.
 
@@ -21,7 +21,9 @@ use crate::precision::Precision;
 pub struct Swift<S: Scalar> {
     layers: Vec<Layer<S>>,
     tables: Vec<Tensor<S>>,
+    /// The unembedding without its columns of zeros, and which columns those are that remain.
     unembedding: Tensor<S>,
+    scored: Vec<usize>,
     /// Fields that keys read, or that say the same in every prompt.
     shared: Vec<usize>,
     /// Fields that only values read.
@@ -103,7 +105,8 @@ impl<S: Scalar> Swift<S> {
             });
         }
         let (shared, free) = (0..fields.len()).partition(|field| read_by_keys[*field]);
-        Some(Self { layers, tables, unembedding: get("lm_head.weight")?, shared, free, layout: None })
+        let (unembedding, scored) = without_zeros(ops, &get("lm_head.weight")?);
+        Some(Self { layers, tables, unembedding, scored, shared, free, layout: None })
     }
 
     /// Scores of all classes at the last token of each prompt, `[batch, classes]`; none if the prompts differ in what keys read.
@@ -126,7 +129,10 @@ impl<S: Scalar> Swift<S> {
             let hidden = ops.relu(&ops.linear(&stream, &layer.up, None));
             stream = ops.add(&stream, &ops.linear(&hidden, &layer.down, None));
         }
-        Some(ops.linear(&stream, &self.unembedding, None))
+        let (values, width) = (ops.values(&stream), ops.shape(&stream).width());
+        let scored: Vec<S> =
+            values.chunks_exact(width).flat_map(|row| self.scored.iter().map(|column| row[*column])).collect();
+        Some(ops.linear(&ops.constant(&[batch, self.scored.len()], &scored), &self.unembedding, None))
     }
 
     /// Makes keys and shared values for the arrangement of these prompts, unless they are there already.
@@ -169,7 +175,7 @@ impl<S: Scalar> Swift<S> {
         rows.iter().all(|row| same(cells, row)).then_some(())
     }
 
-    /// What fields that differ from prompt to prompt add to a read: weights summed by id, times the vocabulary's values.
+    /// What fields that differ from prompt to prompt add to a read.
     fn free_values(
         &self,
         ops: &Native<S>,
@@ -183,23 +189,27 @@ impl<S: Scalar> Swift<S> {
         let mut sum: Option<Tensor<S>> = None;
         for field in &self.free {
             let Some(table) = &layer.values[*field] else { continue };
-            let vocabulary = ops.shape(table)[0];
-            let mut shares = vec![S::ZERO; rows.len() * vocabulary];
-            for ((row, weights), shares) in
-                rows.iter().zip(weights.chunks_exact(length)).zip(shares.chunks_exact_mut(vocabulary))
-            {
+            let (table, stride, place) = (ops.values(table), ops.shape(table)[1], kv_head * width);
+            let mut read = vec![S::ZERO; rows.len() * width];
+            let of_prompts = rows.iter().zip(weights.chunks_exact(length)).zip(read.chunks_exact_mut(width));
+            for ((row, weights), read) in of_prompts {
                 let ids = row.iter().skip(*field).step_by(fields);
                 for (id, weight) in ids.zip(&weights[..length - 1]) {
-                    shares[*id as usize] += *weight;
+                    let values = &table[*id as usize * stride + place..][..width];
+                    for (sum, value) in read.iter_mut().zip(values) {
+                        *sum += *weight * *value;
+                    }
                 }
             }
-            let table = ops.slice(table, 1, kv_head * width..(kv_head + 1) * width);
-            let part = ops.matmul(&ops.constant(&[rows.len(), vocabulary], &shares), &table);
+            let part = ops.constant(&[rows.len(), width], &read);
             sum = Some(sum.map_or(part.clone(), |sum| ops.add(&sum, &part)));
         }
         sum
     }
 }
+
+/// What free fields add to a read, given the weights of all tokens and the number of the value head.
+type Free<'a, S> = dyn Fn(&[S], usize) -> Option<Tensor<S>> + 'a;
 
 impl<S: Scalar> Layer<S> {
     /// What the answering tokens read, `[batch, heads * value]`.
@@ -209,7 +219,7 @@ impl<S: Scalar> Layer<S> {
         stream: &Tensor<S>,
         keys: &Tensor<S>,
         values: Option<&Tensor<S>>,
-        free: &dyn Fn(&[S], usize) -> Option<Tensor<S>>,
+        free: &Free<'_, S>,
     ) -> Tensor<S> {
         let Sizes { heads, kv, key, value } = self.sizes;
         let scale = (key as f64).powf(-0.5);
@@ -239,6 +249,19 @@ impl<S: Scalar> Layer<S> {
             .collect();
         ops.concat(&parts, 1)
     }
+}
+
+/// A matrix without its columns of zeros (one stays if there are no others), and which columns remain.
+fn without_zeros<S: Scalar>(ops: &Native<S>, matrix: &Tensor<S>) -> (Tensor<S>, Vec<usize>) {
+    let (values, shape) = (ops.values(matrix), ops.shape(matrix));
+    let width = shape.width();
+    let used = |column: &usize| values.iter().skip(*column).step_by(width).any(|value| *value != S::ZERO);
+    let mut kept: Vec<usize> = (0..width).filter(used).collect();
+    if kept.is_empty() {
+        kept.push(0);
+    }
+    let rest: Vec<S> = values.chunks_exact(width).flat_map(|row| kept.iter().map(|column| row[*column])).collect();
+    (ops.constant(&[shape.rows(), kept.len()], &rest), kept)
 }
 
 fn column(tokens: &[&[u32]], field: usize) -> Vec<usize> {

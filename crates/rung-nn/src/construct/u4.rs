@@ -69,7 +69,7 @@ fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, C
         }
         let head = look_up(&wanted, chain.sharpness, &[(pointer, raw)]);
         let asks = any(&levels[..=hops - step], one);
-        let mut neurons = gated_snap(raw, next, one, &[asks.clone()]);
+        let mut neurons = gated_snap(raw, next, one, std::slice::from_ref(&asks));
         neurons.extend(gated_copy(pointer, next, one, &[not(&asks), any(&levels, one)]));
         chain.draft.layer(
             format!("pointers of {step} hops become pointers of {}", 2 * step),

@@ -214,39 +214,38 @@ impl<S: Scalar> Run<'_, S> {
                 tokens.extend_from_slice(prompt.tokens());
                 targets.extend(targets_of_this);
             }
-            self.compare(chunk, &tokens, &targets, size as usize, answerer, tally)?;
+            compare(chunk, &tokens, &targets, size as usize, answerer, tally)?;
             done += size;
         }
         Ok(())
     }
+}
 
-    fn compare(
-        &self,
-        chunk: u64,
-        tokens: &[u32],
-        targets: &[u32],
-        batch: usize,
-        answerer: &mut Answerer<'_, S>,
-        tally: &mut Tally,
-    ) -> Result<(), VerifyError> {
-        let length = targets.len() / batch;
-        let only_last =
-            targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
-        let answers = if only_last { answerer.last(tokens, batch)? } else { answerer.all(tokens, batch)? };
-        let answered = answers.len() / batch;
-        for (row, (targets, answers)) in targets.chunks_exact(length).zip(answers.chunks_exact(answered)).enumerate() {
-            let offset = length - answered;
-            let asked = targets.iter().enumerate().skip(offset).filter(|(_, target)| **target != NO_TARGET);
-            let wrong = asked.map(|(position, target)| (position, *target, answers[position - offset]));
-            match wrong.into_iter().find(|(_, target, answer)| target != answer) {
-                None => tally.correct += 1,
-                Some((position, expected, found)) => {
-                    let width = tokens.len() / batch;
-                    let prompt = tokens[row * width..(row + 1) * width].to_vec();
-                    tally.keep(chunk, Wrong { prompt, position, expected, found });
-                }
+/// Runs prompts and counts those with every answer right.
+fn compare<S: Scalar>(
+    chunk: u64,
+    tokens: &[u32],
+    targets: &[u32],
+    batch: usize,
+    answerer: &mut Answerer<'_, S>,
+    tally: &mut Tally,
+) -> Result<(), VerifyError> {
+    let length = targets.len() / batch;
+    let only_last = targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
+    let answers = if only_last { answerer.last(tokens, batch)? } else { answerer.all(tokens, batch)? };
+    let per_prompt = answers.len() / batch;
+    for (row, (targets, answers)) in targets.chunks_exact(length).zip(answers.chunks_exact(per_prompt)).enumerate() {
+        let offset = length - per_prompt;
+        let asked = targets.iter().enumerate().skip(offset).filter(|(_, target)| **target != NO_TARGET);
+        let wrong = asked.map(|(position, target)| (position, *target, answers[position - offset]));
+        match wrong.into_iter().find(|(_, target, answer)| target != answer) {
+            None => tally.correct += 1,
+            Some((position, expected, found)) => {
+                let width = tokens.len() / batch;
+                let prompt = tokens[row * width..(row + 1) * width].to_vec();
+                tally.keep(chunk, Wrong { prompt, position, expected, found });
             }
         }
-        Ok(())
     }
+    Ok(())
 }
