@@ -7,6 +7,7 @@
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
 //!   nothing.
 //!
+//! * [`trace`] shows a forward pass: who reads whom, and what the registers hold.
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
 //!
 //! Figures and reports compute nothing. They are handed results and put them on paper, so that a report can be made again
@@ -41,5 +42,6 @@ pub mod hop_map;
 mod markup;
 mod parallel;
 pub mod report;
+pub mod trace;
 
 pub use evidence::Evidence;

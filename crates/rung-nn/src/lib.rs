@@ -32,7 +32,9 @@
 //! - [`site`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`checkpoint`]: safetensors files;
-//! - [`construct`]: explicit weights for the tasks of the theory.
+//! - [`construct`]: explicit weights for the tasks of the theory;
+//! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
+//!   conversation whose bits are counted.
 
 pub mod checkpoint;
 #[cfg(test)]
@@ -43,7 +45,10 @@ pub mod mixer;
 pub mod model;
 pub mod parts;
 pub mod position;
+pub mod protocol;
 pub mod site;
+pub mod trace;
+pub mod watch;
 
 pub use checkpoint::{CheckpointError, load, save};
 pub use error::ModelError;

@@ -48,7 +48,9 @@ impl Channel {
         let width = site.settings.width;
         let (hidden, gated) = match config {
             ChannelConfig::None => return None,
-            ChannelConfig::Mlp { hidden } | ChannelConfig::Relu { hidden } => (hidden.unwrap_or(width.saturating_mul(4)), false),
+            ChannelConfig::Mlp { hidden } | ChannelConfig::Relu { hidden } => {
+                (hidden.unwrap_or(width.saturating_mul(4)), false)
+            }
             ChannelConfig::Glu { hidden } => {
                 (hidden.unwrap_or((width.saturating_mul(8) / 3).next_multiple_of(8)), true)
             }

@@ -29,7 +29,8 @@ impl Norm {
     /// Adds its weights, if it has any: ones, and zeros.
     pub fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, config: NormConfig) -> Self {
         let width = site.settings.width;
-        let mut offset = |what: &str, value: f64| site.offset(&format!("{name}.{what}"), &[width], Fill::Constant(value));
+        let mut offset =
+            |what: &str, value: f64| site.offset(&format!("{name}.{what}"), &[width], Fill::Constant(value));
         let weight = (config != NormConfig::None).then(|| offset("weight", 1.0));
         let bias = (config == NormConfig::Layer).then(|| offset("bias", 0.0));
         Self { weight, bias }

@@ -13,6 +13,7 @@ mod reproduce;
 mod sparse;
 mod stack;
 mod task;
+mod trace;
 mod verify;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ pub enum Command {
     Check(check::Check),
     Construct(construct::Construct),
     Verify(verify::Verify),
+    Trace(trace::Trace),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -49,6 +51,7 @@ impl Command {
             Self::Check(command) => command.run(),
             Self::Construct(command) => command.run(),
             Self::Verify(command) => command.run(),
+            Self::Trace(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),
