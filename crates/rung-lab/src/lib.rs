@@ -7,8 +7,10 @@
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
 //!   nothing.
 //!
-//! * [`trace`] shows a forward pass: who reads whom, and what the registers hold.
+//! * [`trace`] shows a forward pass: who reads whom, and what the registers hold; [`protocol`] counts the bits of one.
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
+//!
+//! * [`bench`] measures how fast the engine is, alone or beside PyTorch.
 //!
 //! Figures and reports compute nothing. They are handed results and put them on paper, so that a report can be made again
 //! from the same results, byte for byte: there is no clock, no random number and no map with an unstable order in them.
@@ -35,12 +37,14 @@
 //! # Ok::<(), rung_lab::report::ReportError>(())
 //! ```
 
+pub mod bench;
 pub mod chapter;
 mod evidence;
 pub mod figure;
 pub mod hop_map;
 mod markup;
 mod parallel;
+pub mod protocol;
 pub mod report;
 pub mod trace;
 

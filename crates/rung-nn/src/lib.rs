@@ -31,7 +31,8 @@
 //! - [`model`]: embeddings, layers, unembedding;
 //! - [`site`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
-//! - [`checkpoint`]: safetensors files;
+//! - [`precision`]: numbers in few bits, as the theory counts them;
+//! - [`checkpoint`]: safetensors files, and [`inventory`]: what is in one, read off its header alone;
 //! - [`construct`]: explicit weights for the tasks of the theory;
 //! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
 //!   conversation whose bits are counted.
@@ -41,18 +42,22 @@ pub mod checkpoint;
 mod composed_only;
 pub mod construct;
 pub mod error;
+pub mod inventory;
 pub mod mixer;
 pub mod model;
 pub mod parts;
 pub mod position;
+pub mod precision;
 pub mod protocol;
 pub mod site;
 pub mod trace;
 pub mod watch;
 
-pub use checkpoint::{CheckpointError, load, save};
+pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;
+pub use inventory::{Inventory, inspect};
 pub use mixer::{Builtin, MixerConfig, State, TokenMixer};
-pub use model::{ChannelConfig, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
+pub use model::{ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
 pub use position::Positions;
-pub use site::{Fill, Settings, Site};
+pub use precision::Precision;
+pub use site::{Fill, Listed, Settings, Site};

@@ -149,6 +149,9 @@ impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
     fn gelu(&self, x: &Tensor<S>) -> Tensor<S> {
         self.native.gelu(x)
     }
+    fn gelu_exact(&self, x: &Tensor<S>) -> Tensor<S> {
+        self.native.gelu_exact(x)
+    }
     fn elu_plus_one(&self, x: &Tensor<S>) -> Tensor<S> {
         self.native.elu_plus_one(x)
     }
@@ -166,6 +169,9 @@ impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
     }
     fn rotary(&self, x: &Tensor<S>, cosine: &Tensor<S>, sine: &Tensor<S>) -> Tensor<S> {
         self.native.rotary(x, cosine, sine)
+    }
+    fn round_to_bits(&self, x: &Tensor<S>, bits: u32, range: f64) -> Tensor<S> {
+        self.native.round_to_bits(x, bits, range)
     }
     fn cross_entropy(&self, logits: &Tensor<S>, targets: &[usize]) -> Tensor<S> {
         self.native.cross_entropy(logits, targets)

@@ -113,7 +113,7 @@ impl Picture {
     }
 
     fn layout(&self) -> Layout {
-        let lettering = Lettering::new(SMALL);
+        let lettering = Lettering::new(SMALL).bold();
         let mut columns = Vec::new();
         let mut left = MARGIN + SIDE;
         for (index, shown) in self.shown.iter().enumerate() {
@@ -139,7 +139,10 @@ impl Picture {
             let tallest = lines.max().unwrap_or(0).max(1) as f64 * LINE + 12.0;
             // Room for the words beside it.
             let words = self.words(layer).len() as f64 * 14.0 + 22.0;
-            let fall = if self.layers[layer].reads.iter().any(|read| read.from != read.to) { FALL } else { 22.0 };
+            let fall = match self.layers[layer].reads.iter().filter(|read| read.from != read.to).count() {
+                0 => 22.0,
+                arrows => FALL + 9.0 * (arrows - 1).min(14) as f64,
+            };
             let height = tallest.max(words - fall * 0.55);
             rows.push((y + fall, height));
             y += fall + height;
@@ -250,14 +253,21 @@ impl Picture {
             svg.group(&self.hint(read), |svg| arrow(svg, points, 1.0 + 2.2 * read.share, colour(read.through)));
             labels.push((points, self.label(read), colour(read.through)));
         }
-        for (index, (points, label, colour)) in labels.iter().enumerate() {
-            let along = 0.45 + 0.12 * (index % 3) as f64 * if labels.len() > 1 { 1.0 } else { 0.0 };
-            let at = |axis: fn((f64, f64)) -> f64| axis(points[0]) + along * (axis(points[1]) - axis(points[0]));
-            let (x, y) = (at(|point| point.0), at(|point| point.1));
+        let mut taken: Vec<Area> = Vec::new();
+        for (points, label, colour) in &labels {
             let lettering = Lettering::new(SMALL).bold().coloured(*colour).anchored(Anchor::Middle);
             let width = lettering.width(label) + 6.0;
-            svg.rect(Area::new(x - width / 2.0, y - 9.0, width, 15.0), &Paint::fill(PAPER));
-            svg.text((x, y + 3.0), label, &lettering);
+            let place = |along: f64| {
+                let x = points[0].0 + along * (points[1].0 - points[0].0);
+                let y = points[0].1 + along * (points[1].1 - points[0].1);
+                Area::new(x - width / 2.0, y - 9.0, width, 15.0)
+            };
+            // A label that finds no free place is left to the pointer.
+            let free = |area: &Area| !taken.iter().any(|other| overlap(area, other));
+            let Some(area) = [0.45, 0.6, 0.3, 0.75, 0.2].map(place).into_iter().find(free) else { continue };
+            svg.rect(area, &Paint::fill(PAPER));
+            svg.text((area.x + width / 2.0, area.y + 12.0), label, &lettering);
+            taken.push(area);
         }
     }
 
@@ -315,6 +325,10 @@ impl Picture {
             svg.text((MARGIN, y), &line, &Lettering::new(SMALL).coloured(MUTED));
         }
     }
+}
+
+fn overlap(left: &Area, right: &Area) -> bool {
+    left.x < right.right() && right.x < left.right() && left.y < right.bottom() && right.y < left.bottom()
 }
 
 /// The level above a layer: where its arrows begin.

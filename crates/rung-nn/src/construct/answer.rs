@@ -40,6 +40,12 @@ impl<'a, S: Scalar> Answerer<'a, S> {
         self.front
     }
 
+    /// Numbers of the largest activation that a prompt of this many tokens needs.
+    pub fn numbers_per_prompt(&self, tokens: usize) -> usize {
+        let width = if self.swift.is_some() { 4 } else { self.built.model.width() };
+        tokens.saturating_mul(width)
+    }
+
     /// The answers of `batch` prompts of equal length, one after another: at their last tokens.
     ///
     /// # Errors

@@ -31,6 +31,9 @@ pub struct Carry {
     pub flag: usize,
     /// Column of 1.
     pub one: usize,
+    /// For a table in the state: the slot that a token writes to and the slot that a token asks for, each one 1 among zeros.
+    /// Without it there is one giver, marked by the flag, and everyone asks.
+    pub slots: Option<[Slice; 2]>,
 }
 
 /// A mixer that can carry.
@@ -40,6 +43,8 @@ struct Kind {
     channels: fn(&Mixer) -> usize,
     /// Its smallest sizes for some bits.
     smallest: fn(u64) -> Vec<(&'static str, u64)>,
+    /// The option that says how many slots a table in its state can have.
+    slots: Option<&'static str>,
     /// Its weights.
     set: fn(&mut Plate<'_>),
 }
@@ -49,42 +54,53 @@ const KINDS: &[Kind] = &[
         name: "linear",
         channels: |mixer| number(mixer, "heads") * number(mixer, "value"),
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits)],
+        slots: Some("key"),
         set: linear,
     },
     Kind {
         name: "retnet",
-        channels: |mixer| number(mixer, "heads") * number(mixer, "value"),
+        channels: |mixer| {
+            let even = number(mixer, "key").is_multiple_of(2);
+            if even { number(mixer, "heads") * number(mixer, "value") } else { 0 }
+        },
         smallest: |bits| vec![("heads", 1), ("key", 2), ("value", bits)],
+        // Keys turn with their position, so that slots do not stay apart.
+        slots: None,
         set: retnet,
     },
     Kind {
         name: "gla",
         channels: |mixer| number(mixer, "heads") * number(mixer, "value"),
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],
+        slots: Some("key"),
         set: gla,
     },
     Kind {
         name: "mamba2",
         channels: |mixer| number(mixer, "heads") * (number(mixer, "head") / 2),
         smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)],
+        slots: Some("state"),
         set: mamba2,
     },
     Kind {
         name: "deltanet",
         channels: |mixer| number(mixer, "heads") * (number(mixer, "value") / 2),
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", 2 * bits)],
+        slots: Some("key"),
         set: deltanet,
     },
     Kind {
         name: "gdn",
         channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
         smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
+        slots: Some("key"),
         set: gdn,
     },
     Kind {
         name: "window",
         channels: |mixer| if number(mixer, "size") > 1 { number(mixer, "kv") * number(mixer, "value") } else { 0 },
         smallest: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
+        slots: None,
         set: window,
     },
     Kind {
@@ -94,6 +110,7 @@ const KINDS: &[Kind] = &[
             if gated && number(mixer, "taps") > 1 { number(mixer, "channels") } else { 0 }
         },
         smallest: |bits| vec![("channels", bits)],
+        slots: None,
         set: conv,
     },
 ];
@@ -110,14 +127,22 @@ pub fn channels(mixer: &Mixer) -> usize {
 
 /// Whether a mixer can do it.
 pub fn fits(carry: &Carry, mixer: &Mixer) -> bool {
-    channels(mixer) >= carry.from.size
+    let wanted = carry.slots.map_or(0, |[written, _]| written.size);
+    channels(mixer) >= carry.from.size && slots(mixer) >= wanted
 }
 
-/// The mixer that a text such as `linear` or `linear{map=relu}` names, as small as `bits` bits allow where it does not say.
+/// Slots of a table that a mixer of these sizes can hold by known weights.
+pub fn slots(mixer: &Mixer) -> usize {
+    let kind = KINDS.iter().find(|kind| kind.name == mixer.name());
+    kind.and_then(|kind| kind.slots).map_or(0, |option| number(mixer, option))
+}
+
+/// The mixer that a text such as `linear` or `linear{map=relu}` names, as small as `bits` bits (and a table of so many slots,
+/// if not 0) allow where it does not say.
 ///
 /// # Errors
 /// The text names no mixer, one that does not carry, or sizes that do not hold the bits.
-pub fn mixer(text: &str, bits: usize, width: u64) -> Result<Mixer, CarryError> {
+pub fn mixer(text: &str, bits: usize, table: usize, width: u64) -> Result<Mixer, CarryError> {
     let mut call: Call = rung_theory::spec::parse_call(text).map_err(|error| CarryError::Stack(error.into()))?;
     let defaults = Defaults { heads: 1, head_dim: bits as u64, kv_heads: None, model_width: Some(width), bits: 32 };
     let known = Mixer::resolve(&Call { name: call.name.clone(), options: Vec::new(), at: 0 }, &defaults)?;
@@ -125,13 +150,24 @@ pub fn mixer(text: &str, bits: usize, width: u64) -> Result<Mixer, CarryError> {
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(CarryError::NoCarrier { found: call.name, known });
     };
-    for (option, size) in (kind.smallest)(bits as u64) {
+    let no_carrier = |known| CarryError::NoCarrier { found: call.name.clone(), known };
+    if table > 0 && kind.slots.is_none() {
+        let able = KINDS.iter().filter(|kind| kind.slots.is_some()).map(|kind| kind.name);
+        return Err(no_carrier(able.collect::<Vec<_>>().join(", ")));
+    }
+    for (option, mut size) in (kind.smallest)(bits as u64) {
+        if kind.slots == Some(option) {
+            size = size.max(table as u64);
+        }
         if !call.options.iter().any(|(given, _)| given == option) {
             call.options.push((option.to_owned(), Value::Number(size)));
         }
     }
     let mixer = Mixer::resolve(&call, &defaults)?;
     let found = (kind.channels)(&mixer);
+    if slots(&mixer) < table {
+        return Err(CarryError::TooSmall { mixer: mixer.to_string(), found: slots(&mixer), needed: table });
+    }
     if found < bits {
         return Err(CarryError::TooSmall { mixer: mixer.to_string(), found, needed: bits });
     }
@@ -153,13 +189,13 @@ pub enum CarryError {
         known: String,
     },
     /// Its sizes are too small.
-    #[error("mixer `{mixer}` hands on {found} bits; {needed} are needed")]
+    #[error("mixer `{mixer}` has room for {found} bits or slots; {needed} are needed")]
     TooSmall {
         /// The mixer with its sizes.
         mixer: String,
-        /// Bits it can hand on.
+        /// Bits it can hand on, or slots.
         found: usize,
-        /// Bits needed.
+        /// How many are needed.
         needed: usize,
     },
 }
@@ -216,6 +252,33 @@ impl Plate<'_> {
     fn constant(&mut self, name: &str, rows: std::ops::Range<usize>, value: f64) {
         let one = self.carry.one;
         rows.for_each(|row| self.read(name, row, one, value));
+    }
+
+    /// Keys of `heads` heads: `high` at the giver and `low` elsewhere; with slots, `high` in the token's slot.
+    fn keys(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
+        match self.carry.slots {
+            None => self.mark(name, first..first + heads * key, high, low),
+            Some([written, _]) => self.slot(name, first, heads, key, written, high, low),
+        }
+    }
+
+    /// Queries of `heads` heads: `high` at every token; with slots, `high` in the slot asked for.
+    fn queries(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
+        match self.carry.slots {
+            None => self.constant(name, first..first + heads * key, high),
+            Some([_, asked]) => self.slot(name, first, heads, key, asked, high, low),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // A projection, its rows, and what goes into them.
+    fn slot(&mut self, name: &str, first: usize, heads: usize, key: usize, slots: Slice, high: f64, low: f64) {
+        let one = self.carry.one;
+        for (row, channel) in (0..heads * key).map(|row| (first + row, row % key)) {
+            self.read(name, row, one, low);
+            if channel < slots.size {
+                self.read(name, row, slots.column(channel), high - low);
+            }
+        }
     }
 
     /// Rows that are `high` at the giver and `low` elsewhere.
@@ -285,8 +348,8 @@ fn linear(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
     // elu+1 is never zero: others are pushed far below. The identity must have them at zero.
     let low = if plate.number("map") == 2 { 0.0 } else { -40.0 };
-    plate.mark("k_proj", 0..heads * key, OPEN, low);
-    plate.constant("q_proj", 0..heads * key, OPEN);
+    plate.keys("k_proj", 0, heads, key, OPEN, low);
+    plate.queries("q_proj", 0, heads, key, OPEN, low);
     if plate.number("normaliser") == 0 {
         plate.bits("v_proj", 0);
         (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
@@ -306,8 +369,8 @@ fn retnet(plate: &mut Plate<'_>) {
 
 fn gla(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
-    plate.mark("k_proj", 0..heads * key, OPEN, 0.0);
-    plate.constant("q_proj", 0..heads * key, OPEN);
+    plate.keys("k_proj", 0, heads, key, OPEN, 0.0);
+    plate.queries("q_proj", 0, heads, key, OPEN, 0.0);
     plate.constant("g_proj", 0..heads * value, OPEN);
     plate.all("gk_proj.1.bias", heads * key, -FROZEN);
     plate.all("g_norm.weight", value, 1.0);
@@ -319,8 +382,8 @@ fn mamba2(plate: &mut Plate<'_>) {
     let (inner, shared, taps) = (heads * head, groups * state, plate.number("conv"));
     let channels = inner + 2 * shared;
     plate.constant("in_proj", 0..inner, OPEN);
-    plate.mark("in_proj", 2 * inner..2 * inner + shared, OPEN, 0.0);
-    plate.constant("in_proj", 2 * inner + shared..inner + channels, OPEN);
+    plate.keys("in_proj", 2 * inner, groups, state, OPEN, 0.0);
+    plate.queries("in_proj", 2 * inner + shared, groups, state, OPEN, 0.0);
     plate.pass("conv1d", channels, taps);
     plate.all("dt_bias", heads, UNIT_STEP);
     plate.all("A_log", heads, FROZEN);
@@ -352,8 +415,8 @@ fn gdn(plate: &mut Plate<'_>) {
 /// sigmoid of zero is one.
 fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, gate: f64) {
     let (key, taps) = (plate.number("key"), plate.number("conv"));
-    plate.mark("k_proj", 0..heads * key, OPEN, 0.0);
-    plate.constant("q_proj", 0..heads * key, OPEN);
+    plate.keys("k_proj", 0, heads, key, OPEN, 0.0);
+    plate.queries("q_proj", 0, heads, key, OPEN, 0.0);
     plate.pass("q_conv1d", heads * key, taps);
     plate.pass("k_conv1d", heads * key, taps);
     plate.pass("v_conv1d", value_heads * value, taps);

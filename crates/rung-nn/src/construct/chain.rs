@@ -61,17 +61,33 @@ impl Chain {
         let (_, outer) = number(1, "outer".to_owned(), "w_(l-1) of an entry");
         let (_, inner) = number(2, "inner".to_owned(), "i_(l-1) of an entry");
         let (_, value) = number(3, "value".to_owned(), "value of an entry, or z_0");
-        let parts: Vec<Slice> =
-            (1..hops).map(|e| number(3 + e, format!("w.{e}"), "part of the query").1).collect();
+        let parts: Vec<Slice> = (1..hops).map(|e| number(3 + e, format!("w.{e}"), "part of the query").1).collect();
         let kinds: Vec<Slice> = entry.iter().copied().chain([start, query]).chain(slot).collect();
         draft.embed(0, move |kind| {
-            kinds.iter().enumerate().map(|(at, flag)| (flag.start, if at as u32 == kind { 1.0 } else { -1.0 })).collect()
+            kinds
+                .iter()
+                .enumerate()
+                .map(|(at, flag)| (flag.start, if at as u32 == kind { 1.0 } else { -1.0 }))
+                .collect()
         });
         for (field, register) in [outer, inner, value].into_iter().chain(parts.iter().copied()).enumerate() {
             draft.embed_number(field + 1, register, blank(field + 1));
         }
         let tokens = Task::length(task) + more;
-        Self { draft, task: task.clone(), one, entry, start, query, slot, outer, inner, value, parts, sharpness: sharpness(tokens) }
+        Self {
+            draft,
+            task: task.clone(),
+            one,
+            entry,
+            start,
+            query,
+            slot,
+            outer,
+            inner,
+            value,
+            parts,
+            sharpness: sharpness(tokens),
+        }
     }
 
     /// L.

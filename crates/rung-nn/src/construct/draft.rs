@@ -83,10 +83,12 @@ pub struct Draft {
     codes: Vec<Vec<Code>>,
     places: Option<Box<dyn Fn(usize) -> Sum>>,
     layers: Vec<LayerDraft>,
+    zero: Option<usize>,
     classes: usize,
     answer: Option<Box<dyn Fn(usize) -> Sum>>,
     causal: bool,
     chunk: usize,
+    norm: NormConfig,
     thoughts: Option<Thoughts>,
 }
 
@@ -107,10 +109,12 @@ impl Draft {
             codes,
             places: None,
             layers: Vec::new(),
+            zero: None,
             classes,
             answer: None,
             causal: true,
             chunk: 64,
+            norm: NormConfig::None,
             thoughts: None,
         };
         draft.embed(0, move |_| vec![(one.start, 1.0)]);
@@ -147,6 +151,13 @@ impl Draft {
         self.layers.push(LayerDraft { about: about.into(), mixing, neurons });
     }
 
+    /// Adds neurons to the last layer.
+    pub fn add_neurons(&mut self, neurons: Vec<Neuron>) {
+        if let Some(layer) = self.layers.last_mut() {
+            layer.neurons.extend(neurons);
+        }
+    }
+
     /// The answer is the number in a register: each class scores by the bits it shares with it.
     pub fn answer_number(&mut self, register: Slice) {
         self.answer = Some(Box::new(move |class| register.code(class as u64)));
@@ -173,6 +184,23 @@ impl Draft {
         self.chunk = tokens;
     }
 
+    /// Norms before every mixer, every MLP and the unembedding.
+    ///
+    /// A norm divides by the length of a token's vector. Two columns of ballast, of opposite sign, make that length nearly the same
+    /// for all tokens, and the norm's gain undoes it. A layer norm also subtracts the mean: a column that is always 0 becomes
+    /// minus the mean, and every reader takes as much of it as undoes that too.
+    pub fn norm(&mut self, norm: NormConfig) {
+        self.norm = norm;
+        if norm == NormConfig::None {
+            return;
+        }
+        let zero = self.registers.add("zero", 1, Holds::Constant, "always 0, which a norm turns into minus the mean");
+        let ballast = self.registers.add("ballast", 2, Holds::Constant, "a weight that keeps the length of the vector");
+        let weight = BALLAST * (self.registers.width() as f64).sqrt();
+        self.embed(0, move |_| vec![(ballast.start, weight), (ballast.start + 1, -weight)]);
+        self.zero = Some(zero.start);
+    }
+
     /// Builds the network: in the smallest plan, or in the layers of a given one.
     ///
     /// # Errors
@@ -192,7 +220,7 @@ impl Draft {
                 Input::Fields(self.fields.clone())
             },
             classes: self.classes,
-            norm: NormConfig::None,
+            norm: self.norm,
             channel: ChannelConfig::Relu { hidden: Some(hidden) },
             positions: if self.places.is_some() { Positions::Learned { length } } else { Positions::None },
             causal: self.causal,
@@ -208,6 +236,9 @@ impl Draft {
         for (layer, place) in self.layers.iter().zip(&places) {
             write_layer(&mut writer, layer, *place, &plan);
             about[place.layer].clone_from(&layer.about);
+        }
+        if let Some(zero) = self.zero {
+            balance(&mut weights, plan.width as usize, self.registers.width(), zero, self.norm);
         }
         let sheet = Sheet {
             name: self.name.to_owned(),
@@ -285,6 +316,30 @@ impl Draft {
     }
 }
 
+/// Ballast per root of the width: the rest of a token's vector changes its length by less than one part in a thousand.
+const BALLAST: f64 = 16.0;
+
+/// Sets the gains of norms to the usual length, and takes the mean that a layer norm subtracts out of every reader.
+fn balance<S: Scalar>(weights: &mut Parameters<S>, width: usize, used: usize, zero: usize, norm: NormConfig) {
+    // Two columns of ballast, and about half of the others at one.
+    let length = ((2.0 * BALLAST * BALLAST + 0.5) * used as f64 / width as f64).sqrt();
+    let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone(), entry.shape)).collect();
+    for (id, name, shape) in entries {
+        let own = |end: &str| name.ends_with(end);
+        if name == "norm.weight" || own(".mixer_norm.weight") || own(".mlp_norm.weight") {
+            weights.get_mut(id).fill(S::of(length));
+        }
+        let writes = own("o_proj.weight") || own("out_proj.weight") || own("down_proj.weight");
+        let table = name.starts_with("embeddings.") || name.starts_with("positions.");
+        if norm == NormConfig::Layer && shape.len() == 2 && shape.width() == width && !writes && !table {
+            for row in weights.get_mut(id).chunks_exact_mut(width) {
+                let sum: f64 = row.iter().map(|value| value.wide()).sum();
+                row[zero] = S::of(row[zero].wide() - sum);
+            }
+        }
+    }
+}
+
 /// Where in a plan a part stands.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -317,8 +372,7 @@ fn heads_fit(heads: &[Head], mixer: &Mixer) -> bool {
 fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place: Place, plan: &Plan) {
     let mixers = &plan.layers[place.layer].mixers;
     let prefix = format!("layers.{}", place.layer);
-    let inner =
-        if mixers.len() == 1 { format!("{prefix}.mixer") } else { format!("{prefix}.mixers.{}", place.mixer) };
+    let inner = if mixers.len() == 1 { format!("{prefix}.mixer") } else { format!("{prefix}.mixers.{}", place.mixer) };
     let mixer = &mixers[place.mixer];
     match &layer.mixing {
         Mixing::Heads(heads) => writer.heads(&inner, heads, mixer),

@@ -176,7 +176,12 @@ impl<S: Scalar> Construction<S> {
         let sheet = &self.sheet;
         let mut text = String::new();
         let _ = writeln!(text, "# {}: explicit weights for `{}`\n", sheet.name, sheet.task);
-        let _ = writeln!(text, "Constructed, not trained. {} weights; a stream of {} columns; ", self.weights.size(), self.plan.width);
+        let _ = writeln!(
+            text,
+            "Constructed, not trained. {} weights; a stream of {} columns; ",
+            self.weights.size(),
+            self.plan.width
+        );
         let _ = writeln!(text, "`{}`.\n", self.plan.outline());
         let _ = writeln!(text, "`rung verify` runs it against the oracle of its task.\n\n## Layers\n");
         for (index, about) in sheet.layers.iter().enumerate() {
@@ -184,7 +189,11 @@ impl<S: Scalar> Construction<S> {
             let _ = writeln!(text, "{}. {about}", index + 1);
         }
         if let Some(thoughts) = &sheet.thoughts {
-            let _ = writeln!(text, "\nAfter the prompt it emits {} tokens and reads them again; the last holds the answer.", thoughts.count);
+            let _ = writeln!(
+                text,
+                "\nAfter the prompt it emits {} tokens and reads them again; the last holds the answer.",
+                thoughts.count
+            );
         }
         let _ = writeln!(text, "\n## Registers\n\n| columns | name | holds | |\n|---|---|---|---|");
         for register in sheet.registers.iter() {
@@ -196,7 +205,8 @@ impl<S: Scalar> Construction<S> {
                 Holds::Raw => "what was read",
             };
             let last = register.start + register.size - 1;
-            let _ = writeln!(text, "| {}..{last} | `{}` | {holds} | {} |", register.start, register.name, register.about);
+            let _ =
+                writeln!(text, "| {}..{last} | `{}` | {holds} | {} |", register.start, register.name, register.about);
         }
         text
     }
@@ -212,7 +222,8 @@ pub fn load<S: Scalar>(folder: &Path) -> Result<Construction<S>, FolderError> {
     let malformed = |reason: String| FolderError::Malformed { path: path.clone(), reason };
     let description: Description = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let Description { format, sheet, stack, model: shape } = description;
-    let wrong = |field, found: String, expected: String| Err(FolderError::Field { path: path.clone(), field, found, expected });
+    let wrong =
+        |field, found: String, expected: String| Err(FolderError::Field { path: path.clone(), field, found, expected });
     if format != 1 {
         return wrong("format", format.to_string(), "1".to_owned());
     }
@@ -226,11 +237,16 @@ pub fn load<S: Scalar>(folder: &Path) -> Result<Construction<S>, FolderError> {
     let expected = task.fields();
     let large_enough = |(given, own): (&(String, u32), &Field)| given.1 >= own.vocabulary;
     if shape.fields.len() != expected.len() || !shape.fields.iter().zip(&expected).all(large_enough) {
-        let expected = expected.iter().map(|field| format!("{} of {}", field.name, field.vocabulary)).collect::<Vec<_>>();
+        let expected =
+            expected.iter().map(|field| format!("{} of {}", field.name, field.vocabulary)).collect::<Vec<_>>();
         return wrong("model.fields", format!("{:?}", shape.fields), format!("at least {}", expected.join(", ")));
     }
     if !sheet.registers.fit(width as usize) {
-        return wrong("registers", format!("{} columns with gaps or more", sheet.registers.width()), format!("one after another in {width} columns"));
+        return wrong(
+            "registers",
+            format!("{} columns with gaps or more", sheet.registers.width()),
+            format!("one after another in {width} columns"),
+        );
     }
     if sheet.layers.len() != plan.layers.len() {
         return wrong("layers", sheet.layers.len().to_string(), format!("{}, as the stack has", plan.layers.len()));
@@ -245,7 +261,11 @@ pub fn load<S: Scalar>(folder: &Path) -> Result<Construction<S>, FolderError> {
         }
     };
     if !answers {
-        return wrong("model.classes", shape.classes.to_string(), "as many as the task or the thoughts need".to_owned());
+        return wrong(
+            "model.classes",
+            shape.classes.to_string(),
+            "as many as the task or the thoughts need".to_owned(),
+        );
     }
     let single = shape.fields.len() == 1;
     let fields = shape.fields.iter().map(|(name, size)| Field::new(name.clone(), *size)).collect();

@@ -40,7 +40,9 @@ mod folder;
 mod front;
 mod parity;
 pub mod part;
+mod precision;
 mod register;
+mod shortcut;
 mod swift;
 mod u1;
 mod u2;
@@ -59,6 +61,7 @@ pub use draft::Draft;
 pub use folder::{FolderError, SHEET, WEIGHTS, load};
 pub(crate) use front::Touched;
 pub use front::front;
+pub use precision::MOST_BITS;
 pub use register::{Holds, Register, Registers, Slice, bits};
 pub use verify::{MOST_EXHAUSTIVE, Verified, VerifyError, Which, Wrong, verify};
 
@@ -69,7 +72,7 @@ use rung_theory::task::{AnyTask, TaskError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::model::{Model, ModelConfig};
+use crate::model::{Model, ModelConfig, NormConfig};
 
 /// What is asked of a construction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,11 +91,28 @@ pub struct Request {
     pub modulus: u32,
     /// Entries of a retrieval.
     pub entries: u32,
+    /// The hop e whose entries look ahead, in S3; the one with the fewest branches if not said.
+    pub at: Option<usize>,
+    /// Candidates of S5: a power of two.
+    pub candidates: u32,
+    /// The norms of the model. Constructions need none; with them, a ballast in the stream keeps its length nearly the same.
+    pub norm: NormConfig,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { hops: 2, m: 4, n: vec![2], mixer: None, length: 16, modulus: 16, entries: 8 }
+        Self {
+            hops: 2,
+            m: 4,
+            n: vec![2],
+            mixer: None,
+            length: 16,
+            modulus: 64,
+            entries: 8,
+            at: None,
+            candidates: 2,
+            norm: NormConfig::None,
+        }
     }
 }
 
@@ -206,6 +226,10 @@ pub static KINDS: &[Kind] = &[
     kind("U5", "one full layer: 2-Sum at the last token", false, u5::last),
     kind("U5-all", "one full layer: 2-Sum at every token", false, u5::everywhere),
     kind("U6", "a carrier of z_0, one full layer and L thoughts", true, u3::with_carrier),
+    kind("S2", "a carrier of z_0, a state that holds z_1, then L-1 full layers", true, shortcut::table_in_state),
+    kind("S3", "entries look ahead: L full layers, or a carrier and L-1", true, shortcut::prefetch),
+    kind("S4", "L full layers, the first of which reads all of z_1", false, shortcut::speculation),
+    kind("S5", "a state that narrows z_1 down, then L-1 full layers that try the rest", true, shortcut::candidates),
     kind("parity", "one DeltaNet layer with negative eigenvalues: parity", false, parity::parity),
     kind("parity-retrieval", "that, and one full layer: parity-conditioned retrieval", false, parity::retrieval),
 ];
@@ -236,7 +260,7 @@ pub fn find(name: &str) -> Result<&'static Kind, ConstructError> {
 /// # Errors
 /// There is none of this name, or the request does not fit it.
 pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Construction<S>, ConstructError> {
-    (find(name)?.draft)(request)?.finish(None)
+    draft(name, request)?.finish(None)
 }
 
 /// Builds a construction in the layers of a plan; the stream may become wider. Layers it does not need stay zero.
@@ -244,7 +268,13 @@ pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Construction<S>
 /// # Errors
 /// As [`build`], or the plan has no layers for it.
 pub fn build_on<S: Scalar>(name: &str, request: &Request, plan: &Plan) -> Result<Construction<S>, ConstructError> {
-    (find(name)?.draft)(request)?.finish(Some(plan))
+    draft(name, request)?.finish(Some(plan))
+}
+
+fn draft(name: &str, request: &Request) -> Result<Draft, ConstructError> {
+    let mut draft = (find(name)?.draft)(request)?;
+    draft.norm(request.norm);
+    Ok(draft)
 }
 
 impl Request {

@@ -21,7 +21,10 @@ pub fn parity(request: &Request) -> Result<Draft, ConstructError> {
 /// The same, then one full layer.
 pub fn retrieval(request: &Request) -> Result<Draft, ConstructError> {
     let Request { length, entries, modulus, .. } = *request;
-    let spec = format!("parity-retrieval{{bits={length},entries={entries},keys={},values={modulus}}}", entries.saturating_mul(2));
+    let spec = format!(
+        "parity-retrieval{{bits={length},entries={entries},keys={},values={modulus}}}",
+        entries.saturating_mul(2)
+    );
     let task = task::parse(&spec)?;
     let (fields, tokens) = (task.fields(), task.length());
     let mut draft = Draft::new("parity-retrieval", task);
@@ -32,9 +35,10 @@ pub fn retrieval(request: &Request) -> Result<Draft, ConstructError> {
     let flips = registers.add("flips", 1, Holds::Flag, "the token is a bit that is 1");
     let entry = registers.add("is.entry", 1, Holds::Flag, "the token is an entry");
     let key = registers.add("key", size(2), Holds::Number, "key of an entry or of the query");
-    let [even, odd] = [("even", 3), ("odd", 4)].map(|(name, field)| registers.add(name, size(field), Holds::Number, "a value of an entry"));
-    let [read_even, read_odd] =
-        ["even", "odd"].map(|name| registers.add(format!("read.{name}"), even.size, Holds::Raw, "a value as it was read"));
+    let [even, odd] = [("even", 3), ("odd", 4)]
+        .map(|(name, field)| registers.add(name, size(field), Holds::Number, "a value of an entry"));
+    let [read_even, read_odd] = ["even", "odd"]
+        .map(|name| registers.add(format!("read.{name}"), even.size, Holds::Raw, "a value as it was read"));
     let answer = registers.add("answer", even.size, Holds::Number, "the value that the parity chooses");
     draft.embed(0, move |kind| vec![(entry.start, if kind == 1 { 1.0 } else { -1.0 })]);
     draft.embed(1, move |bit| vec![(flips.start, if bit == 1 { 1.0 } else { -1.0 })]);

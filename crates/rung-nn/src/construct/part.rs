@@ -150,6 +150,12 @@ fn close(input: &mut Sum, depth: f64, one: Slice, gates: &[Gate]) {
     }
 }
 
+/// The gates that hold where a register holds this number.
+pub fn equals(register: Slice, number: u64) -> Vec<Gate> {
+    let gate = |(bit, column)| vec![(column, super::register::sign(number, bit))];
+    register.columns().enumerate().map(gate).collect()
+}
+
 /// `[low, high]` of one column as -1 and +1: a snap around the middle.
 pub fn threshold(from: usize, to: Slice, middle: f64, one: Slice) -> Vec<Neuron> {
     let sharp = 2.0 * SLOPE;

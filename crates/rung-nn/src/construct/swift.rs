@@ -15,6 +15,7 @@ use rung_engine::{Native, Ops, Scalar, Tensor};
 use super::Construction;
 use crate::model::{Input, ModelConfig, NormConfig};
 use crate::position::Positions;
+use crate::precision::Precision;
 
 /// What is the same for all prompts.
 pub struct Swift<S: Scalar> {
@@ -58,11 +59,15 @@ struct Layout<S: Scalar> {
 impl<S: Scalar> Swift<S> {
     /// Prepares a construction, if it is of this kind. The executor must be bound to its weights.
     pub fn new(built: &Construction<S>, ops: &Native<S>) -> Option<Self> {
-        let ModelConfig { norm, causal, positions, .. } = built.config;
-        let plain = norm == NormConfig::None && causal && positions == Positions::None && built.sheet.thoughts.is_none();
-        let softmax = built.plan.layers.iter().all(|layer| {
-            matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0))
-        });
+        let ModelConfig { norm, causal, positions, precision, .. } = built.config;
+        let plain = norm == NormConfig::None
+            && causal
+            && positions == Positions::None
+            && precision == Precision::default()
+            && built.sheet.thoughts.is_none();
+        let softmax = built.plan.layers.iter().all(
+            |layer| matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0)),
+        );
         if !plain || !softmax || super::front(&built.config, &built.model, &built.weights) > 0 {
             return None;
         }
@@ -129,14 +134,17 @@ impl<S: Scalar> Swift<S> {
         let fields = self.tables.len();
         let same = |cells: &[u32], row: &[u32]| {
             let others = row.chunks_exact(fields).take(length - 1).zip(cells.chunks_exact(self.shared.len().max(1)));
-            others.into_iter().all(|(token, cells)| self.shared.iter().zip(cells).all(|(field, cell)| token[*field] == *cell))
+            others
+                .into_iter()
+                .all(|(token, cells)| self.shared.iter().zip(cells).all(|(field, cell)| token[*field] == *cell))
         };
         let known = self.layout.as_ref().is_some_and(|layout| {
             layout.cells.len() == (length - 1) * self.shared.len() && same(&layout.cells, rows[0])
         });
         if !known {
             let tokens = rows[0].chunks_exact(fields).take(length - 1);
-            let cells: Vec<u32> = tokens.clone().flat_map(|token| self.shared.iter().map(|field| token[*field])).collect();
+            let cells: Vec<u32> =
+                tokens.clone().flat_map(|token| self.shared.iter().map(|field| token[*field])).collect();
             let others: Vec<&[u32]> = tokens.collect();
             let mut keys = Vec::new();
             let mut values = Vec::new();
@@ -211,7 +219,8 @@ impl<S: Scalar> Layer<S> {
         let parts: Vec<Tensor<S>> = (0..heads)
             .map(|head| {
                 let kv_head = head * kv / heads;
-                let part = |x: &Tensor<S>, index: usize, width: usize| ops.slice(x, 1, index * width..(index + 1) * width);
+                let part =
+                    |x: &Tensor<S>, index: usize, width: usize| ops.slice(x, 1, index * width..(index + 1) * width);
                 let query = ops.scale(&part(&query, head, key), scale);
                 let own = ops.sum(&ops.mul(&query, &part(&own_key, kv_head, key)), 1);
                 let seen = ops.product(&query, false, &part(keys, kv_head, key), true);

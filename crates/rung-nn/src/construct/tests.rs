@@ -23,7 +23,9 @@ fn right<S: Scalar>(built: &Construction<S>, samples: u64) {
 
 #[test]
 fn u1_climbs_up_to_six_hops() {
-    for (m, n) in [(2, &[][..]), (5, &[]), (2, &[2]), (3, &[3]), (5, &[2, 3]), (3, &[2, 2, 2]), (2, &[1; 4]), (2, &[2; 5])] {
+    for (m, n) in
+        [(2, &[][..]), (5, &[]), (2, &[2]), (3, &[3]), (5, &[2, 3]), (3, &[2, 2, 2]), (2, &[1; 4]), (2, &[2; 5])]
+    {
         let built = build::<f32>("U1", &request(m, n)).unwrap();
         right(&built, 600);
         assert_eq!(built.plan.layers.len(), n.len() + 2);
@@ -33,9 +35,18 @@ fn u1_climbs_up_to_six_hops() {
 
 #[test]
 fn every_carrier_carries() {
-    let more = ["linear{map=relu}", "linear{map=identity}", "linear{normaliser=no}", "linear{map=relu,normaliser=no,key=3}"];
-    let wider = ["deltanet{conv=0,negative=yes,heads=2,value=3}", "gdn{heads=1,value-heads=2,value=5}", "window{size=5,heads=4,kv=2,value=1}"];
-    for mixer in carry::names().chain(more).chain(wider).chain(["mamba2{heads=3,head=2,groups=1,state=4}", "conv{taps=2,channels=9}"]) {
+    let more =
+        ["linear{map=relu}", "linear{map=identity}", "linear{normaliser=no}", "linear{map=relu,normaliser=no,key=3}"];
+    let wider = [
+        "deltanet{conv=0,negative=yes,heads=2,value=3}",
+        "gdn{heads=1,value-heads=2,value=5}",
+        "window{size=5,heads=4,kv=2,value=1}",
+    ];
+    for mixer in carry::names()
+        .chain(more)
+        .chain(wider)
+        .chain(["mamba2{heads=3,head=2,groups=1,state=4}", "conv{taps=2,channels=9}"])
+    {
         for construction in ["U2", "U2'"] {
             for n in [&[][..], &[2], &[2, 2]] {
                 let request = Request { mixer: Some(mixer.to_owned()), ..request(3, n) };
@@ -120,5 +131,64 @@ fn recurrences_count_and_hybrids_retrieve() {
         let request = Request { length, ..Request::default() };
         right(&build::<f32>("parity", &request).unwrap(), 100);
         right(&build::<f32>("parity-retrieval", &request).unwrap(), 100);
+    }
+}
+
+#[test]
+fn small_tables_save_layers() {
+    for n in [&[][..], &[2], &[2, 3]] {
+        for mixer in
+            ["linear", "linear{map=relu,normaliser=no}", "linear{map=identity}", "gla", "mamba2", "deltanet", "gdn"]
+        {
+            let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
+            let built = build::<f32>("S2", &request).unwrap();
+            assert_eq!(built.plan.full_layers(), n.len());
+            right(&built, 150);
+            if !n.is_empty() {
+                let built = build::<f32>("S5", &Request { candidates: 4, ..request }).unwrap();
+                assert_eq!(built.plan.full_layers(), n.len());
+                right(&built, 150);
+            }
+        }
+        let built = build::<f32>("S4", &request(5, n)).unwrap();
+        assert_eq!(built.plan.full_layers(), n.len() + 1);
+        right(&built, 300);
+    }
+    for (n, at) in [(&[2][..], 1), (&[3, 2], 1), (&[3, 2], 2), (&[2, 2, 3], 3)] {
+        let request = Request { at: Some(at), ..request(3, n) };
+        let built = build::<f32>("S3", &request).unwrap();
+        assert_eq!(built.plan.full_layers(), n.len() + 1);
+        right(&built, 200);
+        if at > 1 {
+            let built = build::<f32>("S3", &Request { mixer: Some("gdn".to_owned()), ..request }).unwrap();
+            assert_eq!(built.plan.full_layers(), n.len());
+            right(&built, 200);
+        }
+    }
+}
+
+#[test]
+fn norms_are_borne() {
+    for norm in [NormConfig::Rms, NormConfig::Layer] {
+        for kind in KINDS {
+            let request = Request { norm, ..request(4, &[2, 2]) };
+            let built = build::<f32>(kind.name, &request).unwrap();
+            assert_eq!(built.config.norm, norm);
+            right(&built, 60);
+        }
+    }
+}
+
+#[test]
+fn few_bits_suffice_and_fewer_do_not() {
+    for name in ["U1", "U2", "U3", "U4", "U5", "parity"] {
+        let mut built = build::<f32>(name, &request(4, &[2])).unwrap();
+        let range = built.range().unwrap();
+        let which = Which::Samples { count: 60, seed: 2 };
+        let (bits, found) = built.fewest_bits(which, range, 2, &|_| {}).unwrap().expect("some number of bits");
+        assert_eq!(found.correct, 60);
+        assert!((2..=12).contains(&bits), "{name}: {bits} bits over {range}");
+        built.keep_in(crate::precision::Precision::bits(bits - 1, range)).unwrap();
+        assert!(verify(&built, which, 2, &|_| {}).unwrap().correct < 60, "{name}");
     }
 }

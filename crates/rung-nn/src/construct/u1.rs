@@ -22,7 +22,8 @@ pub fn draft(request: &Request) -> Result<Draft, ConstructError> {
 pub(super) fn climb(chain: &mut Chain, l: usize, reached: super::Slice) -> super::Slice {
     let (raw, next) = chain.reading(l);
     let head = chain.hop(l, reached, raw);
-    let about = format!("w looks up z_{l} at {}", if l > 1 { format!("(w_{}, i_{})", l - 1, l - 1) } else { "z_0".to_owned() });
+    let about =
+        format!("w looks up z_{l} at {}", if l > 1 { format!("(w_{}, i_{})", l - 1, l - 1) } else { "z_0".to_owned() });
     chain.draft.layer(about, Mixing::Heads(vec![head]), snap(raw, next, chain.one));
     next
 }

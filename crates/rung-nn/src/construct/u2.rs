@@ -45,10 +45,11 @@ pub(super) fn hand_on(
     l: usize,
 ) -> Result<super::Slice, ConstructError> {
     let (raw, reached) = chain.reading(l);
-    let carry = Carry { from, to: raw, flag: chain.start.start, one: chain.one.start };
+    let carry = Carry { from, to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
     // The width of the stream is not known yet and no carrier's size depends on it.
-    let mixer = carry::mixer(request.mixer(), from.size, chain.draft.registers.width() as u64)?;
-    let about = format!("the state hands {} from z_0 to w", if l == 0 { "its value".to_owned() } else { format!("i_{l}") });
+    let mixer = carry::mixer(request.mixer(), from.size, 0, chain.draft.registers.width() as u64)?;
+    let about =
+        format!("the state hands {} from z_0 to w", if l == 0 { "its value".to_owned() } else { format!("i_{l}") });
     chain.draft.layer(about, Mixing::Carry(carry, mixer), snap(raw, reached, chain.one));
     Ok(reached)
 }

@@ -32,8 +32,9 @@ pub fn with_carrier(request: &Request) -> Result<Draft, ConstructError> {
     let registers = &mut chain.draft.registers;
     let raw = registers.add("read.0", size, Holds::Raw, "z_0 as it was handed on");
     let first = registers.add("i.0", chain.inner.size, Holds::Number, "z_0, at w only");
-    let carry = Carry { from: chain.value.low(size), to: raw, flag: chain.start.start, one: chain.one.start };
-    let mixer = carry::mixer(request.mixer(), size, chain.draft.registers.width() as u64)?;
+    let carry =
+        Carry { from: chain.value.low(size), to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
+    let mixer = carry::mixer(request.mixer(), size, 0, chain.draft.registers.width() as u64)?;
     let neurons = gated_snap(raw, first, chain.one, &[set(chain.query)]);
     chain.draft.layer("the state hands z_0 to w", Mixing::Carry(carry, mixer), neurons);
     let both = chain.inner.columns().zip(first.columns());
@@ -54,7 +55,8 @@ fn wants(chain: &mut Chain, first: usize) -> Vec<Slice> {
     chain.draft.widen(0, wants.len() as u32);
     let flags = wants.clone();
     chain.draft.embed(0, move |kind| {
-        let step = if kind == query_kind { Some(0) } else { kind.checked_sub(kinds).map(|thought| thought as usize + 1) };
+        let step =
+            if kind == query_kind { Some(0) } else { kind.checked_sub(kinds).map(|thought| thought as usize + 1) };
         flags.iter().enumerate().map(|(at, flag)| (flag.start, if step == Some(at) { 1.0 } else { -1.0 })).collect()
     });
     wants
@@ -91,8 +93,7 @@ fn think(chain: &mut Chain, wants: &[Slice], first: usize, inner: &[(Vec<(usize,
 /// Scores of the ids of every field of the next thought.
 fn emit(chain: &mut Chain, wants: &[Slice], [outer, inner, reached]: [Slice; 3]) {
     let fields = Task::fields(&chain.task);
-    let vocabularies: Vec<usize> =
-        (0..fields.len()).map(|field| chain.draft.vocabulary(field) as usize).collect();
+    let vocabularies: Vec<usize> = (0..fields.len()).map(|field| chain.draft.vocabulary(field) as usize).collect();
     let firsts: Vec<usize> =
         vocabularies.iter().scan(0, |next, size| Some(std::mem::replace(next, *next + size))).collect();
     let classes = vocabularies.iter().sum();

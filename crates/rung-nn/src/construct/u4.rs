@@ -34,11 +34,16 @@ fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, C
     let registers = &mut chain.draft.registers;
     let mut number = |name: String, size: usize, about: &str| registers.add(name, size, Holds::Number, about);
     let start = number("read.start".to_owned(), size, "z_0 as it was read");
-    let parts: Vec<Slice> =
-        chain.parts.iter().enumerate().map(|(e, part)| number(format!("read.w.{}", e + 1), part.size, "part of w as it was read")).collect();
+    let parts: Vec<Slice> = chain
+        .parts
+        .iter()
+        .enumerate()
+        .map(|(e, part)| number(format!("read.w.{}", e + 1), part.size, "part of w as it was read"))
+        .collect();
     let mut pointer = number("pointer.0".to_owned(), size, "where the walk is, as far as the token knows at first");
-    let outers: Vec<Slice> =
-        (1..=rounds).map(|round| number(format!("outer.{round}"), chain.outer.size, "the part of w that the round needs")).collect();
+    let outers: Vec<Slice> = (1..=rounds)
+        .map(|round| number(format!("outer.{round}"), chain.outer.size, "the part of w that the round needs"))
+        .collect();
 
     let copies: Vec<(Slice, Slice)> = chain.parts.iter().copied().zip(parts.iter().copied()).collect();
     let mut heads = vec![look_up(&Match::new().flag(chain.start, one), chain.sharpness, &[(chain.value, start)])];
@@ -56,7 +61,8 @@ fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, C
         let step = 1 << round;
         let registers = &mut chain.draft.registers;
         let raw = registers.add(format!("read.{}", round + 1), size, Holds::Raw, "the pointer that was asked for");
-        let next = registers.add(format!("pointer.{}", round + 1), size, Holds::Number, "where the walk is after this round");
+        let next =
+            registers.add(format!("pointer.{}", round + 1), size, Holds::Number, "where the walk is after this round");
         let mut wanted = Match::new().numbers(pointer.low(chain.inner.size), chain.inner).numbers(*outer, chain.outer);
         for (level, flag) in levels.iter().enumerate().take_while(|(level, _)| level + step <= hops) {
             wanted = wanted.numbers(*flag, levels[level + step]);
@@ -65,7 +71,11 @@ fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, C
         let asks = any(&levels[..=hops - step], one);
         let mut neurons = gated_snap(raw, next, one, &[asks.clone()]);
         neurons.extend(gated_copy(pointer, next, one, &[not(&asks), any(&levels, one)]));
-        chain.draft.layer(format!("pointers of {step} hops become pointers of {}", 2 * step), Mixing::Heads(vec![head]), neurons);
+        chain.draft.layer(
+            format!("pointers of {step} hops become pointers of {}", 2 * step),
+            Mixing::Heads(vec![head]),
+            neurons,
+        );
         pointer = next;
     }
     chain.draft.answer_number(pointer);

@@ -39,7 +39,8 @@ fn draft(name: &'static str, request: &Request, spec: &str, only_last: bool) -> 
     }
     let head = look_up(&wanted, sharpness(length * size), &[(value, read)]);
     let differences = read.columns().zip(partner.columns()).flat_map(|(read, partner)| {
-        [1.0, -1.0].map(|sign| Neuron { input: vec![(read, sign), (partner, -sign)], output: vec![(distance.start, 1.0)] })
+        [1.0, -1.0]
+            .map(|sign| Neuron { input: vec![(read, sign), (partner, -sign)], output: vec![(distance.start, 1.0)] })
     });
     let neurons = differences.collect();
     draft.layer("every token looks for its partner", Mixing::Heads(vec![head]), neurons);

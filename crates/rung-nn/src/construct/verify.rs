@@ -84,7 +84,7 @@ pub enum VerifyError {
 const CHUNK: u64 = 512;
 
 /// Numbers in the largest activation of a batch.
-const ROOM: usize = 1 << 21;
+const ROOM: usize = 1 << 20;
 
 /// Runs a construction on instances of its task. `progress` hears of every chunk done.
 ///
@@ -196,7 +196,7 @@ impl<S: Scalar> Run<'_, S> {
             Which::Samples { seed, .. } => seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(chunk)),
             Which::All => seeded(0),
         };
-        let batch = (ROOM / (task.length() * self.built.model.width()).max(1)).clamp(1, count as usize);
+        let batch = (ROOM / answerer.numbers_per_prompt(task.length()).max(1)).clamp(1, count as usize);
         let mut done = 0;
         while done < count {
             let size = (batch as u64).min(count - done);
@@ -209,7 +209,8 @@ impl<S: Scalar> Run<'_, S> {
                     }
                 }
                 // What the sampler says is tested against the oracle elsewhere; once a chunk it is asked here too.
-                let targets_of_this = if index == 0 { task.oracle(prompt.tokens())? } else { prompt.targets().to_vec() };
+                let targets_of_this =
+                    if index == 0 { task.oracle(prompt.tokens())? } else { prompt.targets().to_vec() };
                 tokens.extend_from_slice(prompt.tokens());
                 targets.extend(targets_of_this);
             }
@@ -229,7 +230,8 @@ impl<S: Scalar> Run<'_, S> {
         tally: &mut Tally,
     ) -> Result<(), VerifyError> {
         let length = targets.len() / batch;
-        let only_last = targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
+        let only_last =
+            targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
         let answers = if only_last { answerer.last(tokens, batch)? } else { answerer.all(tokens, batch)? };
         let answered = answers.len() / batch;
         for (row, (targets, answers)) in targets.chunks_exact(length).zip(answers.chunks_exact(answered)).enumerate() {

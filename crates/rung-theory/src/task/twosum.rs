@@ -121,7 +121,7 @@ impl Task for TwoSum {
         let values = digits(index, self.modulus, self.length)?;
         let (last, others) = values.split_last()?;
         let found = others.iter().any(|value| (u64::from(*value) + u64::from(*last)) % u64::from(self.modulus) == 0);
-        Some(Instance { found, values })
+        Some(Instance { values, found })
     }
 
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

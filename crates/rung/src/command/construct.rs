@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use rung_nn::NormConfig;
 use rung_nn::construct::{self, Construction, KINDS, Request};
 use serde_json::json;
 
@@ -32,16 +33,25 @@ pub struct Construct {
     #[arg(long, default_value_t = 16)]
     length: usize,
     /// Modulus of 2-Sum, or values of a retrieval.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 64)]
     modulus: u32,
     /// Entries of a retrieval.
     #[arg(long, default_value_t = 8)]
     entries: u32,
+    /// The hop whose entries look ahead, in S3.
+    #[arg(long)]
+    at: Option<usize>,
+    /// Candidates in S5: a power of two.
+    #[arg(long, default_value_t = 2)]
+    candidates: u32,
     /// Build it in the layers of this stack instead of the smallest one.
     #[arg(long)]
     stack: Option<String>,
     #[command(flatten)]
     sizes: Sizes,
+    /// Norms of the model.
+    #[arg(long, value_enum, default_value_t = Norms::None)]
+    norm: Norms,
     /// Numbers of the weights.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
@@ -51,6 +61,17 @@ pub struct Construct {
     /// Write JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// The norms of a constructed model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Norms {
+    /// None.
+    None,
+    /// RMS norms.
+    Rms,
+    /// Layer norms.
+    Layer,
 }
 
 /// Numbers that weights are made of.
@@ -98,7 +119,22 @@ impl Construct {
             bail!("--n has {} entries, expected {} (one less than the hops)", n.len(), hops - 1);
         }
         let (m, mixer) = (self.m, self.mixer.clone());
-        Ok(Request { hops, m, n, mixer, length: self.length, modulus: self.modulus, entries: self.entries })
+        Ok(Request {
+            hops,
+            m,
+            n,
+            mixer,
+            length: self.length,
+            modulus: self.modulus,
+            entries: self.entries,
+            at: self.at,
+            candidates: self.candidates,
+            norm: match self.norm {
+                Norms::None => NormConfig::None,
+                Norms::Rms => NormConfig::Rms,
+                Norms::Layer => NormConfig::Layer,
+            },
+        })
     }
 
     fn build<S: rung_engine::Scalar>(&self) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod audit;
+mod bench;
 mod bound;
 mod capacity;
 mod check;
@@ -8,7 +9,9 @@ mod construct;
 mod decide;
 mod explain;
 mod map;
+mod model;
 mod place;
+mod protocol;
 mod reproduce;
 mod sparse;
 mod stack;
@@ -29,11 +32,14 @@ pub enum Command {
     Construct(construct::Construct),
     Verify(verify::Verify),
     Trace(trace::Trace),
+    Protocol(protocol::Protocol),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
     Place(place::Place),
     Task(task::Task),
+    Model(model::ModelCommand),
+    Bench(bench::BenchCommand),
     Explain(explain::Explain),
 }
 
@@ -52,11 +58,14 @@ impl Command {
             Self::Construct(command) => command.run(),
             Self::Verify(command) => command.run(),
             Self::Trace(command) => command.run(),
+            Self::Protocol(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),
             Self::Place(command) => command.run(),
             Self::Task(command) => command.run(),
+            Self::Model(command) => command.run(),
+            Self::Bench(command) => command.run(),
             Self::Explain(command) => command.run(),
         }
     }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rung_engine::Scalar;
-use rung_nn::construct::{self, MOST_EXHAUSTIVE, Verified, Which};
+use rung_nn::construct::{self, MOST_BITS, MOST_EXHAUSTIVE, Verified, Which};
+use rung_nn::precision::Precision as Kept;
 use serde_json::json;
 
 use super::construct::Precision;
@@ -29,6 +30,12 @@ pub struct Verify {
     /// Numbers to run in.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
+    /// Keep states and messages in so many bits.
+    #[arg(long, value_name = "P", conflicts_with = "find_bits", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BITS)))]
+    bits: Option<u32>,
+    /// Find the fewest bits of states and messages with which every answer is right.
+    #[arg(long)]
+    find_bits: bool,
     /// Threads; as many as there are cores if not given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: Option<u64>,
@@ -53,16 +60,32 @@ impl Verify {
     }
 
     fn verify<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let built = construct::load::<S>(&self.folder)?;
+        let mut built = construct::load::<S>(&self.folder)?;
         let count = self.samples.unwrap_or(SAMPLES);
         let all = built.task.instances();
         let few = self.samples.is_none() && all.is_some_and(|all| all <= u128::from(SAMPLES));
         let which = if self.exhaustive || few { Which::All } else { Which::Samples { count, seed: self.seed } };
-        let total = if which == Which::All { all.filter(|all| *all <= MOST_EXHAUSTIVE).unwrap_or(0) as u64 } else { count };
-        let threads = self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |t| t as usize);
+        let total =
+            if which == Which::All { all.filter(|all| *all <= MOST_EXHAUSTIVE).unwrap_or(0) as u64 } else { count };
+        let threads =
+            self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |t| t as usize);
         let started = Instant::now();
-        let bar = steps(total);
-        let found = construct::verify(&built, which, threads, &|done| bar.inc(done))?;
+        let range = if self.bits.is_some() || self.find_bits { Some(built.range()?) } else { None };
+        let mut bits = self.bits;
+        if let (Some(bits), Some(range)) = (bits, range) {
+            built.keep_in(Kept::bits(bits, range))?;
+        }
+        let bar = steps(if self.find_bits { total.saturating_mul(u64::from(MOST_BITS)) } else { total });
+        let found = match range.filter(|_| self.find_bits) {
+            None => construct::verify(&built, which, threads, &|done| bar.inc(done))?,
+            Some(range) => {
+                let Some((fewest, found)) = built.fewest_bits(which, range, threads, &|done| bar.inc(done))? else {
+                    anyhow::bail!("--find-bits: not every answer is right even with {MOST_BITS} bits");
+                };
+                bits = Some(fewest);
+                found
+            }
+        };
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
         let right = found.correct == found.instances;
@@ -75,11 +98,18 @@ impl Verify {
                 "exhaustive": found.exhaustive,
                 "layers": found.layers,
                 "tokens": found.tokens,
+                "bits": bits,
+                "range": range,
                 "wrong": found.wrong,
                 "seconds": seconds,
             }))?;
         } else {
-            print(&self.text(&built.sheet.name, &built.sheet.task, &found, seconds)?)?;
+            let mut text = self.text(&built.sheet.name, &built.sheet.task, &found, seconds)?;
+            if let (Some(bits), Some(range)) = (bits, range) {
+                let what = if self.find_bits { "fewest bits (measured)" } else { "bits" };
+                writeln!(text, "  {what}: {bits}, evenly spaced from -{range} to {range}, for states and messages")?;
+            }
+            print(&text)?;
         }
         Ok(ExitCode::from(u8::from(!right)))
     }
@@ -93,7 +123,11 @@ impl Verify {
         let layers = if found.layers == 1 { "layer" } else { "layers" };
         writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", found.layers, grouped(found.tokens))?;
         if let Some(wrong) = &found.wrong {
-            writeln!(text, "  wrong, for one: at token {} it says {}, the oracle {}", wrong.position, wrong.found, wrong.expected)?;
+            writeln!(
+                text,
+                "  wrong, for one: at token {} it says {}, the oracle {}",
+                wrong.position, wrong.found, wrong.expected
+            )?;
         }
         Ok(text)
     }

@@ -1,11 +1,24 @@
 //! Explicit weights, by name: which stacks and sizes each of them fits.
 //!
 //! A construction answers for a plan and an instance either that it fits or what is lacking. [`super::verdict`] says
-//! *solved* exactly where one of them fits. Adding one: a file with its page on top and a `KIND`, and a line below.
+//! *solved* exactly where one of them fits. The weights themselves are built elsewhere, by `rung construct`; a test there builds
+//! and runs them on a grid of stacks and finds that they fit exactly where this says so. The residual stream and the MLPs may
+//! be as wide as the registers need: no bound counts them.
+//!
+//! What a construction needs is a list of layers, in order: heads of some widths, a state that hands bits on, a state that holds
+//! a table. A stack may have more layers, and they do nothing.
+//!
+//! Pages of constructions for other settings (thoughts, both ways, other tasks) are here too; they fit no plan, because the
+//! verdict is about function composition in one causal pass.
+//!
+//! Adding one: a file with its page on top and a `KIND`, and a line below.
 
-use super::tables::Tables;
+use num_bigint::BigUint;
+
+use super::tables::{Tables, ceil_log2};
 use crate::page::{Page, Subject};
-use crate::stack::{Capacity, Plan};
+use crate::stack::mixer::LARGEST;
+use crate::stack::{Capacity, Mixer, Plan};
 
 /// A construction as the registry knows it.
 #[derive(Debug)]
@@ -13,8 +26,10 @@ pub struct Construction {
     /// The name users see.
     pub name: &'static str,
     /// What is lacking, or nothing.
-    pub fits: fn(&Plan, &Capacity, &Tables) -> Result<(), String>,
+    pub fits: Fits,
 }
+
+type Fits = fn(&Plan, &Capacity, &Tables) -> Result<(), String>;
 
 macro_rules! registry {
     ($($module:ident),* $(,)?) => {
@@ -25,7 +40,7 @@ macro_rules! registry {
     };
 }
 
-registry! { u1, u2, u2_prime }
+registry! { u1, u2, u2_prime, s2, s3, s4, s5, u3, u4, u5, u6, parity_recurrence, parity_hybrid }
 
 /// The pages of all constructions.
 pub fn pages() -> Vec<Page> {
@@ -46,25 +61,131 @@ pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'stati
     for construction in CONSTRUCTIONS {
         match (construction.fits)(plan, capacity, tables) {
             Ok(()) => return Ok(construction),
-            Err(lack) => lacks.push(format!("{}: {lack}", construction.name)),
+            Err(lack) if !std::ptr::fn_addr_eq(construction.fits, elsewhere as Fits) => {
+                lacks.push(format!("{}: {lack}", construction.name));
+            }
+            Err(_) => {}
         }
     }
     Err(lacks)
 }
 
-/// Look-ups need a head as wide as an address and one flag more.
-fn heads_fit(plan: &Plan, tables: &Tables) -> Result<(), String> {
-    let needed = (0..tables.hops()).map(|e| tables.address_bits(e)).max().unwrap_or_default() + 1;
-    let found = plan.narrowest_head().unwrap_or_default();
-    if found >= needed { Ok(()) } else { Err(format!("heads are {found} wide, an address and a flag need {needed}")) }
+/// One layer that a construction needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Need {
+    /// Attention heads that ask different things: how many, channels of a key, bits of the value.
+    Heads(Vec<(u64, u64, u64)>),
+    /// A state that hands so many bits from one token to the next.
+    Carry(u64),
+    /// A state that holds a table of so many slots of so many bits.
+    Table(u64, u64),
 }
 
-/// A layer that can hand `bits` bits from one token to the next by known weights.
-fn carrier(plan: &Plan, layers: &[usize], bits: u64) -> Result<(), String> {
-    let able = layers
-        .iter()
-        .flat_map(|&layer| plan.layers[layer].mixers.iter())
-        .any(|mixer| mixer.facts().carries >= u128::from(bits) && mixer.state_bits() >= u128::from(bits));
-    let lack = || format!("no layer of the block hands on {bits} bits by weights that are known");
-    if able { Ok(()) } else { Err(lack()) }
+/// Mixers whose weights for this are known and have a network: a name joins when both are true.
+pub const CARRIERS: &[&str] = &["linear", "retnet", "gla", "mamba2", "deltanet", "gdn", "window", "conv"];
+
+/// Bits that a mixer hands on by weights that exist. Values that go through SiLU go in pairs.
+pub fn carried_bits(mixer: &Mixer) -> u64 {
+    let number = |option: &str| mixer.number(option).unwrap_or_default();
+    match mixer.name() {
+        name if !CARRIERS.contains(&name) => 0,
+        "mamba2" => number("heads") * (number("head") / 2),
+        "deltanet" => number("heads") * (number("value") / 2),
+        "gdn" => number("value-heads") * (number("value") / 2),
+        "conv" if number("gated") == 1 => 0,
+        // Its keys turn in pairs.
+        "retnet" if number("key") % 2 == 1 => 0,
+        _ => u64::try_from(mixer.facts().carries).unwrap_or(u64::MAX),
+    }
+}
+
+/// Slots of a table that a mixer's state holds by weights that exist.
+pub fn table_slots(mixer: &Mixer) -> u64 {
+    match mixer.name() {
+        "linear" | "gla" | "deltanet" | "gdn" => mixer.number("key").unwrap_or_default(),
+        "mamba2" => mixer.number("state").unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+impl Need {
+    fn met_by(&self, mixer: &Mixer) -> bool {
+        let number = |option: &str| mixer.number(option).unwrap_or_default();
+        match self {
+            Self::Heads(heads) => {
+                // Values that are wider than a head are spread over several that ask the same.
+                let spread =
+                    |(count, _, bits): &(u64, u64, u64)| count.saturating_mul(bits.div_ceil(number("value").max(1)));
+                let slots = heads.iter().map(spread).fold(0, u64::saturating_add);
+                mixer.name() == "full" && slots <= number("kv") && heads.iter().all(|(_, key, _)| *key <= number("key"))
+            }
+            Self::Carry(bits) => carried_bits(mixer) >= *bits,
+            Self::Table(slots, bits) => carried_bits(mixer) >= *bits && table_slots(mixer) >= *slots,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Heads(heads) => {
+                let (count, key) =
+                    (heads.iter().map(|head| head.0).sum::<u64>(), heads.iter().map(|head| head.1).max());
+                let bits = heads.iter().map(|head| head.2).max().unwrap_or_default();
+                let heads = if count == 1 { "head".to_owned() } else { format!("{count} heads") };
+                format!("a full layer with {heads} of keys {} wide and values of {bits} bits", key.unwrap_or_default())
+            }
+            Self::Carry(bits) => format!("a layer that hands on {bits} bits by weights that are known"),
+            Self::Table(slots, bits) => {
+                format!("a layer whose state holds {slots} slots of {bits} bits by weights that are known")
+            }
+        }
+    }
+}
+
+/// Finds a layer for every need, in order, as early as possible.
+fn assign(plan: &Plan, needs: &[Need]) -> Result<(), String> {
+    let mut layers = plan.layers.iter();
+    for (index, need) in needs.iter().enumerate() {
+        if !layers.any(|layer| layer.mixers.iter().any(|mixer| need.met_by(mixer))) {
+            return Err(format!(
+                "after {index} of {} layers there is no further one for {}",
+                needs.len(),
+                need.describe()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Bits of i_l, and of z_0 for l = 0. A register has at least one.
+fn value_bits(tables: &Tables, l: usize) -> u64 {
+    tables.value_bits(l).max(1)
+}
+
+/// Channels of a key that holds the address of an entry of z_l and a flag.
+fn address(tables: &Tables, l: usize) -> u64 {
+    let outer = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
+    1 + outer + value_bits(tables, l - 1)
+}
+
+/// The layer in which w looks up z_l.
+fn look_up(tables: &Tables, l: usize) -> Need {
+    Need::Heads(vec![(1, address(tables, l), value_bits(tables, l))])
+}
+
+/// The layers in which w looks up the tables from z_l on.
+fn climb_from(tables: &Tables, l: usize) -> impl Iterator<Item = Need> {
+    (l..=tables.hops()).map(move |l| look_up(tables, l))
+}
+
+/// A table's size where it could be one of heads or slots.
+fn small(number: &BigUint) -> Result<u64, String> {
+    u64::try_from(number)
+        .ok()
+        .filter(|number| *number <= LARGEST)
+        .ok_or_else(|| format!("a table of {number} entries is too large for it"))
+}
+
+/// For constructions of other settings.
+fn elsewhere(_: &Plan, _: &Capacity, _: &Tables) -> Result<(), String> {
+    Err("not function composition in one causal pass".to_owned())
 }

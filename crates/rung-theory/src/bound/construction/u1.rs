@@ -12,20 +12,18 @@
 //! i_{l-1}) and stores its value i_l. A flag in the key keeps all other tokens away.
 //!
 //! # Conditions
-//! The head must hold the longest address, ceil(log n_e) + ceil(log N_{e-1}) bits, and one flag.
+//! A layer's keys must hold the address it looks up, ceil(log n_e) + ceil(log N_{e-1}) bits and one flag, and its values the bits
+//! of i_l; a number has at least one bit.
 //!
 //! # Source
 //! Chen, Peng and Wu (2412.02975), with finite temperature and rounding made explicit.
 
-use super::{Construction, heads_fit};
+use super::{Construction, Need, assign, climb_from, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U1",
-    fits: |plan, capacity, tables| {
-        let (found, needed) = (capacity.full, tables.hops() + 1);
-        if found < needed {
-            return Err(format!("{found} full layers, needs {needed}"));
-        }
-        heads_fit(plan, tables)
+    fits: |plan, _, tables| {
+        let first = Need::Heads(vec![(1, 1, value_bits(tables, 0))]);
+        assign(plan, &[first].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
     },
 };

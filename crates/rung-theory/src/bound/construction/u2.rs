@@ -10,22 +10,18 @@
 //! full layers look up one table each, as in U1.
 //!
 //! # Conditions
-//! As U1 for the heads; and a mixer that is known to hand ceil(log m) bits on exactly: linear attention, RetNet and its kin,
-//! GLA, Mamba, Mamba-2, DeltaNet, Gated DeltaNet, KDA, RWKV-7, a window or convolution of at least two tokens.
+//! As U1 for the heads; and a mixer whose weights for handing ceil(log m) bits on are known: linear attention with any feature
+//! map, RetNet, GLA, Mamba-2, DeltaNet, Gated DeltaNet, a window or gated convolution of at least two tokens.
 //!
 //! # Source
 //! Ours; the matching lower bound is Ye et al. (2602.01763).
 
-use super::{Construction, carrier, heads_fit};
+use super::{Construction, Need, assign, climb_from, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U2",
-    fits: |plan, capacity, tables| {
-        let (found, needed) = (capacity.full, tables.hops());
-        if found < needed {
-            return Err(format!("{found} full layers, needs {needed}"));
-        }
-        carrier(plan, &capacity.blocks[0].layers, tables.value_bits(0))?;
-        heads_fit(plan, tables)
+    fits: |plan, _, tables| {
+        let carry = Need::Carry(value_bits(tables, 0));
+        assign(plan, &[carry].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
     },
 };

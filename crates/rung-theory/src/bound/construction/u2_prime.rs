@@ -15,17 +15,12 @@
 //! # Source
 //! Ours: it shows why the bound for F = L full layers needs both blocks 0 and 1 to be empty.
 
-use super::{Construction, carrier, heads_fit};
+use super::{Construction, Need, assign, climb_from, look_up, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U2'",
-    fits: |plan, capacity, tables| {
-        let (found, needed) = (capacity.full, tables.hops());
-        if found < needed {
-            return Err(format!("{found} full layers, needs {needed}"));
-        }
-        let block = capacity.blocks.get(1).map_or(&[][..], |block| &block.layers);
-        carrier(plan, block, tables.value_bits(1))?;
-        heads_fit(plan, tables)
+    fits: |plan, _, tables| {
+        let front = [look_up(tables, 1), Need::Carry(value_bits(tables, 1))];
+        assign(plan, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
     },
 };
