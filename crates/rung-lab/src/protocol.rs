@@ -58,7 +58,12 @@ impl Ledger {
     ///
     /// # Errors
     /// The model is no such conversation, or the tokens are none of its.
-    pub fn keep<S: Scalar>(name: &str, subject: &Subject<'_, S>, prompt: &[u32], width: Width) -> Result<Self, ModelError> {
+    pub fn keep<S: Scalar>(
+        name: &str,
+        subject: &Subject<'_, S>,
+        prompt: &[u32],
+        width: Width,
+    ) -> Result<Self, ModelError> {
         let held = Conversation::hold(subject, prompt, players(subject.task, prompt), width)?;
         let ops = Native::new();
         ops.bind_frozen(subject.weights);
@@ -94,7 +99,9 @@ impl Ledger {
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
         writeln!(text, "{} for {} as a protocol (bits counted on one prompt)", self.name, self.task)?;
-        let held = |(name, tokens): &(String, usize)| format!("{name} ({tokens} {})", if *tokens == 1 { "token" } else { "tokens" });
+        let held = |(name, tokens): &(String, usize)| {
+            format!("{name} ({tokens} {})", if *tokens == 1 { "token" } else { "tokens" })
+        };
         writeln!(text, "  players   {}", self.players.iter().map(held).collect::<Vec<_>>().join(", "))?;
         writeln!(text, "  numbers   {} bits each\n", self.bits)?;
         write!(text, "  {:16}{:10}", "epoch", "layers")?;
@@ -117,9 +124,16 @@ impl Ledger {
         writeln!(text, "\n  {} bits crossed in all", self.total)?;
         let (replayed, players) = (self.replayed, self.players.len());
         let exact = if self.exact() { "the same bits" } else { "other bits" };
-        writeln!(text, "  replayed: {replayed} of {players} players, alone with their tokens and messages, find {exact}")?;
+        writeln!(
+            text,
+            "  replayed: {replayed} of {players} players, alone with their tokens and messages, find {exact}"
+        )?;
         let oracle = self.expected.map_or_else(String::new, |expected| format!(", the oracle {expected}"));
-        writeln!(text, "  the conversation answers {}, the ordinary forward pass {}{oracle}", self.answer, self.ordinary)
+        writeln!(
+            text,
+            "  the conversation answers {}, the ordinary forward pass {}{oracle}",
+            self.answer, self.ordinary
+        )
     }
 }
 
@@ -200,7 +214,10 @@ mod tests {
             let mut prompt = Prompt::new();
             built.task.prompt(&mut seeded(2), &mut prompt);
             let ledger = Ledger::keep(name, &built.subject(), prompt.tokens(), Width::whole::<f32>()).unwrap();
-            assert!(ledger.exact() && ledger.answer == ledger.ordinary && Some(ledger.answer) == ledger.expected, "{name}");
+            assert!(
+                ledger.exact() && ledger.answer == ledger.ordinary && Some(ledger.answer) == ledger.expected,
+                "{name}"
+            );
             assert_eq!(ledger.epochs.iter().flat_map(|epoch| &epoch.crossed).sum::<u64>(), ledger.total, "{name}");
             for epoch in &ledger.epochs {
                 for (bits, (_, tokens)) in epoch.crossed.iter().zip(&ledger.players[1..]) {
@@ -209,7 +226,10 @@ mod tests {
                 }
             }
             let text = ledger.text();
-            assert!(text.contains("4 of 4 players") && text.contains("the same bits") && text.contains("full 1"), "{text}");
+            assert!(
+                text.contains("4 of 4 players") && text.contains("the same bits") && text.contains("full 1"),
+                "{text}"
+            );
         }
     }
 }

@@ -90,7 +90,8 @@ impl Job {
         let found = verify(&built, which, 1, &|_| {}).ok()?;
         let how = if all { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
         let command = format!("{}; rung verify c {how}", self.command());
-        let fails = self.shorter().and_then(|stack| certified(&stack, self.hops).map(|(size, text)| (stack, size, text)));
+        let fails =
+            self.shorter().and_then(|stack| certified(&stack, self.hops).map(|(size, text)| (stack, size, text)));
         Some(Outcome { built, found, command, fails })
     }
 }
@@ -100,7 +101,10 @@ fn certified(stack: &str, hops: usize) -> Option<(f64, String)> {
     let plan = Plan::parse(stack, &SIZES).ok()?;
     let question = Question::of(&plan.capacity(), hops, [1; 3])?;
     let found = search::smallest(&question)?;
-    let text = format!("{:#}\n", certificate::write(&found.point, stack, &certificate::conventions(&SIZES, Convention::Paper)));
+    let text = format!(
+        "{:#}\n",
+        certificate::write(&found.point, stack, &certificate::conventions(&SIZES, Convention::Paper))
+    );
     let accepted = checker::check(&certificate::read(&text).ok()?).ok()?;
     Some((rung_theory::bound::question::log2(&accepted.tokens), text))
 }
@@ -129,7 +133,8 @@ pub fn make(preset: Preset, tick: &(dyn Fn() + Sync)) -> Made {
     protocol(&mut chapter);
     let right = done.iter().filter(|(_, outcome)| outcome.found.correct == outcome.found.instances).count();
     let instances: u64 = done.iter().map(|(_, outcome)| outcome.found.instances).sum();
-    let summary = format!("{right} of {} constructions right on all of their instances, {instances} in all.", done.len());
+    let summary =
+        format!("{right} of {} constructions right on all of their instances, {instances} in all.", done.len());
     Made { chapter, summary, artefacts }
 }
 
@@ -174,7 +179,7 @@ fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Ou
     chapter.note(
         Prose::new()
             .text("The two sides are about different sizes. A construction is as wide as its tables need, and was run on tables of \
-                   a few entries; the same weights work at any size that their registers hold. A certificate is for stacks of ")
+                   a few entries; the same recipe builds one for larger tables. A certificate is for stacks of ")
             .text(format!("{} head of {} and {} bits per number, ", SIZES.heads, SIZES.head_dim, SIZES.bits))
             .text("and says that some tables in so many tokens are out of reach for all weights of that size."),
     );
@@ -221,7 +226,12 @@ fn trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>) {
     artefacts.extend(figure_files("trace", &picture));
     let caption = "Two hops with a full layer, a linear one and a full one. The start value looks itself up; the state hands what \
                    it found to the query; the query looks that up. Weights are those of the forward pass itself.";
-    chapter.figure(Figure::new(&picture, caption, "rung construct \"U2'\" --out c; rung trace c --svg trace.svg", "trace.csv"));
+    chapter.figure(Figure::new(
+        &picture,
+        caption,
+        "rung construct \"U2'\" --out c; rung trace c --svg trace.svg",
+        "trace.csv",
+    ));
 }
 
 fn protocol(chapter: &mut Chapter) {
