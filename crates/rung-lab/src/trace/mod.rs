@@ -15,6 +15,7 @@ use rung_engine::Scalar;
 use rung_nn::ModelError;
 use rung_nn::construct::{Holds, Register};
 use rung_nn::trace::{Flow, Reads, Subject, Trace, sequence};
+use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError};
 use serde::Serialize;
 
@@ -215,13 +216,14 @@ impl Picture {
             left => format!("{left} other tokens are"),
         };
         let percent = percent(self.least_share);
-        let mut text = format!(
+        let text = format!(
             "Shown are the {} of {} tokens that the answer came from; {left} left out, as reads of less than {percent} are not followed",
             self.shown.len(),
             self.tokens
         );
         if self.crowded_out > 0 {
-            text += &format!(" and {} more carry that much but found no room", self.crowded_out);
+            let more = self.crowded_out;
+            return format!("{text} and {more} more carry that much but found no room.");
         }
         text + "."
     }
@@ -234,7 +236,7 @@ impl Picture {
 }
 
 fn happening<S: Scalar>(subject: &Subject<'_, S>, trace: &Trace, flow: &Flow, layer: usize) -> Happening {
-    let mixers = subject.plan.layers[layer].mixers.iter().map(|mixer| mixer.name()).collect::<Vec<_>>().join(" + ");
+    let mixers = subject.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
     let reads = flow.reads.iter().filter(|read| read.layer == layer).map(|read| Seen {
         through: match read.reads {
             Reads::Attention => "attention",

@@ -184,7 +184,7 @@ impl<S: Scalar> Sums<S> {
         for (asked, has) in asks.iter().zip(&self.key[first..first + self.key_width]) {
             score = asked.mul_add(*has, score);
         }
-        score = score * self.scale;
+        score *= self.scale;
         if let Some((bias, heads, keys)) = &self.bias {
             // Penalties may be given for more keys than there are; the last ones are ours.
             let (head, place) = (if *heads == 1 { 0 } else { head }, key + keys - self.keys);

@@ -119,9 +119,13 @@ mod tests {
     #[test]
     fn few_bits_round_to_the_nearest() {
         let brain = Width::new(16).unwrap();
-        let rounded = |number: f32| brain.rounded(number);
-        assert_eq!([1.0, 1.003, 1.004, -1.004].map(rounded), [1.0, 1.0, 1.007_812_5, -1.007_812_5]);
-        assert_eq!([1.003_906_25, 1.011_718_75].map(rounded), [1.0, 1.015_625], "ties go to even");
+        // In steps of 1/256, half a step of what 16 bits hold next to 1.
+        let rounded = |step: i16| brain.rounded(1.0 + f32::from(step) / 256.0).to_bits();
+        let whole = |step: i16| (1.0 + f32::from(step) / 256.0).to_bits();
+        assert_eq!([0, 2, 4, -128].map(rounded), [0, 2, 4, -128].map(whole));
+        assert_eq!([1, 3, 5].map(rounded), [0, 4, 4].map(whole), "ties go to even");
+        let near = |number: f32| brain.rounded(number).to_bits();
+        assert_eq!([1.003, 1.005].map(near), [0, 2].map(whole));
         assert_eq!(Wire::of(&[1.0_f32; 3], Width::new(9).unwrap()).bits(), 27);
         assert!([0, 8, 33, 63].into_iter().all(|bits| Width::new(bits).is_none()));
     }

@@ -154,7 +154,9 @@ impl Reading {
                 let seen = &mut weights[seen];
                 let largest = seen.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = seen.iter().map(|score| (score - largest).exp()).sum();
-                seen.iter_mut().for_each(|score| *score = (*score - largest).exp() / sum);
+                for score in seen {
+                    *score = (*score - largest).exp() / sum;
+                }
             }
             Rule::Recurrence { query, key, fade, beta } => {
                 let mut wanted = query.row(time, head, self.heads).to_vec();
@@ -195,7 +197,9 @@ impl Reading {
         }
         let sum: f64 = shares.iter().sum();
         let scale = if sum > 1e-9 { 1.0 / sum } else { 0.0 };
-        shares.iter_mut().for_each(|share| *share *= scale);
+        for share in &mut shares {
+            *share *= scale;
+        }
         shares
     }
 
