@@ -7,6 +7,7 @@
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
 //!   nothing.
 //!
+//! * [`trace`] shows a forward pass: who reads whom, and what the registers hold; [`protocol`] counts the bits of one.
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
 //!
 //! * [`bench`] measures how fast the engine is, alone or beside PyTorch.
@@ -43,6 +44,8 @@ pub mod figure;
 pub mod hop_map;
 mod markup;
 mod parallel;
+pub mod protocol;
 pub mod report;
+pub mod trace;
 
 pub use evidence::Evidence;

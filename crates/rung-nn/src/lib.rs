@@ -33,7 +33,9 @@
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: numbers in few bits, as the theory counts them;
 //! - [`checkpoint`]: safetensors files, and [`inventory`]: what is in one, read off its header alone;
-//! - [`construct`]: explicit weights for the tasks of the theory.
+//! - [`construct`]: explicit weights for the tasks of the theory;
+//! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
+//!   conversation whose bits are counted.
 
 pub mod checkpoint;
 #[cfg(test)]
@@ -46,7 +48,10 @@ pub mod model;
 pub mod parts;
 pub mod position;
 pub mod precision;
+pub mod protocol;
 pub mod site;
+pub mod trace;
+pub mod watch;
 
 pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;

@@ -363,3 +363,28 @@ fn constructions_are_built_verified_and_refused_when_broken() {
     fails(&["construct", "U1", "--m", "4000000000"], "tokens");
     fails(&["construct", "U2", "--stack", "full full"], "does not fit the stack");
 }
+
+#[test]
+fn a_forward_pass_is_shown_and_held_as_a_conversation() {
+    let directory = scratch("trace");
+    let (folder, picture, page) = (directory.join("u2"), directory.join("t.svg"), directory.join("t.html"));
+    let [path, svg, html] = [&folder, &picture, &page].map(|path| path.to_str().unwrap());
+    json(&["construct", "U2'", "--hops", "3", "--m", "3", "--n", "2,2", "--mixer", "gdn", "--out", path, "--json"]);
+    let shown = json(&["trace", path, "--seed", "4", "--svg", svg, "--html", html, "--json"]);
+    assert_eq!((&shown["answer"], shown["layers"].as_array().unwrap().len()), (&shown["expected"], 4));
+    assert_eq!(shown["layers"][1]["reads"][0]["through"], "state");
+    assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
+    assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
+    let text = String::from_utf8(rung(&["trace", path, "--instance", "7"]).stdout).unwrap();
+    assert!(text.contains("layer 4, full") && text.contains("as the oracle says"), "{text}");
+    let held = json(&["protocol", path, "--bits", "16", "--json"]);
+    assert_eq!((&held["exact"], &held["bits"], &held["replayed"]), (&true.into(), &16.into(), &5.into()));
+    let crossed = held["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["crossed"].as_array().unwrap());
+    assert_eq!(crossed.map(|bits| bits.as_u64().unwrap()).sum::<u64>(), held["total"].as_u64().unwrap());
+    fails(&["protocol", path, "--bits", "5"], "--bits: found 5, expected 9 to 32, or 64");
+    fails(&["trace", path, "--instance", "x"], "--instance: found \"x\"");
+    fails(&["trace", path, "--instance", "1,2,3"], "expected 23 tokens");
+    fails(&["trace", path, "--position", "99"], "position 99");
+    fails(&["trace", path, "--svg", "no/such/place.svg"], "--svg");
+    fails(&["trace", "nowhere"], "nowhere");
+}

@@ -4,6 +4,7 @@
 //! figures, data, certificates. Nothing is written here; the caller decides where.
 
 pub mod audited;
+pub mod constructed;
 pub mod proved;
 
 use crate::figure::Chart;

@@ -9,6 +9,7 @@ use rung_engine::{Native, Ops, Scalar};
 use super::swift::Swift;
 use super::{Construction, Thoughts};
 use crate::error::ModelError;
+use crate::model::Model;
 
 /// A construction ready to answer, on one thread.
 pub struct Answerer<'a, S: Scalar> {
@@ -70,26 +71,8 @@ impl<'a, S: Scalar> Answerer<'a, S> {
         Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), self.built.model.classes()))
     }
 
-    /// Decodes: reads the prompts, emits a token for each, feeds it back, and so on.
     fn think(&self, thoughts: &Thoughts, tokens: &[u32], batch: usize) -> Result<Vec<Thought>, ModelError> {
-        let (model, ops) = (&self.built.model, &self.ops);
-        let classes = model.classes();
-        let mut emitted = vec![Thought::default(); batch];
-        let (mut hidden, mut state) = model.last(ops, tokens, batch, self.front)?;
-        for step in 0..thoughts.count {
-            let scores = ops.values(&model.logits(ops, &hidden));
-            let mut next = Vec::with_capacity(batch * thoughts.fields.len());
-            for (scores, thought) in scores.chunks_exact(classes).zip(&mut emitted) {
-                let token = thoughts.token(scores);
-                thought.answer = token[thoughts.answer];
-                thought.tokens.extend_from_slice(&token);
-                next.extend(token);
-            }
-            if step + 1 < thoughts.count {
-                (hidden, state) = model.forward(ops, &next, batch, Some(&state))?;
-            }
-        }
-        Ok(emitted)
+        decode(&self.built.model, &self.ops, thoughts, (tokens, batch), self.front)
     }
 
     /// The tokens that a construction emits after a prompt, the last of which holds the answer; none if it answers at once.
@@ -100,6 +83,33 @@ impl<'a, S: Scalar> Answerer<'a, S> {
         let Some(thoughts) = &self.built.sheet.thoughts else { return Ok(None) };
         Ok(self.think(thoughts, tokens, 1)?.pop())
     }
+}
+
+/// Decodes: reads `batch` prompts, emits a token for each, feeds it back, and so on.
+pub(crate) fn decode<O: Ops>(
+    model: &Model,
+    ops: &O,
+    thoughts: &Thoughts,
+    (tokens, batch): (&[u32], usize),
+    front: usize,
+) -> Result<Vec<Thought>, ModelError> {
+    let classes = model.classes();
+    let mut emitted = vec![Thought::default(); batch];
+    let (mut hidden, mut state) = model.last(ops, tokens, batch, front)?;
+    for step in 0..thoughts.count {
+        let scores = ops.values(&model.logits(ops, &hidden));
+        let mut next = Vec::with_capacity(batch * thoughts.fields.len());
+        for (scores, thought) in scores.chunks_exact(classes).zip(&mut emitted) {
+            let token = thoughts.token(scores);
+            thought.answer = token[thoughts.answer];
+            thought.tokens.extend_from_slice(&token);
+            next.extend(token);
+        }
+        if step + 1 < thoughts.count {
+            (hidden, state) = model.forward(ops, &next, batch, Some(&state))?;
+        }
+    }
+    Ok(emitted)
 }
 
 /// What a construction said before it answered.
@@ -113,7 +123,7 @@ pub struct Thought {
 
 impl Thoughts {
     /// The token that scores ask for: in each field the id with the highest.
-    fn token<S: Scalar>(&self, scores: &[S]) -> Vec<u32> {
+    pub fn token<S: Scalar>(&self, scores: &[S]) -> Vec<u32> {
         let ends = self.fields.iter().skip(1).copied().chain([scores.len()]);
         self.fields.iter().zip(ends).map(|(first, end)| highest(&scores[*first..end])).collect()
     }

@@ -33,16 +33,23 @@ pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameter
 }
 
 /// Columns of the stream that a layer uses.
-struct Touched {
+pub(crate) struct Touched {
     /// Those that its mixers' states depend on.
-    kept: Vec<bool>,
+    pub(crate) kept: Vec<bool>,
+    /// Those that its queries and gates look at, where they have a projection of their own.
+    pub(crate) asked: Vec<bool>,
+    /// Those that the MLP looks at.
+    pub(crate) weighed: Vec<bool>,
+    /// Those that its mixers add to.
+    pub(crate) mixed: Vec<bool>,
     /// Those that it adds to.
-    written: Vec<bool>,
+    pub(crate) written: Vec<bool>,
 }
 
 impl Touched {
-    fn of<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
-        let mut touched = Self { kept: vec![false; width], written: vec![false; width] };
+    pub(crate) fn of<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
+        let none = || vec![false; width];
+        let mut touched = Self { kept: none(), asked: none(), weighed: none(), mixed: none(), written: none() };
         let prefix = format!("layers.{layer}.");
         for (id, entry) in weights.entries() {
             let Some(name) = entry.name.strip_prefix(&prefix) else { continue };
@@ -51,17 +58,25 @@ impl Touched {
             let writes = ["o_proj.weight", "out_proj.weight", "down_proj.weight"].iter().any(|end| name.ends_with(end));
             let asks = name.ends_with("q_proj.weight") && is_softmax(name, &prefix, weights);
             if writes {
-                for (row, written) in values.chunks_exact(columns).zip(&mut touched.written) {
-                    *written |= row.iter().any(|value| *value != S::ZERO);
+                for (column, row) in values.chunks_exact(columns).enumerate().take(width) {
+                    let used = row.iter().any(|value| *value != S::ZERO);
+                    touched.written[column] |= used;
+                    touched.mixed[column] |= used && !name.starts_with("mlp.");
                 }
-            } else if name.starts_with("mlp.") || asks {
-                // The MLP and the queries of attention look at the token itself only.
             } else if columns == width && entry.shape.len() == 2 {
+                // The MLP and the queries of attention look at the token itself only. Those of a recurrence may pass through a
+                // convolution, which keeps them.
+                let queries = name.ends_with("q_proj.weight") || name.ends_with("g_proj.weight");
+                let own = name.starts_with("mlp.");
                 for row in values.chunks_exact(width) {
-                    for (value, kept) in row.iter().zip(&mut touched.kept) {
-                        *kept |= *value != S::ZERO;
+                    for (column, _) in row.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
+                        touched.weighed[column] |= own;
+                        touched.asked[column] |= queries;
+                        touched.kept[column] |= !own && !asks;
                     }
                 }
+            } else if name.starts_with("mlp.") || asks {
+                // Offsets.
             } else if rows == width && entry.shape.len() == 3 {
                 // A convolution on the stream itself.
                 let taps = entry.shape[2];
@@ -69,6 +84,7 @@ impl Touched {
                     let used = filter.iter().any(|value| *value != S::ZERO);
                     touched.kept[channel] |= used;
                     touched.written[channel] |= used;
+                    touched.mixed[channel] |= used;
                 }
             }
         }

@@ -54,10 +54,12 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use answer::decode;
 pub use answer::{Answerer, Thought};
 pub use carry::CarryError;
 pub use draft::Draft;
 pub use folder::{FolderError, SHEET, WEIGHTS, load};
+pub(crate) use front::Touched;
 pub use front::front;
 pub use precision::MOST_BITS;
 pub use register::{Holds, Register, Registers, Slice, bits};

@@ -28,6 +28,14 @@ impl Input {
         }
     }
 
+    /// Ids of a token.
+    pub fn fields(&self) -> usize {
+        match self {
+            Self::Vocabulary(_) => 1,
+            Self::Fields(fields) => fields.len(),
+        }
+    }
+
     /// The first name that two fields share.
     pub(super) fn repeated(&self) -> Option<String> {
         let Self::Fields(fields) = self else { return None };

@@ -357,25 +357,7 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         state: Option<&ModelState<O::Tensor>>,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
-        self.check_state(batch, state)?;
-        let seen = state.map_or(0, |state| state.seen);
-        let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
-        let mut x = rounded(ops, &x, self.message);
-        let time = ops.shape(&x)[1];
-        let mut states = Vec::with_capacity(self.mixers());
-        for layer in &self.layers {
-            let first = states.len();
-            let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
-            x = ops.scope(&layer.name, || {
-                let x = layer.forward(ops, &x, before, &mut states, self.placement);
-                rounded(ops, &x, self.message)
-            });
-        }
-        for state in &mut states {
-            state.lent = None;
-        }
-        let x = self.norm.as_ref().map_or(x.clone(), |norm| norm.apply(ops, &x));
-        Ok((x, ModelState { seen: seen + time, batch, states }))
+        self.climb(ops, tokens, batch, state, |_| {}).map(|(x, state)| (self.normed(ops, &x), state))
     }
 
     /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: layers
@@ -418,8 +400,7 @@ impl<M: TokenMixer> Model<M> {
         for state in &mut states {
             state.lent = None;
         }
-        let last = self.norm.as_ref().map_or(last.clone(), |norm| norm.apply(ops, &last));
-        Ok((last, ModelState { seen: time, batch, states }))
+        Ok((self.normed(ops, &last), ModelState { seen: time, batch, states }))
     }
 
     /// The residual stream of every token, `[batch, time, width]`: as embedded, then after each layer.
@@ -427,13 +408,49 @@ impl<M: TokenMixer> Model<M> {
     /// # Errors
     /// Tokens do not fit the model.
     pub fn streams<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize) -> Result<Vec<O::Tensor>, ModelError> {
-        let mut streams = vec![rounded(ops, &self.embedding.apply(ops, tokens, batch, 0)?, self.message)];
-        let mut states = Vec::new();
-        for (index, layer) in self.layers.iter().enumerate() {
-            let out = layer.forward(ops, &streams[index], None, &mut states, self.placement);
-            streams.push(rounded(ops, &out, self.message));
-        }
+        let mut streams = Vec::with_capacity(self.depth() + 1);
+        self.climb(ops, tokens, batch, None, |x| streams.push(x.clone()))?;
         Ok(streams)
+    }
+
+    /// Takes tokens through all layers. `each` sees the stream as embedded and after every layer.
+    fn climb<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        state: Option<&ModelState<O::Tensor>>,
+        mut each: impl FnMut(&O::Tensor),
+    ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
+        self.check_state(batch, state)?;
+        let seen = state.map_or(0, |state| state.seen);
+        let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
+        let mut x = rounded(ops, &x, self.message);
+        let time = ops.shape(&x)[1];
+        let mut states = Vec::with_capacity(self.mixers());
+        each(&x);
+        for layer in &self.layers {
+            let first = states.len();
+            let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
+            x = ops.scope(&layer.name, || {
+                let x = layer.forward(ops, &x, before, &mut states, self.placement);
+                rounded(ops, &x, self.message)
+            });
+            each(&x);
+        }
+        for state in &mut states {
+            state.lent = None;
+        }
+        Ok((x, ModelState { seen: seen + time, batch, states }))
+    }
+
+    fn normed<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        self.norm.as_ref().map_or_else(|| x.clone(), |norm| norm.apply(ops, x))
+    }
+
+    /// Scores of all classes for the last of [`streams`](Self::streams).
+    pub fn read_out<O: Ops>(&self, ops: &O, stream: &O::Tensor) -> O::Tensor {
+        self.logits(ops, &self.normed(ops, stream))
     }
 
     /// Layers.

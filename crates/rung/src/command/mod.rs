@@ -11,10 +11,12 @@ mod explain;
 mod map;
 mod model;
 mod place;
+mod protocol;
 mod reproduce;
 mod sparse;
 mod stack;
 mod task;
+mod trace;
 mod verify;
 
 use std::process::ExitCode;
@@ -29,6 +31,8 @@ pub enum Command {
     Check(check::Check),
     Construct(construct::Construct),
     Verify(verify::Verify),
+    Trace(trace::Trace),
+    Protocol(protocol::Protocol),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -53,6 +57,8 @@ impl Command {
             Self::Check(command) => command.run(),
             Self::Construct(command) => command.run(),
             Self::Verify(command) => command.run(),
+            Self::Trace(command) => command.run(),
+            Self::Protocol(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use rung_lab::chapter::{Artefact, Made, Preset, audited, proved};
+use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, proved};
 use rung_lab::report::{Report, write_atomically};
 use serde_json::json;
 
@@ -40,6 +40,7 @@ enum Amount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ChapterName {
     Proved,
+    Constructed,
     Audited,
 }
 
@@ -64,6 +65,11 @@ impl Reproduce {
         if wanted(ChapterName::Proved) {
             let bar = steps(proved::units(preset)).with_message("proved");
             made.push(proved::make(preset, &|| bar.inc(1)));
+            bar.finish_and_clear();
+        }
+        if wanted(ChapterName::Constructed) {
+            let bar = steps(constructed::units()).with_message("constructed");
+            made.push(constructed::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
         }
         if wanted(ChapterName::Audited) {

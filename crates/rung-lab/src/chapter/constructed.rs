@@ -1,0 +1,285 @@
+//! "Constructed": weights that do it, run against the oracle, beside certificates for one full layer fewer.
+//!
+//! Every row of the first table has evidence on both sides. On one, a network with explicit weights was built and run on all or
+//! many instances. On the other, the same layout with a full layer taken away has a certificate, which was searched for, written
+//! out, read back and checked. Then one forward pass as a picture, and three as the conversation that the proofs speak of.
+
+use rung_nn::construct::{self, Construction, Request, Verified, Which, verify};
+use rung_nn::protocol::Width;
+use rung_theory::bound::question::Question;
+use rung_theory::bound::{certificate, checker, search};
+use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::task::{Prompt, seeded};
+
+use super::{Artefact, Made, Preset, figure_files};
+use crate::Evidence;
+use crate::figure::text;
+use crate::parallel;
+use crate::protocol::Ledger;
+use crate::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use crate::trace::{Cut, Picture};
+
+/// Sizes of the stacks that are proved to fail.
+const SIZES: Defaults = Defaults { heads: 1, head_dim: 8, kv_heads: None, model_width: None, bits: 32 };
+
+/// Most hops of the ladder.
+const HOPS: usize = 5;
+
+/// Constructions beside the ladder, with the hops they are shown at.
+const OTHERS: [(&str, usize); 8] =
+    [("U2'", 3), ("U3", 3), ("U4", 8), ("U4-causal", 8), ("U5", 2), ("U6", 3), ("parity", 2), ("parity-retrieval", 2)];
+
+/// One thing to verify.
+#[derive(Clone, Copy)]
+struct Job {
+    name: &'static str,
+    hops: usize,
+}
+
+/// What came of it.
+struct Outcome {
+    built: Construction<f32>,
+    found: Verified,
+    command: String,
+    /// Log2 of the tokens from which the layout without one full layer fails, with its stack and the certificate's text.
+    fails: Option<(String, f64, String)>,
+}
+
+fn jobs() -> Vec<Job> {
+    let ladder = (1..=HOPS).flat_map(|hops| ["U1", "U2"].map(|name| Job { name, hops }));
+    ladder.chain(OTHERS.map(|(name, hops)| Job { name, hops })).collect()
+}
+
+/// How many units of work the chapter has, for a progress bar.
+pub fn units() -> u64 {
+    jobs().len() as u64
+}
+
+impl Job {
+    fn request(self) -> Request {
+        let (m, growth) = match (self.name, self.hops) {
+            (_, 1) => (4, 2),
+            ("U4" | "U4-causal", _) => (2, 1),
+            _ => (2, 2),
+        };
+        Request { hops: self.hops, m, n: vec![growth; self.hops - 1], ..Request::default() }
+    }
+
+    fn command(self) -> String {
+        let Request { m, n, .. } = self.request();
+        let n = n.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let n = if n.is_empty() { n } else { format!(" --n {n}") };
+        format!("rung construct {:?} --hops {} --m {m}{n} --out c", self.name, self.hops)
+    }
+
+    /// The layout of the ladder with one full layer fewer than the construction has.
+    fn shorter(self) -> Option<String> {
+        let Self { name, hops } = self;
+        match name {
+            "U1" => Some(vec!["full"; hops].join(" ")),
+            "U2" => Some(format!("linear{}", " full linear".repeat(hops - 1))),
+            _ => None,
+        }
+    }
+
+    fn run(self, preset: Preset) -> Option<Outcome> {
+        let built = construct::build::<f32>(self.name, &self.request()).ok()?;
+        let (few, samples) = if preset == Preset::Quick { (20_000, 2_000) } else { (1_000_000, 50_000) };
+        let all = built.task.instances().is_some_and(|count| count <= few);
+        let which = if all { Which::All } else { Which::Samples { count: samples, seed: 0 } };
+        let found = verify(&built, which, 1, &|_| {}).ok()?;
+        let how = if all { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
+        let command = format!("{}; rung verify c {how}", self.command());
+        let fails =
+            self.shorter().and_then(|stack| certified(&stack, self.hops).map(|(size, text)| (stack, size, text)));
+        Some(Outcome { built, found, command, fails })
+    }
+}
+
+/// Searches for a certificate, writes it, reads the text back and checks that.
+fn certified(stack: &str, hops: usize) -> Option<(f64, String)> {
+    let plan = Plan::parse(stack, &SIZES).ok()?;
+    let question = Question::of(&plan.capacity(), hops, [1; 3])?;
+    let found = search::smallest(&question)?;
+    let text = format!(
+        "{:#}\n",
+        certificate::write(&found.point, stack, &certificate::conventions(&SIZES, Convention::Paper))
+    );
+    let accepted = checker::check(&certificate::read(&text).ok()?).ok()?;
+    Some((rung_theory::bound::question::log2(&accepted.tokens), text))
+}
+
+/// Makes the chapter. `tick` is called after each unit of work.
+pub fn make(preset: Preset, tick: &(dyn Fn() + Sync)) -> Made {
+    let jobs = jobs();
+    let outcomes = parallel::map(&jobs, |job| {
+        let outcome = job.run(preset);
+        tick();
+        outcome
+    });
+    let done: Vec<(Job, Outcome)> =
+        jobs.iter().zip(outcomes).filter_map(|(job, outcome)| Some((*job, outcome?))).collect();
+    let mut chapter = Chapter::new("constructed", "Constructed");
+    let mut artefacts = Vec::new();
+    chapter.paragraph(
+        "Where a certificate says that no weights can do it, a construction says which weights do. Each is an ordinary network: \
+         softmax attention with a finite temperature, recurrent mixers with all their gates and norms, ReLU MLPs, residuals, an \
+         unembedding. Nothing was trained. Each was run against the oracle of its task, on every instance where they are few and \
+         on samples where they are many.",
+    );
+    ladder(&mut chapter, &mut artefacts, &done);
+    others(&mut chapter, &done);
+    trace(&mut chapter, &mut artefacts);
+    protocol(&mut chapter);
+    let right = done.iter().filter(|(_, outcome)| outcome.found.correct == outcome.found.instances).count();
+    let instances: u64 = done.iter().map(|(_, outcome)| outcome.found.instances).sum();
+    let summary =
+        format!("{right} of {} constructions right on all of their instances, {instances} in all.", done.len());
+    Made { chapter, summary, artefacts }
+}
+
+fn share(found: &Verified) -> String {
+    let how = if found.exhaustive { "all instances" } else { "sampled" };
+    format!("{} of {} right, {how}", found.correct, found.instances)
+}
+
+fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Outcome)]) {
+    chapter.heading("The ladder, with evidence on both sides");
+    let columns = [
+        Column::number("hops"),
+        Column::text("solves"),
+        Column::text("by"),
+        Column::text("verified"),
+        Column::text("one full layer fewer"),
+        Column::number("fails from, tokens"),
+    ];
+    let mut table = Table::new("What a stack composes, and what it does not with one full layer fewer", columns);
+    for (job, outcome) in done.iter().filter(|(job, _)| job.shorter().is_some()) {
+        let (stack, fails) = match &outcome.fails {
+            Some((stack, size, text)) => {
+                let path = format!("certificates/ladder-{}-hops{}.json", job.name.to_lowercase(), job.hops);
+                artefacts.push(Artefact { path, bytes: text.clone().into_bytes() });
+                (Cell::code(stack), Cell::from(text::power(2, (size * 10.0).round() / 10.0)).known(Evidence::Proved))
+            }
+            None => (Cell::code(job.shorter().unwrap_or_default()), Cell::from("not certified")),
+        };
+        table.row([
+            Cell::from(job.hops.to_string()),
+            Cell::code(outcome.built.plan.outline()),
+            Cell::from(job.name),
+            Cell::from(share(&outcome.found)).known(Evidence::Constructed),
+            stack,
+            fails,
+        ]);
+    }
+    chapter.table(table);
+    let example = done.iter().find(|(job, _)| job.name == "U2" && job.hops == 2);
+    chapter.command(example.map_or_else(String::new, |(_, outcome)| outcome.command.clone()));
+    chapter.command("rung check certificates/ladder-u2-hops2.json");
+    chapter.note(
+        Prose::new()
+            .text("The two sides are about different sizes. A construction is as wide as its tables need, and was run on tables of \
+                   a few entries; the same recipe builds one for larger tables. A certificate is for stacks of ")
+            .text(format!("{} head of {} and {} bits per number, ", SIZES.heads, SIZES.head_dim, SIZES.bits))
+            .text("and says that some tables in so many tokens are out of reach for all weights of that size."),
+    );
+}
+
+fn others(chapter: &mut Chapter, done: &[(Job, Outcome)]) {
+    chapter.heading("Other ways up");
+    let columns = [
+        Column::text("construction"),
+        Column::text("stack"),
+        Column::text("task"),
+        Column::number("tokens"),
+        Column::number("emitted"),
+        Column::text("verified"),
+    ];
+    let mut table = Table::new("Thoughts, both directions, 2-Sum, and what recurrences do better", columns);
+    for (job, outcome) in done.iter().filter(|(job, _)| job.shorter().is_none()) {
+        let sheet = &outcome.built.sheet;
+        table.row([
+            Cell::from(job.name),
+            Cell::code(outcome.built.plan.outline()),
+            Cell::code(&sheet.task),
+            Cell::from(outcome.found.tokens.to_string()),
+            Cell::from(sheet.thoughts.as_ref().map_or(0, |thoughts| thoughts.count).to_string()),
+            Cell::from(share(&outcome.found)).known(Evidence::Constructed),
+        ]);
+    }
+    chapter.table(table);
+    chapter.command("rung construct list");
+}
+
+/// A construction for two hops, and a prompt for it.
+fn two_hops(name: &str) -> Option<(Construction<f32>, Vec<u32>)> {
+    let built = construct::build::<f32>(name, &Request::default()).ok()?;
+    let mut prompt = Prompt::new();
+    built.task.prompt(&mut seeded(0), &mut prompt);
+    Some((built, prompt.tokens().to_vec()))
+}
+
+fn trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>) {
+    let Some((built, prompt)) = two_hops("U2'") else { return };
+    let Ok(picture) = Picture::take("U2'", &built.subject(), &prompt, None, Cut::default()) else { return };
+    chapter.heading("One forward pass");
+    artefacts.extend(figure_files("trace", &picture));
+    let caption = "Two hops with a full layer, a linear one and a full one. The start value looks itself up; the state hands what \
+                   it found to the query; the query looks that up. Weights are those of the forward pass itself.";
+    chapter.figure(Figure::new(
+        &picture,
+        caption,
+        "rung construct \"U2'\" --out c; rung trace c --svg trace.svg",
+        "trace.csv",
+    ));
+}
+
+fn protocol(chapter: &mut Chapter) {
+    chapter.heading("The same as a conversation");
+    chapter.paragraph(
+        "The proofs see a forward pass as a conversation: whoever holds the entries of z_2 speaks to whoever holds z_1, and so on \
+         to the query, and only so many bits cross each border. Here the networks really were run like that, each message was \
+         packed into bits and counted, and each player was run again alone, with its own tokens and its messages and nothing else.",
+    );
+    let columns = [
+        Column::text("construction"),
+        Column::text("epoch"),
+        Column::number("into z1"),
+        Column::number("into z0"),
+        Column::number("into w"),
+        Column::text("the theory's count"),
+        Column::text("replay"),
+    ];
+    let mut table = Table::new("Bits that crossed, on one prompt of two hops, numbers of 32 bits", columns);
+    for name in ["U1", "U2", "U2'"] {
+        let Some((built, prompt)) = two_hops(name) else { continue };
+        let Ok(ledger) = Ledger::keep(name, &built.subject(), &prompt, Width::whole::<f32>()) else { continue };
+        let replay = if ledger.exact() { "same bits" } else { "other bits" };
+        for epoch in &ledger.epochs {
+            let mut row = vec![Cell::from(name), Cell::from(epoch.name.as_str())];
+            row.extend(epoch.crossed.iter().map(|bits| Cell::from(bits.to_string()).known(Evidence::Measured)));
+            row.extend([Cell::from(epoch.bound()), Cell::from(replay)]);
+            table.row(row);
+        }
+    }
+    chapter.table(table);
+    chapter.command("rung construct U2 --out c; rung protocol c");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_the_ladder_have_both_sides() {
+        for name in ["U1", "U2"] {
+            let outcome = Job { name, hops: 2 }.run(Preset::Quick).unwrap();
+            assert_eq!(outcome.found.correct, outcome.found.instances);
+            assert!(outcome.found.exhaustive && outcome.found.instances == 4096);
+            let (stack, size, _) = outcome.fails.unwrap();
+            let full = |plan: &Plan| plan.full_layers();
+            let shorter = Plan::parse(&stack, &SIZES).unwrap();
+            assert!(full(&shorter) + 1 == full(&outcome.built.plan) && size > 4.0, "{stack} from 2^{size}");
+        }
+    }
+}

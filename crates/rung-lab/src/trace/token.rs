@@ -1,0 +1,90 @@
+//! Tokens in words: `z2(1,0)=3` rather than five ids.
+
+use rung_theory::task::{AnyTask, Field};
+
+/// Names the tokens of a task.
+pub struct Namer {
+    fields: Vec<Field>,
+    composition: bool,
+}
+
+impl Namer {
+    /// For a task.
+    pub fn new(task: &dyn AnyTask) -> Self {
+        Self { fields: task.fields(), composition: task.name() == "funccomp" }
+    }
+
+    /// Ids of a token.
+    pub fn width(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// A token in words.
+    pub fn name(&self, token: &[u32]) -> String {
+        if self.composition { self.entry(token) } else { self.plain(token) }
+    }
+
+    /// Whether an id says nothing: the last of every field but the first.
+    fn blank(&self, field: usize, id: u32) -> bool {
+        id + 1 >= self.fields[field].vocabulary
+    }
+
+    /// A token of function composition: an entry of a table, the start, the query, the slot, or a thought.
+    fn entry(&self, token: &[u32]) -> String {
+        let hops = self.fields.len() - 3;
+        let kind = token[0] as usize;
+        let listed = |fields: std::ops::Range<usize>| {
+            let ids = fields.filter(|field| !self.blank(*field, token[*field])).map(|field| token[field].to_string());
+            ids.collect::<Vec<_>>().join(",")
+        };
+        let parts = listed(4..self.fields.len());
+        match kind {
+            _ if token[0] >= self.fields[0].vocabulary => {
+                format!("thought {}: {}", token[0] - self.fields[0].vocabulary + 1, listed(3..4))
+            }
+            kind if kind < hops => format!("z{}({})={}", kind + 1, listed(1..3), listed(3..4)),
+            kind if kind == hops => format!("z0={}", listed(3..4)),
+            kind if kind == hops + 1 && parts.is_empty() => "w".to_owned(),
+            _ if !parts.is_empty() => format!("w=({parts})"),
+            _ => "slot".to_owned(),
+        }
+    }
+
+    fn plain(&self, token: &[u32]) -> String {
+        if let ([field], [id]) = (&self.fields[..], token) {
+            return format!("{}={id}", field.name);
+        }
+        let said = token.iter().enumerate().filter(|(field, id)| *field == 0 || !self.blank(*field, **id));
+        said.map(|(field, id)| format!("{}={id}", self.fields[field].name)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rung_theory::task::{self, Prompt, seeded};
+
+    use super::*;
+
+    fn names(spec: &str) -> Vec<String> {
+        let task = task::parse(spec).unwrap();
+        let mut prompt = Prompt::new();
+        task.prompt(&mut seeded(0), &mut prompt);
+        let namer = Namer::new(&*task);
+        prompt.tokens().chunks_exact(namer.width()).map(|token| namer.name(token)).collect()
+    }
+
+    #[test]
+    fn tokens_of_composition_are_entries() {
+        let names = names("funccomp{hops=2,m=3,n=[2],order=query-first}");
+        assert!(names[0].starts_with("w=("), "{}", names[0]);
+        assert!(names[1].starts_with("z2(0,0)=") && names[7].starts_with("z1(0)="), "{names:?}");
+        assert!(names[10].starts_with("z0=") && names[11] == "slot", "{names:?}");
+    }
+
+    #[test]
+    fn other_tokens_say_what_they_say() {
+        assert!(names("parity{length=3}")[0].contains('='));
+        let mixed = names("parity-retrieval{bits=2,entries=2}");
+        assert!(mixed.iter().any(|name| name.contains("key=")) && mixed[0].matches('=').count() < 5, "{mixed:?}");
+    }
+}

@@ -1,0 +1,269 @@
+//! A forward pass as a conversation.
+//!
+//! The lower bounds see a prompt as a row of players: whoever holds the entries of `z_L`, .., `z_1`, then `z_0`, then w. A player
+//! knows its own tokens; of all earlier ones it learns only what crosses the border before it. This module lets a real network be
+//! such a conversation and counts the bits:
+//!
+//! - in a layer with bounded state, the state at the border;
+//! - in a full layer, for each of the player's tokens, the registers of its softmax over all earlier tokens: the largest score,
+//!   the sum of weights and the weighted sum of values, for every head.
+//!
+//! [`Conversation::hold`] runs the players one after another and writes down every message. [`Conversation::replay`] then runs
+//! each player alone, given its tokens and its messages and nothing else, and must find the same outputs, bit for bit: so the
+//! messages are all there is. Shapes are agreed on beforehand and cost nothing; bits are really packed ([`Wire`]).
+//!
+//! The sums run from left to right, which is the theory's machine; the ordinary kernels add up in another order, and a test holds
+//! the two against each other within rounding. Models that see both ways, and thoughts, are no such conversation.
+
+mod player;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use wire::{Width, Wire};
+
+use std::ops::Range;
+
+use rung_engine::{Native, Ops, Scalar, Tensor};
+use rung_theory::task::AnyTask;
+
+use crate::error::ModelError;
+use crate::mixer::{SLOTS, State};
+use crate::model::ModelState;
+use crate::trace::Subject;
+use crate::watch::Watched;
+use player::{Registers, Source};
+
+/// Slots of a full mixer's state that hold keys and values: they never cross.
+const CACHE: usize = 2;
+
+/// Someone who holds a stretch of the prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Player {
+    /// What it holds.
+    pub name: String,
+    /// Its tokens.
+    pub tokens: Range<usize>,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Registers of a full mixer, for every token of the player.
+    Registers,
+    /// The state of a bounded mixer.
+    State,
+    /// The state of a convolution before a full mixer's projections.
+    Front,
+}
+
+/// Bits that cross a border.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The layer, from 0.
+    pub layer: usize,
+    /// The mixer within it.
+    pub mixer: usize,
+    /// The player that gets it.
+    pub into: usize,
+    /// What it is.
+    pub content: Content,
+    /// The bits.
+    pub wire: Wire,
+    /// Which of the state's tensors it is, and its shape: known to both sides.
+    place: (usize, Vec<usize>),
+}
+
+/// A conversation that was held.
+pub struct Conversation<S: Scalar> {
+    /// Who took part.
+    pub players: Vec<Player>,
+    /// Everything that was said.
+    pub messages: Vec<Message>,
+    /// The normed stream after the last layer, for every player's tokens.
+    pub outputs: Vec<Vec<S>>,
+    /// Scores at the last token.
+    pub scores: Vec<S>,
+    width: Width,
+}
+
+/// The players of a prompt: stretches of tokens of one kind, or the last token and all others where tokens have no kind.
+pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
+    let fields = task.fields();
+    let rows: Vec<&[u32]> = prompt.chunks_exact(fields.len()).collect();
+    let kinds = fields.len() > 1 && fields[0].name == "kind";
+    let begins = |at: usize| if kinds { rows[at][0] != rows[at - 1][0] } else { at + 1 == rows.len() };
+    let mut borders = vec![0];
+    borders.extend((1..rows.len()).filter(|at| begins(*at)));
+    borders.push(rows.len());
+    let hops = fields.len().saturating_sub(3) as u32;
+    let name = |tokens: &Range<usize>| match rows[tokens.start][0] {
+        _ if task.name() != "funccomp" => format!("tokens {} to {}", tokens.start, tokens.end - 1),
+        kind if kind < hops => format!("z{}", kind + 1),
+        kind if kind == hops => "z0".to_owned(),
+        kind if kind == hops + 1 || task.classes() > 0 && kind < fields[0].vocabulary - 1 => "w".to_owned(),
+        _ => "slot".to_owned(),
+    };
+    let stretches = borders.windows(2).map(|pair| pair[0]..pair[1]).filter(|tokens| !tokens.is_empty());
+    stretches.map(|tokens| Player { name: name(&tokens), tokens }).collect()
+}
+
+impl<S: Scalar> Conversation<S> {
+    /// Runs a model on a prompt, player after player, with numbers of `width` bits crossing.
+    ///
+    /// # Errors
+    /// The model sees both ways or thinks aloud, or the tokens are none of its.
+    pub fn hold(
+        subject: &Subject<'_, S>,
+        prompt: &[u32],
+        players: Vec<Player>,
+        width: Width,
+    ) -> Result<Self, ModelError> {
+        one_pass(subject)?;
+        let ops = table(subject, width);
+        let fields = subject.config.input.fields();
+        let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
+        for (index, player) in players.iter().enumerate() {
+            ops.watch.seat(player.tokens.start, Source::Cache);
+            let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
+            let (hidden, after) = subject.model.forward(&ops, own, 1, state.as_ref())?;
+            outputs.push(ops.values(&hidden));
+            messages.extend(ops.watch.crossed().into_iter().map(|(layer, call, wire)| {
+                let mixer = full_mixers(subject, layer).nth(call).unwrap_or(call);
+                let place = (call, Vec::new());
+                Message { layer, mixer, into: index, content: Content::Registers, wire, place }
+            }));
+            if index + 1 < players.len() {
+                let said = states_out(subject, &ops, &after, index + 1, width);
+                state = Some(states_in(subject, &ops, &said, Some(&after), player.tokens.end, width));
+                messages.extend(said);
+            }
+        }
+        let scores = last_scores(subject, &ops, outputs.last().map_or(&[], |output| output));
+        Ok(Self { players, messages, outputs, scores, width })
+    }
+
+    /// The outputs of one player, from its own tokens and what it was told.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's.
+    pub fn listen(&self, subject: &Subject<'_, S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
+        let ops = table(subject, self.width);
+        let told: Vec<Message> = self.messages.iter().filter(|message| message.into == player).cloned().collect();
+        let (registers, states): (Vec<Message>, Vec<Message>) =
+            told.into_iter().partition(|message| message.content == Content::Registers);
+        let inbox = registers.into_iter().map(|message| message.wire).collect();
+        let seen = self.players[player].tokens.start;
+        ops.watch.seat(seen, Source::Inbox(inbox));
+        let before = (seen > 0).then(|| states_in(subject, &ops, &states, None, seen, self.width));
+        let (hidden, _) = subject.model.forward(&ops, own, 1, before.as_ref())?;
+        Ok(ops.values(&hidden))
+    }
+
+    /// Lets every player work alone from its messages, and counts those who find exactly what they found in the conversation.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's.
+    pub fn replay(&self, subject: &Subject<'_, S>, prompt: &[u32]) -> Result<usize, ModelError> {
+        let fields = subject.config.input.fields();
+        let mut same = 0;
+        for (index, player) in self.players.iter().enumerate() {
+            let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
+            let bits = |numbers: &[S]| numbers.iter().map(|number| number.wide().to_bits()).collect::<Vec<_>>();
+            same += usize::from(bits(&self.listen(subject, own, index)?) == bits(&self.outputs[index]));
+        }
+        Ok(same)
+    }
+
+    /// Bits of all messages.
+    pub fn bits(&self) -> u64 {
+        self.messages.iter().map(|message| message.wire.bits()).sum()
+    }
+}
+
+fn one_pass<S: Scalar>(subject: &Subject<'_, S>) -> Result<(), ModelError> {
+    let thinks = subject.sheet.is_some_and(|sheet| sheet.thoughts.is_some());
+    let what = match () {
+        () if !subject.config.causal => "a model that sees both ways",
+        () if thinks => "a model that thinks aloud",
+        () => return Ok(()),
+    };
+    let expected = "one causal forward pass, which is what the theory's players share".to_owned();
+    Err(ModelError::Unsupported { mixer: "full", what: format!("{what}, as a protocol,"), expected })
+}
+
+fn table<S: Scalar>(subject: &Subject<'_, S>, width: Width) -> Watched<S, Registers> {
+    let native = Native::new();
+    native.bind_frozen(subject.weights);
+    Watched { native, watch: Registers::new(subject.plan, width) }
+}
+
+/// Mixers of a layer that call attention: their calls come in this order.
+fn full_mixers<'a, S: Scalar>(subject: &Subject<'a, S>, layer: usize) -> impl Iterator<Item = usize> + 'a {
+    let mixers = subject.plan.layers[layer].mixers.iter().enumerate();
+    mixers.filter(|(_, mixer)| ["full", "window"].contains(&mixer.name())).map(|(index, _)| index)
+}
+
+/// Layer, mixer and whether it is full, for every state of a model in order.
+fn seats<'a, S: Scalar>(subject: &Subject<'a, S>) -> impl Iterator<Item = (usize, usize, bool)> + 'a {
+    let layers = subject.plan.layers.iter().enumerate();
+    layers.flat_map(|(layer, mixers)| {
+        mixers.mixers.iter().enumerate().map(move |(mixer, kind)| (layer, mixer, kind.name() == "full"))
+    })
+}
+
+/// States as messages.
+fn states_out<S: Scalar>(
+    subject: &Subject<'_, S>,
+    ops: &Watched<S, Registers>,
+    after: &ModelState<Tensor<S>>,
+    into: usize,
+    width: Width,
+) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for ((layer, mixer, full), state) in seats(subject).zip(&after.states) {
+        let first = if full { CACHE } else { 0 };
+        for (slot, tensor) in state.tensors.iter().enumerate().skip(first) {
+            let Some(tensor) = tensor else { continue };
+            let content = if full { Content::Front } else { Content::State };
+            let wire = Wire::of(&ops.values(tensor), width);
+            let place = (slot, ops.shape(tensor)[..].to_vec());
+            messages.push(Message { layer, mixer, into, content, wire, place });
+        }
+    }
+    messages
+}
+
+/// The state a player starts from: what it was told and, if there is one, the cache of keys and values.
+fn states_in<S: Scalar>(
+    subject: &Subject<'_, S>,
+    ops: &Watched<S, Registers>,
+    told: &[Message],
+    cache: Option<&ModelState<Tensor<S>>>,
+    seen: usize,
+    width: Width,
+) -> ModelState<Tensor<S>> {
+    let states = seats(subject).enumerate().map(|(index, (layer, mixer, full))| {
+        let mut tensors: [Option<Tensor<S>>; SLOTS] = std::array::from_fn(|_| None);
+        if let Some(cache) = cache.filter(|_| full) {
+            tensors[..CACHE].clone_from_slice(&cache.states[index].tensors[..CACHE]);
+        }
+        for message in told.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
+            let (slot, shape) = &message.place;
+            tensors[*slot] = Some(ops.constant(shape, &message.wire.numbers(width)));
+        }
+        State::new(seen, tensors)
+    });
+    ModelState { seen, batch: 1, states: states.collect() }
+}
+
+/// Scores at the last token of a normed stream.
+fn last_scores<S: Scalar>(
+    subject: &Subject<'_, S>,
+    ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>,
+    hidden: &[S],
+) -> Vec<S> {
+    let width = subject.model.width();
+    let last = ops.constant(&[1, 1, width], &hidden[hidden.len() - width..]);
+    ops.values(&subject.model.logits(ops, &last))
+}

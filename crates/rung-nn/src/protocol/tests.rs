@@ -1,0 +1,180 @@
+//! Messages are all there is.
+
+use rung_engine::Parameters;
+use rung_theory::stack::{Convention, Defaults, Plan};
+use rung_theory::task::{self, Prompt, seeded};
+
+use super::*;
+use crate::construct::{Request, build, carry};
+use crate::model::{Input, ModelConfig, NormConfig};
+use crate::position::Positions;
+
+fn prompt_of(task: &dyn AnyTask) -> Vec<u32> {
+    let mut prompt = Prompt::new();
+    task.prompt(&mut seeded(4), &mut prompt);
+    prompt.tokens().to_vec()
+}
+
+/// A network with random weights: as a trained one, all of its numbers matter.
+fn with_random<S: Scalar>(stack: &str, positions: Positions, see: impl FnOnce(&Subject<'_, S>, &[u32])) {
+    let defaults = Defaults { heads: 2, head_dim: 4, bits: 8 * size_of::<S>() as u64, ..Defaults::default() };
+    let (task, plan) = (task::parse("funccomp{hops=2,m=3,n=[2]}").unwrap(), Plan::parse(stack, &defaults).unwrap());
+    let config = ModelConfig {
+        input: Input::Fields(task.fields()),
+        classes: task.classes() as usize,
+        norm: NormConfig::Rms,
+        positions,
+        deviation: 0.4,
+        chunk: 2,
+        ..ModelConfig::default()
+    };
+    let mut weights = Parameters::new();
+    let model = config.init(&plan, &mut weights, &mut seeded(5)).unwrap();
+    let subject = Subject { task: &*task, plan: &plan, config: &config, model: &model, weights: &weights, sheet: None };
+    see(&subject, &prompt_of(&*task));
+}
+
+fn hold<S: Scalar>(subject: &Subject<'_, S>, prompt: &[u32]) -> Conversation<S> {
+    Conversation::hold(subject, prompt, players(subject.task, prompt), Width::whole::<S>()).unwrap()
+}
+
+const STACKS: [&str; 12] = [
+    "full full",
+    "full{kv=1} full",
+    "full{conv=3} full",
+    "window{size=3} full",
+    "linear full",
+    "retnet full",
+    "gla full",
+    "mamba2 full mamba2",
+    "full deltanet full",
+    "gdn full",
+    "conv full",
+    "full+gdn full",
+];
+
+#[test]
+fn every_player_finds_the_same_bits_from_its_messages_alone() {
+    for (index, stack) in STACKS.into_iter().enumerate() {
+        let positions =
+            [Positions::Rotary { base: 100.0 }, Positions::Alibi, Positions::Learned { length: 16 }][index % 3];
+        with_random::<f32>(stack, positions, |subject, prompt| {
+            let held = hold(subject, prompt);
+            assert_eq!(held.players.len(), 4);
+            assert_eq!(held.replay(subject, prompt).unwrap(), 4, "{stack}");
+        });
+    }
+}
+
+#[test]
+fn the_conversation_is_the_forward_pass_up_to_rounding() {
+    for (index, stack) in STACKS.into_iter().enumerate() {
+        let positions = [Positions::Alibi, Positions::Rotary { base: 100.0 }, Positions::None][index % 3];
+        with_random::<f64>(stack, positions, |subject, prompt| {
+            let held = hold(subject, prompt);
+            let ops = Native::new();
+            ops.bind_frozen(subject.weights);
+            let (hidden, _) = subject.model.forward(&ops, prompt, 1, None).unwrap();
+            let (found, expected) = (held.outputs.concat(), ops.values(&hidden));
+            assert_eq!(found.len(), expected.len());
+            let worst =
+                found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
+            assert!(worst < 1e-9, "{stack}: {worst}");
+        });
+    }
+}
+
+#[test]
+fn bits_are_those_that_the_theory_counts() {
+    for stack in STACKS {
+        with_random::<f32>(stack, Positions::None, |subject, prompt| {
+            let held = hold(subject, prompt);
+            for (layer, plan) in subject.plan.layers.iter().enumerate() {
+                for (into, player) in held.players.iter().enumerate().skip(1) {
+                    let of = |content: Content| {
+                        let here =
+                            held.messages.iter().filter(|message| message.layer == layer && message.into == into);
+                        u128::from(
+                            here.filter(|message| message.content == content)
+                                .map(|message| message.wire.bits())
+                                .sum::<u64>(),
+                        )
+                    };
+                    let tokens = player.tokens.len() as u128;
+                    assert_eq!(of(Content::Registers), tokens * plan.message_bits(Convention::Online), "{stack}");
+                    assert!(
+                        of(Content::State) <= plan.state_bits() && of(Content::Front) <= plan.front_bits(),
+                        "{stack}"
+                    );
+                    // A state that does not start short is exactly as large as the theory says.
+                    if player.tokens.start > 3 {
+                        assert_eq!(of(Content::State), plan.state_bits(), "{stack}");
+                    }
+                }
+            }
+            assert!(held.messages.iter().all(|message| message.into > 0), "nobody speaks to the first player");
+        });
+    }
+}
+
+#[test]
+fn a_message_changed_on_the_way_is_noticed() {
+    for stack in ["full full", "gdn full", "window{size=3} full"] {
+        with_random::<f32>(stack, Positions::None, |subject, prompt| {
+            let mut held = hold(subject, prompt);
+            for index in 0..held.messages.len() {
+                // The highest bit of the fraction of the third number.
+                held.messages[index].wire.flip(2 * 32 + 22);
+                let same = held.replay(subject, prompt).unwrap();
+                held.messages[index].wire.flip(2 * 32 + 22);
+                assert!(same < 4, "{stack}: message {index} does not matter");
+            }
+            assert_eq!(held.replay(subject, prompt).unwrap(), 4);
+        });
+    }
+}
+
+#[test]
+fn constructions_answer_right_in_conversation() {
+    let request = Request { hops: 2, m: 4, n: vec![2], ..Request::default() };
+    let mut cases = vec![("U1", None)];
+    cases.extend(carry::names().flat_map(|mixer| [("U2", Some(mixer)), ("U2'", Some(mixer))]));
+    for (name, mixer) in cases {
+        let request = Request { mixer: mixer.map(str::to_owned), ..request.clone() };
+        let built = build::<f32>(name, &request).unwrap();
+        let (subject, prompt) = (built.subject(), prompt_of(&*built.task));
+        let right = *built.task.oracle(&prompt).unwrap().last().unwrap() as usize;
+        for bits in [32, 16] {
+            let people = players(subject.task, &prompt);
+            let held = Conversation::hold(&subject, &prompt, people, Width::new(bits).unwrap()).unwrap();
+            assert_eq!(held.replay(&subject, &prompt).unwrap(), held.players.len(), "{name} {mixer:?} in {bits} bits");
+            let best = (0..held.scores.len())
+                .fold(0, |best, class| if held.scores[class] > held.scores[best] { class } else { best });
+            assert_eq!(best, right, "{name} {mixer:?} in {bits} bits");
+        }
+    }
+}
+
+#[test]
+fn players_hold_tables_and_other_tasks_are_cut_before_the_last_token() {
+    let task = task::parse("funccomp{hops=3,m=2,n=[2,2]}").unwrap();
+    let people = players(&*task, &prompt_of(&*task));
+    let names: Vec<&str> = people.iter().map(|player| player.name.as_str()).collect();
+    assert_eq!(names, ["z3", "z2", "z1", "z0", "w"]);
+    let sizes: Vec<usize> = people.iter().map(|player| player.tokens.len()).collect();
+    assert_eq!(sizes, [8, 4, 2, 1, 1]);
+    let task = task::parse("twosum{length=5}").unwrap();
+    let people = players(&*task, &prompt_of(&*task));
+    assert_eq!(people.iter().map(|player| player.tokens.clone()).collect::<Vec<_>>(), [0..4, 4..5]);
+}
+
+#[test]
+fn what_is_no_conversation_is_refused() {
+    for name in ["U4", "U3"] {
+        let built = build::<f32>(name, &Request::default()).unwrap();
+        let prompt = prompt_of(&*built.task);
+        let people = players(&*built.task, &prompt);
+        let error = Conversation::hold(&built.subject(), &prompt, people, Width::whole::<f32>()).err().unwrap();
+        assert!(error.to_string().contains("as a protocol"), "{error}");
+    }
+}

@@ -1,0 +1,191 @@
+//! A forward pass, written down: who reads whom in every layer, and what the stream holds between layers.
+//!
+//! The pass is the ordinary one, run by the ordinary executor with a listener beside it ([`watch`](crate::watch)). What is kept
+//! is small: queries, keys and values as the mixers used them, and the streams. Rows of weights are worked out later, for the
+//! tokens somebody asks about ([`Reading`]). [`flow`](Trace::flow) goes back from an answer and finds those tokens.
+//!
+//! ```
+//! use rung_nn::construct::{self, Request};
+//! use rung_nn::trace::{Trace, sequence};
+//! use rung_theory::task::{Prompt, seeded};
+//!
+//! let built = construct::build::<f32>("U1", &Request::default())?;
+//! let mut prompt = Prompt::new();
+//! built.task.prompt(&mut seeded(0), &mut prompt);
+//! let trace = Trace::record(&built.subject(), &sequence(&built.subject(), prompt.tokens())?)?;
+//! let flow = trace.flow(&[trace.tokens() - 1], 0.05, 12);
+//! assert_eq!(flow.reads.len(), 3); // w reads z_0, then an entry of each table
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod flow;
+mod reading;
+#[cfg(test)]
+mod tests;
+
+pub use flow::{Flow, Read};
+pub use reading::{Reading, Reads};
+
+use std::cell::RefCell;
+
+use rung_engine::{Attention, Native, Ops, Parameters, Recurrence, Scalar, Tensor};
+use rung_theory::stack::Plan;
+use rung_theory::task::AnyTask;
+
+use crate::construct::{Construction, Sheet, Touched, decode};
+use crate::error::ModelError;
+use crate::model::{Model, ModelConfig};
+use crate::watch::{Convolved, Watch, Watched};
+
+/// The most tokens of a trace.
+pub const MOST_TOKENS: usize = 1 << 14;
+
+/// A network and its task, with or without a sheet that says what its stream holds: constructed or trained.
+#[derive(Clone, Copy)]
+pub struct Subject<'a, S: Scalar> {
+    /// What it is for.
+    pub task: &'a dyn AnyTask,
+    /// Its layers.
+    pub plan: &'a Plan,
+    /// Everything else about the model.
+    pub config: &'a ModelConfig,
+    /// The network.
+    pub model: &'a Model,
+    /// Its weights.
+    pub weights: &'a Parameters<S>,
+    /// What a construction says of itself.
+    pub sheet: Option<&'a Sheet>,
+}
+
+impl<S: Scalar> Construction<S> {
+    /// The network without its making.
+    pub fn subject(&self) -> Subject<'_, S> {
+        let Self { sheet, task, plan, config, model, weights } = self;
+        Subject { task: &**task, plan, config, model, weights, sheet: Some(sheet) }
+    }
+}
+
+/// A forward pass, written down.
+pub struct Trace {
+    /// For every layer, its readings in the order they happened.
+    pub layers: Vec<Vec<Reading>>,
+    /// The stream as embedded and after every layer, `[tokens, width]` each.
+    streams: Vec<Vec<f64>>,
+    /// Scores at every token.
+    scores: Vec<f64>,
+    width: usize,
+    classes: usize,
+    touched: Vec<Touched>,
+    /// Columns that the unembedding looks at.
+    answered: Vec<bool>,
+    /// For every layer, the heads of its readings that nothing comes of.
+    idle: Vec<Vec<Vec<bool>>>,
+}
+
+/// The tokens of a whole pass: a prompt, and what a construction that thinks aloud says after it, the last token excepted, which
+/// nobody reads.
+///
+/// # Errors
+/// The tokens are none of the model's.
+pub fn sequence<S: Scalar>(subject: &Subject<'_, S>, prompt: &[u32]) -> Result<Vec<u32>, ModelError> {
+    let mut tokens = prompt.to_vec();
+    if let Some(thoughts) = subject.sheet.and_then(|sheet| sheet.thoughts.as_ref()) {
+        let ops = Native::new();
+        ops.bind_frozen(subject.weights);
+        for said in decode(subject.model, &ops, thoughts, (prompt, 1), subject.model.depth())? {
+            let read = said.tokens.len().saturating_sub(thoughts.fields.len());
+            tokens.extend_from_slice(&said.tokens[..read]);
+        }
+    }
+    Ok(tokens)
+}
+
+impl Trace {
+    /// Runs a model on one text.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's, or too many.
+    pub fn record<S: Scalar>(subject: &Subject<'_, S>, tokens: &[u32]) -> Result<Self, ModelError> {
+        let Subject { config, model, weights, .. } = *subject;
+        let length = tokens.len() / config.input.fields();
+        if length > MOST_TOKENS {
+            let expected = format!("at most {MOST_TOKENS}, to be drawn");
+            return Err(ModelError::Shape { place: "trace", what: "number of tokens", found: length as u64, expected });
+        }
+        let native = Native::new();
+        native.bind_frozen(weights);
+        let depth = model.depth();
+        let ops = Watched {
+            native,
+            watch: Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None) },
+        };
+        let streams = model.streams(&ops, tokens, 1)?;
+        let last = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
+        let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
+        let scores = wide(&model.read_out(&ops, last));
+        let streams = streams.iter().map(wide).collect();
+        let layers = ops.watch.layers.into_inner();
+        let touched = (0..depth).map(|layer| flow::touched(layer, config, model.width(), weights)).collect();
+        let answered = flow::answered(config, model.width(), weights);
+        let idle = (0..depth).map(|layer| flow::idle(layer, &layers[layer], weights)).collect();
+        Ok(Self { layers, streams, scores, width: model.width(), classes: model.classes(), touched, answered, idle })
+    }
+
+    /// Tokens of the text.
+    pub fn tokens(&self) -> usize {
+        self.streams[0].len() / self.width
+    }
+
+    /// What the stream holds at a token: as embedded for level 0, after that layer from 1 on.
+    pub fn stream(&self, level: usize, token: usize) -> &[f64] {
+        &self.streams[level][token * self.width..(token + 1) * self.width]
+    }
+
+    /// Scores of all classes at a token.
+    pub fn scores(&self, token: usize) -> &[f64] {
+        &self.scores[token * self.classes..(token + 1) * self.classes]
+    }
+}
+
+/// Writes down what passes.
+struct Recorder {
+    layers: RefCell<Vec<Vec<Reading>>>,
+    at: RefCell<Option<usize>>,
+}
+
+impl Recorder {
+    fn keep(&self, reading: Reading) {
+        if let Some(layer) = *self.at.borrow() {
+            self.layers.borrow_mut()[layer].push(reading);
+        }
+    }
+}
+
+impl<S: Scalar> Watch<S> for Recorder {
+    fn enter(&self, name: &str) {
+        *self.at.borrow_mut() = layer_of(name);
+    }
+
+    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+        let output = ops.attention(inputs);
+        self.keep(Reading::attention(ops, inputs, &output));
+        output
+    }
+
+    fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        let (output, state) = ops.recurrence(inputs);
+        self.keep(Reading::recurrence(ops, inputs, &output));
+        (output, state)
+    }
+
+    fn short_convolution(&self, ops: &Native<S>, inputs: &Convolved<'_, S>) -> (Tensor<S>, Tensor<S>) {
+        let (output, state) = ops.short_convolution(inputs.x, inputs.filters, inputs.bias, inputs.state);
+        self.keep(Reading::convolution(ops, inputs, &output));
+        (output, state)
+    }
+}
+
+/// The layer that a scope names.
+pub(crate) fn layer_of(scope: &str) -> Option<usize> {
+    scope.strip_prefix("layers.").and_then(|number| number.parse().ok())
+}

@@ -1,0 +1,223 @@
+//! Who read whom: the weights of one attention, recurrence or convolution, row by row.
+//!
+//! A [`Reading`] keeps the queries and keys that the forward pass really used. A row of weights is worked out from them when it
+//! is asked for, from the definition and in double precision:
+//!
+//! - attention: `softmax(scale q_t.k_s + bias)` over the keys in sight;
+//! - a recurrence is linear in its values, `o_t = sum_s c_ts v_s`. Going back from t with `r = q_t`: `c_ts = beta_s k_s.r`, then
+//!   `r <- a_s (r - beta_s k_s (k_s.r))`;
+//! - a convolution: its taps.
+//!
+//! [`Reading::mismatch`] multiplies a row by the values and compares with what the kernel gave: this is how a picture knows that
+//! its arrows are the network's own.
+
+use rung_engine::{Attention, Decay, Ops, Recurrence, Scalar, Shape, Sight, Tensor};
+
+use crate::watch::Convolved;
+
+/// What kind of mixer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Softmax attention.
+    Attention,
+    /// A recurrent state.
+    State,
+    /// A short convolution.
+    Convolution,
+}
+
+/// One operation that moved things between tokens.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// What kind.
+    pub reads: Reads,
+    /// Heads; a convolution has one for every channel.
+    pub heads: usize,
+    values: Table,
+    output: Table,
+    rule: Rule,
+}
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Attention { query: Table, key: Table, bias: Option<(Shape, Vec<f64>)>, sight: Sight, scale: f64 },
+    Recurrence { query: Table, key: Table, fade: Fade, beta: Option<Table> },
+    Convolution { filters: Vec<f64>, taps: usize, bias: Option<Vec<f64>> },
+}
+
+#[derive(Clone, Debug)]
+enum Fade {
+    None,
+    Head(Table),
+    Channel(Table),
+}
+
+/// Numbers as `[time, heads, width]`, for the first row of a batch.
+#[derive(Clone, Debug)]
+struct Table {
+    heads: usize,
+    width: usize,
+    numbers: Vec<f64>,
+}
+
+impl Table {
+    fn of<S: Scalar>(ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>, x: &Tensor<S>) -> Self {
+        let shape = ops.shape(x);
+        let (heads, width) = match shape[..] {
+            [_, _, heads, width] => (heads, width),
+            [_, _, heads] => (heads, 1),
+            _ => unreachable!("a mixer's tensors have three or four axes, not {shape}"),
+        };
+        let numbers = ops.values(x).into_iter().take(shape[1] * heads * width).map(Scalar::wide).collect();
+        Self { heads, width, numbers }
+    }
+
+    /// The numbers of one token and head; several of `heads` may share one of ours.
+    fn row(&self, time: usize, head: usize, heads: usize) -> &[f64] {
+        let first = (time * self.heads + head * self.heads / heads) * self.width;
+        &self.numbers[first..first + self.width]
+    }
+
+    fn time(&self) -> usize {
+        self.numbers.len() / (self.heads * self.width).max(1)
+    }
+}
+
+fn dot(left: &[f64], right: &[f64]) -> f64 {
+    left.iter().zip(right).map(|(left, right)| left * right).sum()
+}
+
+impl Reading {
+    pub(super) fn attention<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
+        ops: &O,
+        inputs: &Attention<'_, Tensor<S>>,
+        output: &Tensor<S>,
+    ) -> Self {
+        let bias = inputs.bias.map(|bias| (ops.shape(bias), ops.values(bias).into_iter().map(Scalar::wide).collect()));
+        let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
+        let rule = Rule::Attention { key, bias, sight: inputs.sight, scale: inputs.scale, query };
+        Self { reads: Reads::Attention, heads: output.heads, values, output, rule }
+    }
+
+    pub(super) fn recurrence<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
+        ops: &O,
+        inputs: &Recurrence<'_, Tensor<S>>,
+        output: &Tensor<S>,
+    ) -> Self {
+        let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
+        let fade = match inputs.decay {
+            Decay::None => Fade::None,
+            Decay::Scalar(log) => Fade::Head(Table::of(ops, log)),
+            Decay::Vector(log) => Fade::Channel(Table::of(ops, log)),
+        };
+        let beta = inputs.beta.map(|beta| Table::of(ops, beta));
+        Self {
+            reads: Reads::State,
+            heads: output.heads,
+            values,
+            output,
+            rule: Rule::Recurrence { query, key, fade, beta },
+        }
+    }
+
+    pub(super) fn convolution<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
+        ops: &O,
+        inputs: &Convolved<'_, S>,
+        output: &Tensor<S>,
+    ) -> Self {
+        let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
+        let taps = ops.shape(inputs.filters)[1];
+        let rule = Rule::Convolution { filters: wide(inputs.filters), taps, bias: inputs.bias.map(wide) };
+        let [values, output] = [inputs.x, output].map(|x| Table::of(ops, x));
+        Self { reads: Reads::Convolution, heads: output.heads, values, output, rule }
+    }
+
+    /// Tokens that can be read.
+    pub fn tokens(&self) -> usize {
+        self.values.time()
+    }
+
+    /// The weight of every token in what the token at `time` reads through a head. Those of attention add up to one.
+    pub fn weights(&self, time: usize, head: usize) -> Vec<f64> {
+        let mut weights = vec![0.0; self.tokens()];
+        match &self.rule {
+            Rule::Attention { query, key, bias, sight, scale } => {
+                let asks = query.row(time, head, self.heads);
+                let seen = sight.range(time, weights.len());
+                for (token, weight) in weights.iter_mut().enumerate().take(seen.end).skip(seen.start) {
+                    *weight = scale * dot(asks, key.row(token, head, self.heads));
+                    if let Some((shape, bias)) = bias {
+                        let head = if shape[1] == 1 { 0 } else { head };
+                        *weight += bias[(head * shape[2] + time) * shape[3] + token];
+                    }
+                }
+                let seen = &mut weights[seen];
+                let largest = seen.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = seen.iter().map(|score| (score - largest).exp()).sum();
+                for score in seen {
+                    *score = (*score - largest).exp() / sum;
+                }
+            }
+            Rule::Recurrence { query, key, fade, beta } => {
+                let mut wanted = query.row(time, head, self.heads).to_vec();
+                for token in (0..=time).rev() {
+                    let key = key.row(token, head, self.heads);
+                    let strength = beta.as_ref().map(|beta| beta.row(token, head, self.heads)[0]);
+                    let agrees = strength.unwrap_or(1.0) * dot(key, &wanted);
+                    weights[token] = agrees;
+                    let fade = match fade {
+                        Fade::None => &[0.0][..],
+                        Fade::Head(log) | Fade::Channel(log) => log.row(token, head, self.heads),
+                    };
+                    for (channel, (wanted, key)) in wanted.iter_mut().zip(key).enumerate() {
+                        let kept = if strength.is_some() { *wanted - agrees * key } else { *wanted };
+                        *wanted = kept * fade[channel % fade.len()].exp();
+                    }
+                }
+            }
+            Rule::Convolution { filters, taps, .. } => {
+                for back in 0..(*taps).min(time + 1) {
+                    weights[time - back] = filters[head * taps + taps - 1 - back];
+                }
+            }
+        }
+        weights
+    }
+
+    /// How much of what the token at `time` reads comes from every token, from 0 to 1: weights of attention as they are;
+    /// elsewhere, where weights have no scale of their own, by the size of weight times value. All zero if nothing is read.
+    pub fn shares(&self, time: usize, head: usize) -> Vec<f64> {
+        let mut shares = self.weights(time, head);
+        if self.reads == Reads::Attention {
+            return shares;
+        }
+        for (token, share) in shares.iter_mut().enumerate() {
+            let value = self.values.row(token, head, self.heads);
+            *share = share.abs() * dot(value, value).sqrt();
+        }
+        let sum: f64 = shares.iter().sum();
+        let scale = if sum > 1e-9 { 1.0 / sum } else { 0.0 };
+        for share in &mut shares {
+            *share *= scale;
+        }
+        shares
+    }
+
+    /// The largest difference between a row of weights times the values and what the forward pass computed, over all heads.
+    pub fn mismatch(&self, time: usize) -> f64 {
+        let mut worst = 0.0_f64;
+        for head in 0..self.heads {
+            let weights = self.weights(time, head);
+            let found = self.output.row(time, head, self.heads);
+            for (channel, found) in found.iter().enumerate() {
+                let values = (0..weights.len()).map(|token| self.values.row(token, head, self.heads)[channel]);
+                let mut sum: f64 = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
+                if let Rule::Convolution { bias: Some(bias), .. } = &self.rule {
+                    sum += bias[head];
+                }
+                worst = worst.max((sum - found).abs());
+            }
+        }
+        worst
+    }
+}

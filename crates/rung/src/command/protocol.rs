@@ -1,0 +1,69 @@
+//! `rung protocol DIR`: a forward pass as the theory's conversation, and the bits that really cross.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use rung_engine::Scalar;
+use rung_lab::protocol::Ledger;
+use rung_nn::construct;
+use rung_nn::protocol::Width;
+use serde_json::json;
+
+use super::construct::Precision;
+use super::trace::Chosen;
+use crate::output::{print, print_json, spinner};
+
+/// Run a network as the communication protocol of the lower bounds, count the bits that cross each border, and replay every player
+/// from its messages alone: exit 0 if all find the same bits, else 1.
+#[derive(Debug, clap::Args)]
+pub struct Protocol {
+    /// A folder written by `rung construct --out`.
+    folder: PathBuf,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Bits of a number that crosses a border: 9 to 32, the first of single precision, or 64; all it has if not given.
+    #[arg(long, value_name = "P")]
+    bits: Option<u32>,
+    /// Numbers to run in.
+    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    precision: Precision,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Protocol {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or its network is no such conversation.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        match self.precision {
+            Precision::F32 => self.hold::<f32>(),
+            Precision::F64 => self.hold::<f64>(),
+        }
+    }
+
+    fn hold<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
+        let width = match self.bits.map(|bits| (bits, Width::new(bits))) {
+            None => Width::whole::<S>(),
+            Some((_, Some(width))) => width,
+            Some((bits, None)) => bail!("--bits: found {bits}, expected {} to 32, or 64", Width::FEWEST),
+        };
+        let built = construct::load::<S>(&self.folder)?;
+        let tokens = self.chosen.tokens(&*built.task)?;
+        built.task.oracle(&tokens)?;
+        let bar = spinner("talking".to_owned());
+        let ledger = Ledger::keep(&built.sheet.name, &built.subject(), &tokens, width)?;
+        bar.finish_and_clear();
+        if self.json {
+            let mut value = serde_json::to_value(&ledger)?;
+            value["exact"] = json!(ledger.exact());
+            print_json(&value)?;
+        } else {
+            print(&ledger.text())?;
+        }
+        Ok(ExitCode::from(u8::from(!ledger.exact())))
+    }
+}
