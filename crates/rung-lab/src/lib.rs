@@ -1,7 +1,8 @@
-//! The lab: where results become something a person can read.
+//! The lab: where stacks are trained, and results become something a person can read.
 //!
-//! Rooms so far:
+//! Rooms:
 //!
+//! * [`run`] trains one stack on one task: config, loop, checkpoints, record.
 //! * [`figure`] draws: a *hop map* (which numbers of hops a stack solves, for how many tokens) and line charts, as SVG,
 //!   PNG and CSV.
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
@@ -41,5 +42,6 @@ pub mod hop_map;
 mod markup;
 mod parallel;
 pub mod report;
+pub mod run;
 
 pub use evidence::Evidence;

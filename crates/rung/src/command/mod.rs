@@ -12,6 +12,7 @@ mod reproduce;
 mod sparse;
 mod stack;
 mod task;
+mod train;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ pub enum Command {
     Audit(audit::Audit),
     Place(place::Place),
     Task(task::Task),
+    Train(train::Train),
     Explain(explain::Explain),
 }
 
@@ -48,6 +50,7 @@ impl Command {
             Self::Audit(command) => command.run(),
             Self::Place(command) => command.run(),
             Self::Task(command) => command.run(),
+            Self::Train(command) => command.run(),
             Self::Explain(command) => command.run(),
         }
     }
