@@ -2,7 +2,7 @@
 //!
 //! Rooms:
 //!
-//! * [`run`] trains one stack on one task: config, loop, checkpoints, record.
+//! * [`run`] trains one stack on one task: config, loop, checkpoints, record. [`sweep`] carries out many runs.
 //! * [`figure`] draws: a *hop map* (which numbers of hops a stack solves, for how many tokens) and line charts, as SVG,
 //!   PNG and CSV.
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
@@ -43,5 +43,6 @@ mod markup;
 mod parallel;
 pub mod report;
 pub mod run;
+pub mod sweep;
 
 pub use evidence::Evidence;

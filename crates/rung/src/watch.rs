@@ -2,10 +2,12 @@
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rung_lab::run::{Accuracy, Moment};
+use rung_lab::sweep::{Event, Shard, Sweep};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -94,4 +96,62 @@ pub fn accuracy_text(accuracy: &Accuracy) -> String {
             each.collect::<Vec<_>>().join(", ")
         }
     }
+}
+
+/// A bar of steps over all runs on a terminal, a line per finished run elsewhere.
+pub struct SweepWatcher {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    /// Steps of each run that were counted.
+    done: Mutex<Vec<u64>>,
+    steps: Vec<u64>,
+}
+
+impl SweepWatcher {
+    /// For the runs of a shard; silent unless `loud`.
+    pub fn new(sweep: &Sweep, shard: Shard, loud: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
+        let mine = steps.iter().enumerate().filter(|(number, _)| shard.has(*number)).map(|(_, steps)| *steps);
+        let bar = (loud && terminal).then(|| crate::output::steps(mine.sum()));
+        Self { bar, lines: loud && !terminal, done: Mutex::new(vec![0; steps.len()]), steps }
+    }
+
+    /// Shows an event.
+    pub fn show(&self, event: &Event<'_>) {
+        let advance = |number: usize, to: u64| {
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            let more = to.saturating_sub(done[number]);
+            done[number] = to;
+            if let Some(bar) = &self.bar {
+                bar.inc(more);
+            }
+        };
+        match event {
+            Event::Step(number, step, _) => advance(*number, *step as u64),
+            // A run that stopped early counts whole, or the bar would never fill.
+            Event::Known(number, _) => advance(*number, self.steps[*number]),
+            Event::Recorded(number, record, seconds) => {
+                advance(*number, self.steps[*number]);
+                let text = format!("{}  {} steps  {}", record.config.stack, record.steps, accuracy_text(&record.accuracy));
+                if let Some(bar) = &self.bar {
+                    bar.set_message(text);
+                } else if self.lines {
+                    eprintln!("{}: {text}  {seconds:.0} s", record.id);
+                }
+            }
+        }
+    }
+
+    /// Clears the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A time as people say it.
+pub fn duration(seconds: f64) -> String {
+    indicatif::HumanDuration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9))).to_string()
 }

@@ -112,9 +112,9 @@ impl Default for ModelPart {
             positions: PositionName::None,
             shared_tables: true,
             tied_query_key: true,
-            query_key_scale: 1.5,
+            query_key_scale: 0.6,
             scale: 0.6,
-            embedding_scale: 1.0,
+            embedding_scale: 0.1,
             chunk: 64,
         }
     }
@@ -151,8 +151,8 @@ impl Default for TrainPart {
         Self {
             steps: 3000,
             batch: 32,
-            rate: 2e-3,
-            warmup: 200,
+            rate: 4e-3,
+            warmup: 50,
             course: CourseName::Cosine,
             floor: 0.1,
             decay: 0.01,

@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use rung_engine::{AdamW, Native, Ops as _, Parameters, Schedule, Team};
-use rung_nn::Model;
+use rung_nn::{Input, Model};
 use rung_theory::task::seeded;
 use serde::{Deserialize, Serialize};
 
@@ -231,37 +231,41 @@ fn stalled(looks: &[Look], patience: usize) -> bool {
 }
 
 /// A model and its first weights: fresh ones, with embeddings and the query and key projections of full layers scaled as the
-/// config says.
+/// config says, and blanks at zero: what says nothing adds nothing.
 ///
 /// # Errors
 /// The model cannot be built.
 pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
     let mut weights = Parameters::new();
     let model = run.model.init(&run.plan, &mut weights, &mut seeded(stirred(run.config.seed)))?;
-    let (part, width) = (&run.config.model, run.plan.width as f64);
-    let full = |name: &str| {
-        let mut words = name.strip_prefix("layers.").unwrap_or_default().splitn(2, '.');
-        let layer = words.next().and_then(|number| number.parse().ok()).and_then(|at: usize| run.plan.layers.get(at));
-        let tail = words.next().unwrap_or_default();
-        let projection = tail.ends_with("q_proj.weight") || tail.ends_with("k_proj.weight");
-        // Beside a full mixer stand others; only a layer that is nothing but attention is scaled.
-        projection && layer.is_some_and(|layer| layer.mixers.len() == 1 && layer.is_full())
-    };
-    let factors: Vec<(std::ops::Range<usize>, f64)> = weights
-        .entries()
-        .filter_map(|(_, entry)| {
-            let factor = match entry.name.as_str() {
-                name if name.starts_with("embeddings.") => part.embedding_scale / run.model.deviation,
-                name if full(name) => part.query_key_scale / width.sqrt() / run.model.deviation,
-                _ => return None,
-            };
-            Some((entry.range.clone(), factor))
-        })
-        .collect();
-    for (range, factor) in factors {
-        for weight in &mut weights.flat_mut()[range] {
-            *weight *= factor as f32;
+    let (part, deviation) = (&run.config.model, run.model.deviation);
+    let attention = part.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
+    let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
+    for (name, range) in entries {
+        let factor = match name.as_str() {
+            name if name.starts_with("embeddings.") => part.embedding_scale / deviation,
+            name if of_attention(run, name) => attention,
+            _ => continue,
+        };
+        weights.flat_mut()[range.clone()].iter_mut().for_each(|weight| *weight *= factor as f32);
+        if has_blank(run, &name) {
+            let blank = range.end - run.plan.width as usize..range.end;
+            weights.flat_mut()[blank].fill(0.0);
         }
     }
     Ok((model, weights))
+}
+
+/// Whether a weight projects the queries or keys of a layer that is nothing but full attention.
+fn of_attention(run: &Run, name: &str) -> bool {
+    let projection = name.ends_with(".mixer.q_proj.weight") || name.ends_with(".mixer.k_proj.weight");
+    let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
+    let layer = number.and_then(|number| run.plan.layers.get(number.parse::<usize>().ok()?));
+    projection && layer.is_some_and(rung_theory::stack::Layer::is_full)
+}
+
+/// Whether the last row of a weight is the vector of a blank.
+fn has_blank(run: &Run, name: &str) -> bool {
+    let Input::Fields(fields) = &run.model.input else { return false };
+    fields.iter().any(|field| field.blank && name == format!("embeddings.{}.weight", field.alphabet))
 }

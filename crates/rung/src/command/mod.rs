@@ -5,12 +5,15 @@ mod bound;
 mod capacity;
 mod check;
 mod decide;
+mod eval;
 mod explain;
 mod map;
 mod place;
 mod reproduce;
+mod runs;
 mod sparse;
 mod stack;
+mod sweep;
 mod task;
 mod train;
 
@@ -30,6 +33,9 @@ pub enum Command {
     Place(place::Place),
     Task(task::Task),
     Train(train::Train),
+    Eval(eval::Eval),
+    Sweep(sweep::Sweep),
+    Runs(runs::Runs),
     Explain(explain::Explain),
 }
 
@@ -51,6 +57,9 @@ impl Command {
             Self::Place(command) => command.run(),
             Self::Task(command) => command.run(),
             Self::Train(command) => command.run(),
+            Self::Eval(command) => command.run(),
+            Self::Sweep(command) => command.run(),
+            Self::Runs(command) => command.run(),
             Self::Explain(command) => command.run(),
         }
     }
