@@ -3,6 +3,7 @@
 //! Rooms:
 //!
 //! * [`run`] trains one stack on one task: config, loop, checkpoints, record. [`sweep`] carries out many runs.
+//! * [`experiment`] has the sweeps that answer a question, and how their records are read.
 //! * [`figure`] draws: a *hop map* (which numbers of hops a stack solves, for how many tokens) and line charts, as SVG,
 //!   PNG and CSV.
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
@@ -37,6 +38,7 @@
 
 pub mod chapter;
 mod evidence;
+pub mod experiment;
 pub mod figure;
 pub mod hop_map;
 mod markup;
