@@ -138,7 +138,7 @@ pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
         Column::number("rungs"),
         Column::number("state bits / m log m"),
         Column::number("hops"),
-        Column::text("predicted"),
+        Column::text("rungs; verdict at this size"),
         Column::number("accuracy, mean over seeds (worst to best)"),
         Column::number("seeds"),
         Column::number("steps"),
@@ -151,13 +151,16 @@ pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
         let steps = Spread::of(cell.records.iter().map(|record| record.steps as f64));
         for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
             let within = hops <= cell.rungs();
+            // The verdict is about all hops of the task.
+            let verdict = record.facts.verdict.as_ref().filter(|_| Some(hops) == record.facts.hops);
+            let known = verdict.map_or_else(String::new, |[word, _]| format!("; {word}"));
             table.row([
                 TableCell::code(record.config.stack.clone()),
                 TableCell::code(record.config.task.clone()),
                 TableCell::from(cell.rungs().to_string()).known(Evidence::Proved),
                 TableCell::from(format!("{ratio:.2}")),
                 TableCell::from(hops.to_string()),
-                TableCell::from(if within { "within" } else { "beyond" }),
+                TableCell::from(format!("{}{known}", if within { "within" } else { "beyond" })),
                 TableCell::from(Prose::from(cell.accuracy(hops).percent())).known(Evidence::Measured),
                 TableCell::from(cell.records.len().to_string()),
                 TableCell::from(format!("{:.0}", steps.mean)),

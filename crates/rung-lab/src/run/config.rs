@@ -554,7 +554,7 @@ mod tests {
         fails("[train]\nthreads = 0", "train.threads: found 0");
         fails("[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'", "MiB");
         fails("[model]\nhead = 0", "head-dim: found 0");
-        fails("[model]\nhead = 100000\nheads=1000", "weights");
+        fails("[model]\nhead = 100000\nheads=100", "weights");
         fails("[model]\nlargest = 'parity'", "does not fit the model");
         fails("[model]\nlargest = 'funccomp{hops=2,m=4,n=[3],mixed=yes}'", "in field `inner`, expected at most 5");
         fails("[model]\npositions = 'sine'", "unknown variant `sine`");

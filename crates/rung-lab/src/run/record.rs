@@ -7,7 +7,9 @@
 use std::any::Any;
 use std::path::Path;
 
-use rung_theory::stack::Convention;
+use rung_theory::bound::tables::Tables;
+use rung_theory::bound::verdict::decide;
+use rung_theory::stack::{Convention, Plan};
 use rung_theory::task::AnyTask;
 use rung_theory::task::funccomp::FuncComp;
 use serde::{Deserialize, Serialize};
@@ -68,6 +70,8 @@ pub struct Facts {
     pub hops: Option<usize>,
     /// m log m: bits of the first table, if it is function composition.
     pub table_bits: Option<f64>,
+    /// What is known about all hops of exactly these tables: `solved`, `impossible` or `unknown`, and why.
+    pub verdict: Option<[String; 2]>,
 }
 
 impl Facts {
@@ -86,10 +90,19 @@ impl Facts {
             message_bits: narrow(capacity.message_bits),
             tokens: task.length(),
             baseline: rounded(task.baseline()),
+            verdict: sizes.as_ref().and_then(|sizes| verdict(&run.plan, sizes)),
             hops: sizes.map(|sizes| sizes.len()),
             table_bits: first.map(|m| rounded(m * m.log2())),
         }
     }
+}
+
+/// What the theory decides about tables of these sizes.
+fn verdict(plan: &Plan, sizes: &[u32]) -> Option<[String; 2]> {
+    let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
+    let tables = Tables::new(sizes.len(), sizes[0].into(), branches).ok()?;
+    let verdict = decide(plan, Convention::Paper, &tables);
+    Some([verdict.word().to_owned(), verdict.reason()])
 }
 
 /// `N_0 .. N_(L-1)`, if the task is function composition.
