@@ -88,6 +88,8 @@ pub struct ModelPart {
     pub shared_tables: bool,
     /// Whether key projections start equal to query projections.
     pub tied_query_key: bool,
+    /// Whether output projections start as transposes of value projections.
+    pub tied_value_output: bool,
     /// Deviation of fresh query and key projections of full layers, times the root of the width.
     pub query_key_scale: f64,
     /// Deviation of other fresh projections, times the root of the width.
@@ -112,6 +114,7 @@ impl Default for ModelPart {
             positions: PositionName::None,
             shared_tables: true,
             tied_query_key: true,
+            tied_value_output: true,
             query_key_scale: 0.6,
             scale: 0.6,
             embedding_scale: 0.1,

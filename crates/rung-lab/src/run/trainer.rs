@@ -253,7 +253,29 @@ pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
             weights.flat_mut()[blank].fill(0.0);
         }
     }
+    if part.tied_value_output {
+        tie_values(&mut weights);
+    }
     Ok((model, weights))
+}
+
+/// Starts each output projection as the transpose of its mixer's value projection, where the shapes allow it: what is read is then
+/// close to what was there, and the next layer can look for it.
+fn tie_values(weights: &mut Parameters<f32>) {
+    let names: Vec<String> = weights.entries().map(|(_, entry)| entry.name.clone()).collect();
+    for name in names {
+        let Some(mixer) = name.strip_suffix("v_proj.weight") else { continue };
+        let ids = weights.find(&name).zip(weights.find(&format!("{mixer}o_proj.weight")));
+        let Some((value, output)) = ids else { continue };
+        let [rows, columns] = weights.entry(value).shape[..] else { continue };
+        if weights.entry(output).shape[..] != [columns, rows] {
+            continue;
+        }
+        let values = weights.get(value).to_vec();
+        for (at, weight) in weights.get_mut(output).iter_mut().enumerate() {
+            *weight = values[at % rows * columns + at / rows];
+        }
+    }
 }
 
 /// Whether a weight projects the queries or keys of a layer that is nothing but full attention.

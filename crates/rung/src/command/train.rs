@@ -70,7 +70,7 @@ impl Train {
         }
         let directory = self.directory(&run)?;
         if !self.json {
-            print(&heading(&run, &directory))?;
+            eprint!("{}", heading(&run, &directory));
         }
         let interrupt = Interrupt::install();
         let mut watcher = Watcher::new(run.config.train.steps, !self.json);
