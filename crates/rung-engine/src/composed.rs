@@ -13,7 +13,8 @@ mod sequence;
 
 pub use attention::attention;
 pub use pointwise::{
-    cross_entropy, elu_plus_one, gelu, l2_norm, layer_norm, linear, rms_norm, round_to_bits, silu, silu_gate, softmax,
+    cross_entropy, elu_plus_one, gelu, gelu_exact, l2_norm, layer_norm, linear, rms_norm, round_to_bits, silu,
+    silu_gate, softmax,
 };
 pub use recurrence::recurrence;
 pub use sequence::{rotary, short_convolution};

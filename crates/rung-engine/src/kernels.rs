@@ -6,7 +6,8 @@
 //! fused multiply-add, and the target's baseline, which on aarch64 already has both) and picks one at run time.
 //! Matrix products are built in the same way, out of the same safe loops.
 //!
-//! The one place that needs `unsafe`, the call into a function built for another instruction set, is in [`vectorised`].
+//! `unsafe` is needed for the call into a function built for another instruction set, in [`vectorised`], and in [`turn`], whose
+//! loop the compiler does not find.
 
 #![expect(
     clippy::inline_always,
@@ -24,4 +25,5 @@ pub(crate) mod pointwise;
 pub(crate) mod product;
 pub(crate) mod recurrence;
 pub(crate) mod rotary;
+pub(crate) mod turn;
 pub(crate) mod update;

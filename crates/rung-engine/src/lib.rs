@@ -28,7 +28,7 @@
 //! - [`ops`]: the trait, with its conventions;
 //! - [`composed`]: every fused operation as a composition of primitives, which is the reference of its kernel;
 //! - [`Parameters`]: the weights, by name, in one flat array;
-//! - [`AdamW`](AdamW) and [`Schedule`]: the optimiser and its learning rate.
+//! - [`AdamW`] and [`Schedule`]: the optimiser and its learning rate.
 
 pub mod composed;
 mod kernels;
@@ -41,7 +41,7 @@ mod schedule;
 mod shape;
 
 pub use native::{Fault, Native, Outcome, StepError, Team, Tensor};
-pub use ops::{Attention, Binary, Decay, Ops, Recurrence, Sight, Unary, rotary_angles, rotary_frequencies};
+pub use ops::{Attention, Binary, Decay, Ops, Recurrence, Rounding, Sight, Unary, rotary_angles, rotary_frequencies};
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{Added, Entry, Parameter, Parameters};
 pub use scalar::Scalar;

@@ -19,6 +19,7 @@
 //! back this way, puts the record on the tape.
 
 mod backward;
+mod crew;
 mod pool;
 mod tape;
 mod team;
@@ -413,11 +414,12 @@ impl<S: Scalar> Ops for Native<S> {
             assert_eq!(bias.shape[2..], [queries, keys], "a bias of attention");
         }
         let extents = attention::Extents { batch, queries, keys, heads, key_heads, width, value_width, sight, scale };
-        let mut scores = self.pool.take(extents.scratch());
+        let mut scratch = self.pool.take(extents.scratch::<S>());
         let mut kept = self.pool.take(batch * heads * queries);
         let shape = query.shape.with(3, value_width);
         let view = attention_inputs(query, key, value, bias);
-        let data = self.made(shape.size(), |out| attention::forward(extents, &view, scores.write(), kept.write(), out));
+        let data =
+            self.made(shape.size(), |out| attention::forward(extents, &view, scratch.write(), kept.write(), out));
         let vars = [query.var, key.var, value.var, bias.map_or(Var::None, |bias| bias.var)];
         self.emit("attention", shape, data, &vars, |out, data, _| Record::Attention {
             extents,
@@ -430,7 +432,10 @@ impl<S: Scalar> Ops for Native<S> {
     }
 
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        let Recurrence { query, key, value, ref decay, beta, state, chunk } = *inputs;
+        if inputs.rounding.is_some() {
+            return composed::recurrence(self, inputs);
+        }
+        let Recurrence { query, key, value, ref decay, beta, state, chunk, .. } = *inputs;
         let [batch, time, heads, value_width] = extents_of("recurrence", value);
         let [_, _, key_heads, key_width] = extents_of("recurrence", key);
         assert_eq!(query.shape, key.shape, "queries and keys of a recurrence");

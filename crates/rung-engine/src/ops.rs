@@ -116,6 +116,25 @@ pub enum Decay<'a, T> {
     Vector(&'a T),
 }
 
+/// Few bits for a number: one of `2^bits` evenly spaced values from `-range` up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounding {
+    /// Bits, from 1 to [`Rounding::MOST_BITS`].
+    pub bits: u32,
+    /// The largest size a number can have.
+    pub range: f64,
+}
+
+impl Rounding {
+    /// As many as single precision holds exactly.
+    pub const MOST_BITS: u32 = 24;
+
+    /// The nearest values, with the gradient of `x`; see [`Ops::round_to_bits`].
+    pub fn apply<O: Ops + ?Sized>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        ops.round_to_bits(x, self.bits, self.range)
+    }
+}
+
 /// The inputs of a linear recurrence over a matrix state.
 ///
 /// With decay `a = exp(g)` and without `beta`, the state is `S <- a S + k v'` and the output `o = S' q`. With `beta` the write
@@ -138,6 +157,9 @@ pub struct Recurrence<'a, T> {
     pub state: Option<&'a T>,
     /// Tokens per chunk. It changes the cost and the rounding, never the meaning.
     pub chunk: usize,
+    /// Keeps the state in few bits: it is rounded after every token, and what is read is the rounded state. Then the chunk
+    /// does not matter, and tokens go one by one.
+    pub rounding: Option<Rounding>,
 }
 
 /// Operations on tensors, with gradients.
@@ -327,6 +349,10 @@ pub trait Ops {
     /// The tanh form of GELU.
     fn gelu(&self, x: &Self::Tensor) -> Self::Tensor {
         composed::gelu(self, x)
+    }
+    /// The exact form of GELU: `x` times the share of a normal distribution that lies below it.
+    fn gelu_exact(&self, x: &Self::Tensor) -> Self::Tensor {
+        composed::gelu_exact(self, x)
     }
     /// `x + 1` above zero and `exp(x)` below: the positive feature map of linear attention.
     fn elu_plus_one(&self, x: &Self::Tensor) -> Self::Tensor {

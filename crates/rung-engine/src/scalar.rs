@@ -14,6 +14,7 @@
 #![expect(clippy::return_self_not_must_use, reason = "arithmetic, which nobody calls for its effect")]
 
 use crate::kernels::product::Workspace;
+use crate::kernels::turn;
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
@@ -66,6 +67,11 @@ pub trait Scalar:
     fn copysign(self, other: Self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
+    /// Rows and columns of a block of eight by eight exchanged.
+    #[inline(always)]
+    fn turn(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
+        turn::plainly(block)
+    }
 
     /// The larger of two numbers; the right one if either is NaN, which is what the vector instruction does.
     #[inline(always)]
@@ -157,6 +163,10 @@ impl Scalar for f32 {
     #[inline(always)]
     fn of(value: f64) -> Self {
         value as f32
+    }
+    #[inline(always)]
+    fn turn(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
+        turn::single(block)
     }
     #[inline(always)]
     fn wide(self) -> f64 {

@@ -142,6 +142,7 @@ fn recurrence<S: Scalar>(
         beta: options.delta.then_some(&beta),
         state: options.state.then_some(&x[5]),
         chunk: options.chunk,
+        rounding: None,
     };
     let (out, last) = if fused { ops.recurrence(&inputs) } else { composed::recurrence(ops, &inputs) };
     vec![out, last]
@@ -275,6 +276,14 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
             body: |ops, x, fused| {
                 let x = ops.scale(&x[0], 4.0);
                 vec![if fused { ops.gelu(&x) } else { composed::gelu(ops, &x) }]
+            },
+        },
+        Case {
+            name: "exact gelu",
+            shapes: &[&[3, 11]],
+            body: |ops, x, fused| {
+                let x = ops.scale(&x[0], 4.0);
+                vec![if fused { ops.gelu_exact(&x) } else { composed::gelu_exact(ops, &x) }]
             },
         },
         Case {
@@ -479,6 +488,39 @@ fn gates_at_their_extremes_stay_finite() {
         assert!(ops.gradient().iter().all(|x| x.is_finite()), "gradients at {strength}");
         ops.release();
     }
+}
+
+/// Values and slopes as PyTorch 2 gives them for `gelu` without approximation.
+#[test]
+fn exact_gelu_is_exact() {
+    let known = [
+        (-9.0, 0.0, 0.0),
+        (-3.0, -0.004_049_694_094_890_31, -0.011_945_647_204_183_92),
+        (-1.0, -0.158_655_253_931_457, -0.083_315_470_587_686_35),
+        (-0.25, -0.100_323_418_579_269_07, 0.304_626_645_116_364),
+        (0.0, 0.0, 0.5),
+        (0.5, 0.345_731_230_637_007, 0.867_495_124_656_163),
+        (1.0, 0.841_344_746_068_543, 1.083_315_470_587_686_4),
+        (2.5, 2.484_475_836_685_559_7, 1.037_611_085_908_145),
+        (6.0, 5.999_999_994_080_474, 1.000_000_035_468_709_3),
+        (300.0, 300.0, 1.0),
+    ];
+    let mut weights = Parameters::<f64>::new();
+    let id = weights.add("x", &[known.len()], known.map(|(x, ..)| x).to_vec()).id();
+    let ops = Native::new();
+    ops.bind(&weights);
+    let y = ops.gelu_exact(&ops.parameter(id));
+    for (found, (x, expected, _)) in ops.values(&y).into_iter().zip(known) {
+        assert!((found - expected).abs() < 1e-13, "at {x}: {found}, expected {expected}");
+    }
+    ops.backward(&ops.sum_all(&y));
+    for (found, (x, _, expected)) in ops.gradient().into_iter().zip(known) {
+        assert!((found - expected).abs() < 1e-13, "slope at {x}: {found}, expected {expected}");
+    }
+    // Single precision stays finite wherever its numbers reach.
+    let narrow = Native::<f32>::new();
+    let far = narrow.gelu_exact(&narrow.constant(&[4], &[f32::MAX, f32::MIN, 1e-38, -1e20]));
+    assert_eq!(narrow.values(&far), [f32::MAX, 0.0, 5e-39, 0.0]);
 }
 
 #[test]

@@ -11,6 +11,8 @@
 //!
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
 //!
+//! * [`bench`] measures how fast the engine is, alone or beside PyTorch.
+//!
 //! Figures and reports compute nothing. They are handed results and put them on paper, so that a report can be made again
 //! from the same results, byte for byte: there is no clock, no random number and no map with an unstable order in them.
 //!
@@ -36,6 +38,7 @@
 //! # Ok::<(), rung_lab::report::ReportError>(())
 //! ```
 
+pub mod bench;
 pub mod chapter;
 mod evidence;
 pub mod experiment;

@@ -24,6 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rung_engine::{Entry, Parameters, Scalar};
+use rung_theory::stack::Plan;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, View};
 
 /// Why a checkpoint could not be written or read.
@@ -56,6 +57,16 @@ pub enum CheckpointError {
         found: u64,
         /// Bytes of the model's weights in the precision it runs in.
         expected: u64,
+    },
+    /// What stands before the tensors cannot be read.
+    #[error("{}: no safetensors file: found {found}, expected {expected}", .path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What was met.
+        found: String,
+        /// What should have been there.
+        expected: &'static str,
     },
     /// The file ends inside of a tensor.
     #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header promises {expected}", .path.display())]
@@ -125,6 +136,11 @@ pub enum CheckpointError {
     },
 }
 
+/// The note that holds the stack of a checkpoint, with every number.
+pub(crate) const STACK: &str = "rung.stack";
+/// The note that holds the width of its residual stream.
+pub(crate) const WIDTH: &str = "rung.width";
+
 /// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
 
@@ -133,8 +149,21 @@ const LONGEST_HEADER: u64 = 100_000_000;
 /// # Errors
 /// The file cannot be written. What stood there before is then untouched.
 pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), CheckpointError> {
+    save_with(path, weights, &[])
+}
+
+/// As [`save`], with the plan the weights belong to, so that [`inspect`](crate::inspect) can name the mixers.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -> Result<(), CheckpointError> {
+    save_with(path, weights, &[(STACK, plan.to_stack().to_string()), (WIDTH, plan.width.to_string())])
+}
+
+fn save_with<S: Scalar>(path: &Path, weights: &Parameters<S>, notes: &[(&str, String)]) -> Result<(), CheckpointError> {
     let tensors = weights.entries().map(|(id, entry)| (entry.name.as_str(), Stored { entry, values: weights.get(id) }));
-    let note = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let mut note = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    note.extend(notes.iter().map(|(name, text)| ((*name).to_owned(), text.clone())));
     // A bare file name has an empty parent, which is no folder to write in.
     let bare = path.parent().is_some_and(|parent| parent.as_os_str().is_empty());
     let place = if bare { Path::new(".").join(path) } else { path.to_owned() };

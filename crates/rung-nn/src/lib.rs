@@ -31,21 +31,26 @@
 //! - [`model`]: embeddings, layers, unembedding;
 //! - [`site`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
-//! - [`checkpoint`]: safetensors files.
+//! - [`precision`]: numbers in few bits, as the theory counts them;
+//! - [`checkpoint`]: safetensors files, and [`inventory`]: what is in one, read off its header alone.
 
 pub mod checkpoint;
 #[cfg(test)]
 mod composed_only;
 pub mod error;
+pub mod inventory;
 pub mod mixer;
 pub mod model;
 pub mod parts;
 pub mod position;
+pub mod precision;
 pub mod site;
 
-pub use checkpoint::{CheckpointError, load, save};
+pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;
+pub use inventory::{Inventory, inspect};
 pub use mixer::{Builtin, MixerConfig, State, TokenMixer};
-pub use model::{ChannelConfig, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
+pub use model::{ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
 pub use position::Positions;
-pub use site::{Fill, Settings, Site};
+pub use precision::Precision;
+pub use site::{Fill, Listed, Settings, Site};

@@ -3,7 +3,11 @@
 //! Each holds handles of weights and applies itself through [`Ops`]. They are public because a mixer written outside of this
 //! crate wants them too.
 
-use rung_engine::{Ops, Parameter};
+use rung_engine::{Decay, Ops, Parameter, Recurrence, Rounding, Scalar};
+
+use crate::mixer::State;
+use crate::precision::rounded;
+use crate::site::{Fill, Site};
 
 /// A projection, `x W' + b` with W as `[out, in]`.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,67 @@ pub fn join<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
     ops.reshape(x, &[shape[0], shape[1], shape[2] * shape[3]])
 }
 
+/// Queries, keys and values of as many heads each, straight from the token.
+#[derive(Clone, Copy, Debug)]
+pub struct Projections {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    heads: usize,
+}
+
+impl Projections {
+    /// Adds `q_proj`, `k_proj` and `v_proj`, filled by a function of their number of outputs.
+    pub fn init<S: Scalar>(
+        site: &mut Site<'_, S>,
+        [heads, key, value]: [usize; 3],
+        fill: impl Fn(usize) -> Fill<'static>,
+    ) -> Self {
+        let width = site.settings.width;
+        let mut linear = |name: &str, outputs: usize| site.linear_from(name, width, outputs, fill(outputs));
+        let [query, key] = ["q_proj", "k_proj"].map(|name| linear(name, heads * key));
+        let value = linear("v_proj", heads * value);
+        site.tie(&query, &key, heads, heads);
+        Self { query, key, value, heads }
+    }
+
+    /// Query, key and value, `[batch, time, heads, width]` each.
+    pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> [O::Tensor; 3] {
+        [&self.query, &self.key, &self.value].map(|projection| projection.heads(ops, x, self.heads))
+    }
+}
+
+/// `x` divided by the root of its width: the usual scale of queries.
+pub fn scaled<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
+    ops.scale(x, (ops.shape(x).width() as f64).powf(-0.5))
+}
+
+/// The matrix state of a recurrence: tokens worked at once, and the bits it is kept in.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Tokens per chunk.
+    pub chunk: usize,
+    /// Bits, if few.
+    pub rounding: Option<Rounding>,
+}
+
+impl Memory {
+    /// Outputs and the matrix after the last token; see [`Ops::recurrence`]. The matrix before the first is `state`'s first
+    /// tensor.
+    pub fn run<O: Ops>(
+        &self,
+        ops: &O,
+        [query, key, value]: [&O::Tensor; 3],
+        decay: Decay<'_, O::Tensor>,
+        beta: Option<&O::Tensor>,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, O::Tensor) {
+        let Self { chunk, rounding } = *self;
+        let state = State::part(state, 0);
+        ops.recurrence(&Recurrence { query, key, value, decay, beta, state, chunk, rounding })
+    }
+}
+
 /// The gain of an RMS norm.
 #[derive(Clone, Copy, Debug)]
 pub struct Gain {
@@ -67,6 +132,8 @@ pub struct Convolution {
     pub channels: usize,
     /// Taps.
     pub taps: usize,
+    /// Bits that inputs are kept in.
+    pub rounding: Option<Rounding>,
 }
 
 impl Convolution {
@@ -74,7 +141,7 @@ impl Convolution {
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
         let filters = ops.reshape(&ops.parameter(self.weight), &[self.channels, self.taps]);
         let bias = self.bias.map(|bias| ops.parameter(bias));
-        let (out, next) = ops.short_convolution(x, &filters, bias.as_ref(), state);
+        let (out, next) = ops.short_convolution(&rounded(ops, x, self.rounding), &filters, bias.as_ref(), state);
         (out, (self.taps > 1).then_some(next))
     }
 }

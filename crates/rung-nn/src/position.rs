@@ -5,6 +5,7 @@
 //! none of them, except RetNet, which brings its own rotation.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rung_engine::{Ops, Scalar, rotary_angles, rotary_frequencies};
@@ -94,15 +95,21 @@ impl Rotation {
     }
 }
 
-/// ALiBi's bias `[1, heads, queries, keys]`; queries are the last of the keys. Where the future is masked its sign there does not
-/// matter; otherwise `both_ways` takes the distance without its sign.
-pub fn alibi<O: Ops>(ops: &O, heads: usize, queries: usize, keys: usize, both_ways: bool) -> O::Tensor {
+/// ALiBi's bias `[1, heads, readers, places]` of tokens at `readers` on tokens at `places`. Where the future is masked its sign
+/// there does not matter; otherwise `both_ways` takes the distance without its sign.
+pub fn alibi<O: Ops>(
+    ops: &O,
+    heads: usize,
+    readers: Range<usize>,
+    places: impl Iterator<Item = usize> + Clone,
+    both_ways: bool,
+) -> O::Tensor {
     let line = |shape: &[usize], numbers: &mut dyn Iterator<Item = f64>| {
         let values: Vec<O::Scalar> = numbers.map(O::Scalar::of).collect();
         ops.constant(shape, &values)
     };
-    let places = line(&[1, 1, 1, keys], &mut (0..keys).map(|key| key as f64));
-    let readers = line(&[1, 1, queries, 1], &mut (keys - queries..keys).map(|query| query as f64));
+    let places = line(&[1, 1, 1, places.clone().count()], &mut places.map(|place| place as f64));
+    let readers = line(&[1, 1, readers.len(), 1], &mut readers.map(|reader| reader as f64));
     let ahead = ops.sub(&places, &readers);
     let distance = if both_ways { ops.neg(&ops.add(&ops.relu(&ahead), &ops.relu(&ops.neg(&ahead)))) } else { ahead };
     let slope = |head: usize| 2_f64.powf(-8.0 * (head as f64 + 1.0) / heads as f64);
@@ -119,11 +126,11 @@ mod tests {
     fn alibi_falls_with_distance() {
         let ops = Native::<f64>::new();
         // Two queries, the last two of three keys; slopes 1/16 and 1/256.
-        let causal = ops.values(&alibi(&ops, 2, 2, 3, false));
+        let causal = ops.values(&alibi(&ops, 2, 1..3, 0..3, false));
         assert_eq!(causal[..2], [-1.0 / 16.0, 0.0]);
         assert_eq!(causal[3..6], [-2.0 / 16.0, -1.0 / 16.0, 0.0]);
         assert_eq!(causal[9..], [-2.0 / 256.0, -1.0 / 256.0, 0.0]);
-        assert_eq!(ops.values(&alibi(&ops, 2, 2, 3, true))[..3], [-1.0 / 16.0, 0.0, -1.0 / 16.0]);
+        assert_eq!(ops.values(&alibi(&ops, 2, 1..3, 0..3, true))[..3], [-1.0 / 16.0, 0.0, -1.0 / 16.0]);
     }
 
     #[test]

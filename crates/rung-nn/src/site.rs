@@ -8,8 +8,9 @@ use rand_chacha::rand_core::Rng as _;
 use rung_engine::{Parameter, Parameters, Scalar};
 use rung_theory::task::Rng;
 
-use crate::parts::{Convolution, Gain, Linear};
+use crate::parts::{Convolution, Gain, Linear, Memory};
 use crate::position::Positions;
+use crate::precision::Precision;
 
 /// What all layers of a model share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,11 +27,21 @@ pub struct Settings {
     pub causal: bool,
     /// Whether key projections start as copies of query projections.
     pub tied_query_key: bool,
+    /// Bits that states and messages are kept in.
+    pub precision: Precision,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { width: 64, chunk: 64, deviation: 0.02, positions: Positions::None, causal: true, tied_query_key: false }
+        Self {
+            width: 64,
+            chunk: 64,
+            deviation: 0.02,
+            positions: Positions::None,
+            causal: true,
+            tied_query_key: false,
+            precision: Precision::default(),
+        }
     }
 }
 
@@ -47,9 +58,18 @@ pub enum Fill<'a> {
     Drawn(&'a dyn Fn(f64) -> f64),
 }
 
+/// A weight before it has values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name a checkpoint uses.
+    pub name: String,
+    /// Extents.
+    pub shape: Vec<usize>,
+}
+
 /// What becomes of the weights.
 enum Store<'a, S> {
-    Count { total: u128, stand_in: Parameter },
+    Count { total: u128, stand_in: Parameter, list: Option<Vec<Listed>> },
     Keep(&'a mut Parameters<S>),
 }
 
@@ -71,7 +91,24 @@ impl<'a, S: Scalar> Site<'a, S> {
     /// A site that counts weights and keeps none. What is built on it cannot run.
     pub fn counting(settings: Settings, rng: &'a mut Rng) -> Self {
         let stand_in = Parameters::<S>::new().add("stand-in", &[0], Vec::new()).id();
-        Self { settings, store: Store::Count { total: 0, stand_in }, rng, prefix: String::new() }
+        Self { settings, store: Store::Count { total: 0, stand_in, list: None }, rng, prefix: String::new() }
+    }
+
+    /// A site that counts weights and keeps their names and shapes alone; see [`listed`](Self::listed).
+    pub fn listing(settings: Settings, rng: &'a mut Rng) -> Self {
+        let mut site = Self::counting(settings, rng);
+        if let Store::Count { list, .. } = &mut site.store {
+            *list = Some(Vec::new());
+        }
+        site
+    }
+
+    /// Names and shapes so far, of a listing site; nothing of others.
+    pub fn listed(self) -> Vec<Listed> {
+        match self.store {
+            Store::Count { list, .. } => list.unwrap_or_default(),
+            Store::Keep(_) => Vec::new(),
+        }
     }
 
     /// Weights so far.
@@ -125,6 +162,11 @@ impl<'a, S: Scalar> Site<'a, S> {
         Gain { weight: self.offset(&format!("{name}.weight"), &[width], Fill::Constant(1.0)) }
     }
 
+    /// The matrix state of a recurrence, which has no weights.
+    pub fn memory(&self) -> Memory {
+        Memory { chunk: self.settings.chunk, rounding: self.settings.precision.state }
+    }
+
     /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; none for no taps.
     pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
         let fill = Fill::Normal(self.settings.deviation);
@@ -133,6 +175,7 @@ impl<'a, S: Scalar> Site<'a, S> {
             bias: None,
             channels,
             taps,
+            rounding: self.settings.precision.state,
         })
     }
 
@@ -156,9 +199,12 @@ impl<'a, S: Scalar> Site<'a, S> {
 
     fn add(&mut self, name: &str, shape: &[usize], fill: Fill<'_>, decays: bool) -> Parameter {
         match &mut self.store {
-            Store::Count { total, stand_in } => {
+            Store::Count { total, stand_in, list } => {
                 let size = shape.iter().fold(1_u128, |size, &extent| size.saturating_mul(extent as u128));
                 *total = total.saturating_add(size);
+                if let Some(list) = list {
+                    list.push(Listed { name: format!("{}{name}", self.prefix), shape: shape.to_vec() });
+                }
                 *stand_in
             }
             Store::Keep(weights) => {

@@ -205,3 +205,124 @@ fn reproduce_writes_a_report_with_everything_it_speaks_of() {
     let again = json(&["reproduce", "--only", "proved", "--out", out, "--json"]);
     assert_eq!(std::fs::read_to_string(again["report"].as_str().unwrap()).unwrap(), report, "not deterministic");
 }
+
+#[test]
+fn bench_measures_what_is_asked() {
+    const FIELDS: [&str; 9] =
+        ["what", "mixer", "shape", "ms", "tokens_per_s", "peak_bytes", "share_of_limit", "torch_ms", "ratio"];
+    let names = |rows: &Value| -> Vec<String> {
+        let name = |row: &Value| format!("{} {} {}", row["what"], row["mixer"], row["shape"]).replace('"', "");
+        rows.as_array().unwrap().iter().map(name).collect()
+    };
+    let quick = ["bench", "--steps", "1", "--threads", "2", "--json"];
+    let rows = json(&[&quick[..], &["--shape", "S", "--mixer", "retnet"]].concat());
+    assert_eq!(names(&rows), ["forward retnet S", "forward+backward retnet S", "train retnet S"]);
+    for row in rows.as_array().unwrap() {
+        assert_eq!(row.as_object().unwrap().keys().collect::<Vec<_>>(), FIELDS);
+        assert!(row["ms"].as_f64().unwrap() > 0.0 && row["tokens_per_s"].as_f64().unwrap() > 0.0);
+        assert!(row["share_of_limit"].as_f64().unwrap() > 0.0);
+        assert!(row["torch_ms"].is_null() && row["ratio"].is_null());
+    }
+    let rows = json(&[&quick[..], &["--only", "exponents", "--mixer", "conv"]].concat());
+    assert_eq!(names(&rows), ["exponent conv n=512..8192", "step conv n=256", "step conv n=8192"]);
+    assert!(rows[0]["exponent"].is_f64());
+    let text = rung(&["bench", "--only", "kernels", "--shape", "S", "--mixer", "rms_norm", "--steps", "1"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("arithmetic limit ") && text.lines().count() == 4, "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn bench_takes_turns_with_a_peer() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = scratch("peer");
+    let peer = |name: &str, script: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // Always two repetitions of some seconds, and no form of one kernel.
+    let slow = peer(
+        "slow",
+        "echo ready slow 1; while read line; do case \"$line\" in *gla*) echo none;; *) echo 5000 7000 1024;; esac; done",
+    );
+    let bench = ["bench", "--only", "kernels", "--shape", "S", "--steps", "2", "--json"];
+    let with = |mixer: &str| json(&[&bench[..], &["--mixer", mixer, "--against", &slow]].concat());
+    let rows = with("rms_norm");
+    for row in rows.as_array().unwrap() {
+        let (ms, theirs) = (row["ms"].as_f64().unwrap(), row["torch_ms"].as_f64().unwrap());
+        assert!((theirs - 7000.0).abs() < 1e-9 && (row["ratio"].as_f64().unwrap() - theirs / ms).abs() < 1e-9);
+    }
+    assert!(with("gla")[0]["ratio"].is_null());
+    let refused = |path: &str, expected: &str| {
+        let arguments = ["bench", "--only", "kernels", "--shape", "S", "--mixer", "rms_norm", "--against", path];
+        let output = rung(&arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(expected), "{error}");
+    };
+    refused(&peer("bare", "echo 'cannot import torch (no module)'"), "cannot import torch (no module)");
+    refused(&peer("silent", "exit 1"), "ended without an answer");
+    refused(&peer("mad", "echo ready mad 1; while read line; do echo what; done"), "it answered `what`");
+    refused("/no/such/python", "/no/such/python: No such file");
+}
+
+#[test]
+fn bench_refuses_what_it_does_not_have() {
+    fails(&["bench", "--shape", "XL"], "--shape: found `XL`, expected one of S, M, L");
+    fails(&["bench", "--mixer", "gdm"], "--mixer: found `gdm`");
+    fails(&["bench", "--only", "train", "--mixer", "rms_norm"], "nothing to measure");
+    fails(&["bench", "--steps", "0"], "--steps: found 0");
+    fails(&["bench", "--threads", "9999"], "--threads: found 9999");
+}
+
+#[test]
+fn models_are_shown_from_stacks_and_from_files() {
+    let sizes = ["--heads", "2", "--head-dim", "8", "--json", "--tensors"];
+    let shown = json(&[&["model", "show", "--stack", "linear*2 full+gdn"], &sizes[..]].concat());
+    let layers = shown["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 3);
+    assert_eq!(
+        (&layers[0]["growing_numbers_per_token"], &layers[2]["growing_numbers_per_token"]),
+        (&0.into(), &32.into())
+    );
+    // Two heads of 8 by 8, and the normaliser's 8.
+    assert_eq!(layers[0]["state_numbers"], 2 * (8 * 8 + 8));
+    let tensors = shown["tensors"].as_array().unwrap();
+    let size =
+        |tensor: &Value| -> u64 { tensor["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product() };
+    let total = shown["parameters"].as_u64().unwrap();
+    assert_eq!(tensors.iter().map(size).sum::<u64>(), total);
+    assert_eq!(shown["bytes"], 4 * total);
+    let outside = shown["outside"].as_array().unwrap().iter();
+    assert_eq!(outside.chain(layers).map(|part| part["parameters"].as_u64().unwrap()).sum::<u64>(), total);
+
+    let path = scratch("model").join("model.safetensors");
+    let file = path.to_str().unwrap();
+    let write = |header: &str, data: usize| {
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat();
+        std::fs::write(&path, bytes).unwrap();
+    };
+    let header = r#"{"__metadata__":{"rung.stack":"full","rung.width":"16"},
+        "model.layers.0.self_attn.q_proj.weight":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}"#;
+    write(header, 12);
+    let shown = json(&["model", "show", file, "--json"]);
+    assert_eq!((&shown["parameters"], &shown["bytes"]), (&6.into(), &12.into()));
+    assert_eq!(shown["layers"][0]["parts"][0]["part"], "self_attn");
+    assert!(shown["layers"][0]["mixers"][0].as_str().unwrap().starts_with("full{"));
+    fails(&["model", "show", file, "--stack", "full"], "the file is not of this stack");
+    write(header, 11);
+    fails(&["model", "show", file], "cut off in tensor `model.layers.0.self_attn.q_proj.weight`");
+    write(&header.replace("full", "ful"), 12);
+    fails(&["model", "show", file], "did you mean `full`");
+    std::fs::write(&path, [0xff; 99]).unwrap();
+    fails(&["model", "show", file], "no safetensors file");
+    fails(&["model", "show", "nowhere.safetensors"], "nowhere.safetensors");
+    fails(&["model", "show"], "give a safetensors file, or --stack");
+    fails(
+        &["model", "show", "--stack", "full", "--heads", "1024", "--head-dim", "1024"],
+        "at most 2147483648 are allocated",
+    );
+    fails(&["model", "show", "--stack", "nsa"], "no network for mixer `nsa`");
+}

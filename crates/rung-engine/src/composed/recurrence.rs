@@ -11,6 +11,9 @@
 //!
 //! The system's matrix is `I + A` with `A` strictly lower, so `A^chunk = 0` and its inverse is the finite product
 //! `(I - A)(I + A^2)(I + A^4)...`: a few matrix products, which is all the primitives can say.
+//!
+//! A state that is kept in few bits cannot jump over tokens: chunks are then single tokens, the state is rounded after each, and
+//! the output is read from the rounded state, `o = q S`.
 
 use super::{MASKED, four, heads_first, table};
 use crate::ops::{Decay, Ops, Recurrence};
@@ -31,8 +34,9 @@ pub fn recurrence<O: Ops + ?Sized>(ops: &O, inputs: &Recurrence<'_, O::Tensor>) 
     };
     let mut state = inputs.state.cloned().unwrap_or_else(|| ops.zeros(&[batch, heads, key_width, value_width]));
     let mut outputs = Vec::new();
-    for start in (0..time).step_by(inputs.chunk.max(1)) {
-        let range = start..(start + inputs.chunk.max(1)).min(time);
+    let length = if inputs.rounding.is_some() { 1 } else { inputs.chunk.max(1) };
+    for start in (0..time).step_by(length) {
+        let range = start..(start + length).min(time);
         let part = |x: &O::Tensor| ops.slice(x, 2, range.clone());
         let chunk = Chunk {
             query: part(&query),
@@ -41,9 +45,14 @@ pub fn recurrence<O: Ops + ?Sized>(ops: &O, inputs: &Recurrence<'_, O::Tensor>) 
             decay: decay.as_ref().map(|decay| ops.cumulative_sum(&part(decay), 2)),
             beta: beta.as_ref().map(part),
         };
-        let (output, next) = chunk.advance(ops, &state);
-        outputs.push(output);
-        state = next;
+        let written = chunk.written(ops, &state);
+        if let Some(rounding) = inputs.rounding {
+            state = rounding.apply(ops, &chunk.after(ops, &state, &written));
+            outputs.push(ops.matmul(&chunk.query, &state));
+        } else {
+            outputs.push(chunk.read(ops, &state, &written));
+            state = chunk.after(ops, &state, &written);
+        }
     }
     (ops.permute(&ops.concat(&outputs, 2), &[0, 2, 1, 3]), state)
 }
@@ -58,19 +67,22 @@ struct Chunk<T> {
 }
 
 impl<T: Clone> Chunk<T> {
-    /// Outputs of the chunk, and the state after it.
-    fn advance<O: Ops<Tensor = T> + ?Sized>(&self, ops: &O, state: &T) -> (T, T) {
-        let written = self.written(ops, state);
+    /// Outputs of the chunk.
+    fn read<O: Ops<Tensor = T> + ?Sized>(&self, ops: &O, state: &T, written: &T) -> T {
         let carried = ops.matmul(&self.decayed(ops, &self.query), state);
-        let output = ops.add(&carried, &ops.matmul(&self.pairs(ops, &self.query, false), &written));
+        ops.add(&carried, &ops.matmul(&self.pairs(ops, &self.query, false), written))
+    }
+
+    /// The state after the chunk.
+    fn after<O: Ops<Tensor = T> + ?Sized>(&self, ops: &O, state: &T, written: &T) -> T {
         let Some(decay) = &self.decay else {
-            return (output, ops.add(state, &ops.product(&self.key, true, &written, false)));
+            return ops.add(state, &ops.product(&self.key, true, written, false));
         };
         let length = ops.shape(decay)[2];
         let last = ops.slice(decay, 2, length - 1..length);
         let key = ops.mul(&self.key, &ops.exp(&ops.sub(&last, decay)));
         let faded = ops.mul(state, &ops.exp(&ops.permute(&last, &[0, 1, 3, 2])));
-        (output, ops.add(&faded, &ops.product(&key, true, &written, false)))
+        ops.add(&faded, &ops.product(&key, true, written, false))
     }
 
     /// What each token adds to the state along its key.

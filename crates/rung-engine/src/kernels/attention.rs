@@ -5,10 +5,12 @@
 //! makes the same scores again, from them the same weights, and then needs four more products. Keys that no query of the tile
 //! sees are never touched, so causal attention costs half of full attention, and a window costs its size.
 //!
-//! A tile has so many rows that its scores stay in the second-level cache. Heads are read in place, by stride.
+//! Tiles are so small that their scores stay in the second-level cache; the backward pass, which needs no whole rows, also goes
+//! by parts of the keys. Keys and values of a head are packed for the products once, unless there are only a few queries, as
+//! in decoding. Queries are read in place, by stride.
 
 use crate::kernels::pointwise::accumulate;
-use crate::kernels::product::{Into, Matrix, MatrixMut, dot, product};
+use crate::kernels::product::{Into, Matrix, MatrixMut, PANEL_STEP, Panels, TILE, dot, product, product_with};
 use crate::ops::Sight;
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -34,18 +36,42 @@ pub(crate) struct Bias<'a, S> {
     pub(crate) per_head: bool,
 }
 
-/// The most scores of a tile: two such tiles of single precision, for the backward pass, are 256 KB, half of a usual cache.
+/// The most scores of a tile in the forward pass, which needs whole rows: 128 KB of single precision.
 const TILE_SCORES: usize = 1 << 15;
+/// The most queries of a tile.
+const MOST_QUERIES: usize = 10 * TILE;
+/// The most keys of a tile in the backward pass, which needs no whole rows.
+const MOST_KEYS: usize = 8 * PANEL_STEP;
+/// From this many queries on, keys and values are packed once for all tiles.
+const MANY_QUERIES: usize = 4 * TILE;
 
 impl Extents {
-    /// Queries per tile.
-    fn tile(&self) -> usize {
-        (TILE_SCORES / self.keys.max(1)).clamp(16, 64).min(self.queries.max(1))
+    /// Queries per tile, about equally many in each: whole tiles of products.
+    fn tile(&self, most: usize) -> usize {
+        let tiles = self.queries.div_ceil(most.clamp(TILE, MOST_QUERIES)).max(1);
+        self.queries.div_ceil(tiles).next_multiple_of(TILE)
     }
 
-    /// Numbers of scratch space that a tile's scores need.
-    pub(crate) fn scratch(&self) -> usize {
-        self.tile() * self.keys
+    /// Queries per tile in the forward pass.
+    fn forward_tile(&self) -> usize {
+        self.tile(TILE_SCORES / self.keys.max(1) / TILE * TILE)
+    }
+
+    /// Numbers of scratch space for the forward pass: a tile's scores, and the panels of keys and values.
+    pub(crate) fn scratch<S: Scalar>(&self) -> usize {
+        self.forward_tile() * self.keys
+            + Panels::<S>::size(self.width, self.keys)
+            + Panels::<S>::size(self.keys, self.value_width)
+    }
+
+    /// Numbers of scratch space for the backward pass: a tile's weights and their slopes, a number for each of its queries,
+    /// and panels of the keys, either way round, and of the values.
+    pub(crate) fn scratch_back<S: Scalar>(&self) -> usize {
+        let tile = self.tile(MOST_QUERIES);
+        tile * (2 * MOST_KEYS + 1)
+            + Panels::<S>::size(self.width, self.keys)
+            + Panels::<S>::size(self.keys, self.width)
+            + Panels::<S>::size(self.value_width, self.keys)
     }
 
     /// Keys that a query sees.
@@ -60,14 +86,25 @@ impl Extents {
         (sequence * heads + if bias.per_head { head } else { 0 }) * self.queries * self.keys
     }
 
-    /// Every sequence, head and tile of queries with the keys it sees.
-    fn tiles(self) -> impl Iterator<Item = Tile> {
-        let tile = self.tile();
-        let heads = (0..self.batch).flat_map(move |sequence| (0..self.heads).map(move |head| (sequence, head)));
-        heads.flat_map(move |(sequence, head)| {
+    /// The keys of a sequence and key head in `[batch, keys, key heads, width]`, or its values.
+    fn whole<'a, S>(&self, x: &'a [S], (sequence, key_head): (usize, usize), width: usize) -> Matrix<'a, S> {
+        let place = (sequence * self.keys * self.key_heads + key_head) * width;
+        Matrix::new(&x[place.min(x.len())..], self.keys, width, self.key_heads * width)
+    }
+
+    /// Every sequence and key head.
+    fn key_heads(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.batch).flat_map(move |sequence| (0..self.key_heads).map(move |head| (sequence, head)))
+    }
+
+    /// Tiles of the heads that read a key head, each with the keys it sees.
+    fn tiles(self, (sequence, key_head): (usize, usize), tile: usize) -> impl Iterator<Item = Tile> {
+        let heads = (0..self.heads).filter(move |head| head * self.key_heads / self.heads == key_head);
+        heads.flat_map(move |head| {
             (0..self.queries).step_by(tile).map(move |first| {
                 let rows = tile.min(self.queries - first);
-                let keys = self.seen(first).start..self.seen(first + rows - 1).end;
+                let start = self.seen(first).start / PANEL_STEP * PANEL_STEP;
+                let keys = start..self.seen(first + rows - 1).end;
                 Tile { sequence, head, first, rows, keys, extents: self }
             })
         })
@@ -129,10 +166,19 @@ impl Tile {
         MatrixMut::new(x, self.rows, self.keys.len(), self.keys.len())
     }
 
-    /// Keys a row of the tile sees, counted from the tile's first key.
+    /// The same queries with a part of the keys at a time.
+    fn by_keys(&self) -> impl Iterator<Item = Self> {
+        self.keys.clone().step_by(MOST_KEYS).map(|start| {
+            let keys = start..self.keys.end.min(start + MOST_KEYS);
+            Self { keys, ..*self }
+        })
+    }
+
+    /// Keys of the tile that a row sees, counted from the tile's first key.
     fn seen(&self, row: usize) -> Range<usize> {
         let seen = self.extents.seen(self.first + row);
-        seen.start - self.keys.start..seen.end - self.keys.start
+        let within = |key: usize| key.clamp(self.keys.start, self.keys.end) - self.keys.start;
+        within(seen.start)..within(seen.end)
     }
 
     /// Where a row's kept number is in `[batch, heads, queries]`.
@@ -148,16 +194,48 @@ impl Tile {
         start..start + self.keys.len()
     }
 
+    /// Products of the tile's queries, or of something of their shape, with its keys or values.
+    fn against<S: Scalar>(&self, factor: f64, queries: Matrix<'_, S>, keys: &Keys<'_, S>, scores: &mut [S]) {
+        let mut out = self.scores_mut(scores);
+        match keys {
+            Keys::Packed(panels) => {
+                let panels = panels.starting_at(self.keys.start);
+                product_with(&mut out, Into::Fresh, factor, queries, panels, 0..queries.extents()[1]);
+            }
+            Keys::Plain(x, width) => product(&mut out, Into::Fresh, factor, queries, self.keys(x, *width).t()),
+        }
+    }
+
+    /// Sum of the tile's keys or values by weights.
+    fn combine<S: Scalar>(
+        &self,
+        into: Into,
+        factor: f64,
+        weights: &[S],
+        keys: &Keys<'_, S>,
+        out: &mut MatrixMut<'_, S>,
+    ) {
+        let weights = self.scores(weights);
+        match keys {
+            Keys::Packed(panels) => product_with(out, into, factor, weights, *panels, self.keys.clone()),
+            Keys::Plain(x, width) => product(out, into, factor, weights, self.keys(x, *width)),
+        }
+    }
+
     /// Scaled and biased scores of the tile.
-    fn score<S: Scalar>(&self, query: &[S], key: &[S], bias: Option<&Bias<'_, S>>, scores: &mut [S]) {
-        let extents = &self.extents;
-        let (query, key) = (self.queries(query, extents.width), self.keys(key, extents.width));
-        product(&mut self.scores_mut(scores), Into::Fresh, extents.scale, query, key.t());
+    fn score<S: Scalar>(&self, query: &[S], keys: &Keys<'_, S>, bias: Option<&Bias<'_, S>>, scores: &mut [S]) {
+        self.against(self.extents.scale, self.queries(query, self.extents.width), keys, scores);
         let Some(bias) = bias else { return };
         for (row, scores) in scores.chunks_exact_mut(self.keys.len()).take(self.rows).enumerate() {
             accumulate(&bias.values[self.bias_range(bias, row)], scores);
         }
     }
+}
+
+/// The keys or values of a head: packed, where many queries will use them, or as they are with the width of a head.
+enum Keys<'a, S> {
+    Packed(Panels<'a, S>),
+    Plain(&'a [S], usize),
 }
 
 vectorised! {
@@ -224,18 +302,31 @@ pub(crate) struct Inputs<'a, S> {
 pub(crate) fn forward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
-    scores: &mut [S],
+    scratch: &mut [S],
     kept: &mut [S],
     out: &mut [S],
 ) {
-    for tile in extents.tiles() {
-        tile.score(inputs.query, inputs.key, inputs.bias.as_ref(), scores);
-        for (row, scores) in scores.chunks_exact_mut(tile.keys.len()).take(tile.rows).enumerate() {
-            let seen = tile.seen(row);
-            kept[tile.kept_at(row)] = weights_of_row(scores, seen.start, seen.end);
+    let Extents { width, value_width, .. } = extents;
+    let (scores, space) = scratch.split_at_mut(extents.forward_tile() * extents.keys);
+    let (key_space, value_space) = space.split_at_mut(Panels::<S>::size(width, extents.keys));
+    for head in extents.key_heads() {
+        let (keys, values) = if extents.queries < MANY_QUERIES {
+            (Keys::Plain(inputs.key, width), Keys::Plain(inputs.value, value_width))
+        } else {
+            let keys = Panels::pack(extents.whole(inputs.key, head, width).t(), key_space);
+            (
+                Keys::Packed(keys),
+                Keys::Packed(Panels::pack(extents.whole(inputs.value, head, value_width), value_space)),
+            )
+        };
+        for tile in extents.tiles(head, extents.forward_tile()) {
+            tile.score(inputs.query, &keys, inputs.bias.as_ref(), scores);
+            for (row, scores) in scores.chunks_exact_mut(tile.keys.len()).take(tile.rows).enumerate() {
+                let seen = tile.seen(row);
+                kept[tile.kept_at(row)] = weights_of_row(scores, seen.start, seen.end);
+            }
+            tile.combine(Into::Fresh, 1.0, scores, &values, &mut tile.queries_mut(out, value_width));
         }
-        let values = tile.keys(inputs.value, extents.value_width);
-        product(&mut tile.queries_mut(out, extents.value_width), Into::Fresh, 1.0, tile.scores(scores), values);
     }
 }
 
@@ -252,30 +343,47 @@ pub(crate) fn backward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
     (out, kept, slope): (&[S], &[S], &[S]),
-    (weights, slopes): (&mut [S], &mut [S]),
+    scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let (width, value_width) = (extents.width, extents.value_width);
-    for tile in extents.tiles() {
-        tile.score(inputs.query, inputs.key, inputs.bias.as_ref(), weights);
-        let out_slope = tile.queries(slope, value_width);
-        let values = tile.keys(inputs.value, value_width);
-        product(&mut tile.scores_mut(slopes), Into::Fresh, 1.0, out_slope, values.t());
-        let (place, stride) = tile.query_place(value_width);
-        let rows = weights.chunks_exact_mut(tile.keys.len()).zip(slopes.chunks_exact_mut(tile.keys.len()));
-        for (row, (weights, slopes)) in rows.take(tile.rows).enumerate() {
-            let seen = tile.seen(row);
-            weights_again(weights, seen.start, seen.end, kept[tile.kept_at(row)]);
-            let at = place + row * stride..place + row * stride + value_width;
-            score_slopes(weights, slopes, dot(&out[at.clone()], &slope[at]));
-            if let (Some(bias), Some(to_bias)) = (&inputs.bias, &mut gradients.bias) {
-                accumulate(slopes, &mut to_bias[tile.bias_range(bias, row)]);
+    let Extents { width, value_width, .. } = extents;
+    let rows = extents.tile(MOST_QUERIES);
+    let (weights, space) = scratch.split_at_mut(rows * MOST_KEYS);
+    let (slopes, space) = space.split_at_mut(rows * MOST_KEYS);
+    let (shared, space) = space.split_at_mut(rows);
+    let (across, space) = space.split_at_mut(Panels::<S>::size(width, extents.keys));
+    let (down, value_space) = space.split_at_mut(Panels::<S>::size(extents.keys, width));
+    for head in extents.key_heads() {
+        let key = extents.whole(inputs.key, head, width);
+        let keys_across = Keys::Packed(Panels::pack(key.t(), across));
+        let keys_down = Keys::Packed(Panels::pack(key, down));
+        let values = Keys::Packed(Panels::pack(extents.whole(inputs.value, head, value_width).t(), value_space));
+        for whole in extents.tiles(head, rows) {
+            let (query, out_slope) = (whole.queries(inputs.query, width), whole.queries(slope, value_width));
+            let (place, stride) = whole.query_place(value_width);
+            for (row, shared) in shared.iter_mut().enumerate().take(whole.rows) {
+                let at = place + row * stride..place + row * stride + value_width;
+                *shared = dot(&out[at.clone()], &slope[at]);
+            }
+            for tile in whole.by_keys() {
+                tile.score(inputs.query, &keys_across, inputs.bias.as_ref(), weights);
+                tile.against(1.0, out_slope, &values, slopes);
+                let pairs = weights.chunks_exact_mut(tile.keys.len()).zip(slopes.chunks_exact_mut(tile.keys.len()));
+                for (row, (weights, slopes)) in pairs.take(tile.rows).enumerate() {
+                    let seen = tile.seen(row);
+                    weights_again(weights, seen.start, seen.end, kept[tile.kept_at(row)]);
+                    score_slopes(weights, slopes, shared[row]);
+                    if let (Some(bias), Some(to_bias)) = (&inputs.bias, &mut gradients.bias) {
+                        accumulate(slopes, &mut to_bias[tile.bias_range(bias, row)]);
+                    }
+                }
+                let into = if tile.keys.start == whole.keys.start { Into::Fresh } else { Into::Sum };
+                let to_query = &mut tile.queries_mut(gradients.query, width);
+                tile.combine(into, extents.scale, slopes, &keys_down, to_query);
+                let (weights, slopes) = (tile.scores(weights).t(), tile.scores(slopes).t());
+                product(&mut tile.keys_mut(gradients.value, value_width), Into::Sum, 1.0, weights, out_slope);
+                product(&mut tile.keys_mut(gradients.key, width), Into::Sum, extents.scale, slopes, query);
             }
         }
-        let (weights, slopes) = (tile.scores(weights), tile.scores(slopes));
-        let (query, key) = (tile.queries(inputs.query, width), tile.keys(inputs.key, width));
-        product(&mut tile.keys_mut(gradients.value, value_width), Into::Sum, 1.0, weights.t(), out_slope);
-        product(&mut tile.queries_mut(gradients.query, width), Into::Fresh, extents.scale, slopes, key);
-        product(&mut tile.keys_mut(gradients.key, width), Into::Sum, extents.scale, slopes.t(), query);
     }
 }

@@ -13,25 +13,39 @@
 //! A few rows against a transposed matrix, as in decoding, are dot products: packing the matrix would cost more than the
 //! product.
 
+use crate::kernels::turn::turn;
 use crate::kernels::vectorised::level;
 use crate::scalar::Scalar;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Space that a thread keeps for rearranged operands, left and right.
+/// An operand of a product.
+#[derive(Clone, Copy)]
+pub enum Side {
+    /// The first.
+    Left,
+    /// The second.
+    Right,
+}
+
+/// Space that a thread keeps for rearranged operands.
 pub trait Workspace: Sized {
-    /// Runs with the thread's space.
-    fn with_space<R>(run: impl FnOnce(&mut [Vec<Self>; 2]) -> R) -> R;
+    /// Runs with the thread's space for one operand.
+    fn with_space<R>(side: Side, run: impl FnOnce(&mut Vec<Self>) -> R) -> R;
 }
 
 macro_rules! workspace {
     ($($scalar:ty),*) => {$(
         impl Workspace for $scalar {
-            fn with_space<R>(run: impl FnOnce(&mut [Vec<Self>; 2]) -> R) -> R {
+            fn with_space<R>(side: Side, run: impl FnOnce(&mut Vec<Self>) -> R) -> R {
                 thread_local! {
-                    static SPACE: RefCell<[Vec<$scalar>; 2]> = const { RefCell::new([const { Vec::new() }; 2]) };
+                    static LEFT: RefCell<Vec<$scalar>> = const { RefCell::new(Vec::new()) };
+                    static RIGHT: RefCell<Vec<$scalar>> = const { RefCell::new(Vec::new()) };
                 }
-                SPACE.with_borrow_mut(run)
+                match side {
+                    Side::Left => LEFT.with_borrow_mut(run),
+                    Side::Right => RIGHT.with_borrow_mut(run),
+                }
             }
         }
     )*};
@@ -72,6 +86,22 @@ impl<'a, S> Matrix<'a, S> {
         Self { data: self.data, extents: [columns, rows], strides: [along, down] }
     }
 
+    /// Rows and columns.
+    pub(crate) fn extents(&self) -> [usize; 2] {
+        self.extents
+    }
+
+    /// Some of the rows.
+    fn rows(self, rows: Range<usize>) -> Self {
+        let data = &self.data[(rows.start * self.strides[0]).min(self.data.len())..];
+        Self { data, extents: [rows.len(), self.extents[1]], strides: self.strides }
+    }
+
+    /// Some of the columns.
+    fn columns(self, columns: Range<usize>) -> Self {
+        self.t().rows(columns).t()
+    }
+
     /// The view, transposed if asked.
     pub(crate) fn flipped(self, flip: bool) -> Self {
         if flip { self.t() } else { self }
@@ -88,6 +118,16 @@ impl<'a, S> MatrixMut<'a, S> {
     }
 }
 
+impl<S: Scalar> MatrixMut<'_, S> {
+    /// What a sum of no terms leaves.
+    fn keep_or_clear(&mut self, into: Into) {
+        if into == Into::Fresh {
+            let [rows, columns] = self.extents;
+            self.data.chunks_mut(self.stride.max(1)).take(rows).for_each(|row| row[..columns].fill(S::ZERO));
+        }
+    }
+}
+
 /// What a product does with its destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Into {
@@ -98,13 +138,58 @@ pub(crate) enum Into {
 }
 
 /// Rows of a tile of the result: with two vectors across, twelve sums, which is what sixteen registers hold beside operands.
-const TILE: usize = 6;
+pub(crate) const TILE: usize = 6;
 /// Depth of a block: its panel of the right operand stays in the first-level cache.
 const DEPTH: usize = 256;
+/// Rows of a block of the left operand, which stays in the second-level cache while the panels go by.
+const HEIGHT: usize = 16 * TILE;
 /// Up to this many rows, a product with a transposed matrix is done as dot products.
 const FEW_ROWS: usize = 4;
-/// Side of the blocks in which a matrix is turned.
-const BLOCK: usize = 8;
+/// Up to this many panels, a left operand whose columns lie in one piece is read in place: packing it would not pay.
+const FEW_PANELS: usize = 4;
+
+/// Every width of a panel divides this.
+pub(crate) const PANEL_STEP: usize = 32;
+
+/// Columns of a panel: two vectors.
+fn panel_width<S>() -> usize {
+    if level().is_widest() { 128 / size_of::<S>() } else { 64 / size_of::<S>() }
+}
+
+/// A right operand that was rearranged into panels: blocks of `DEPTH` rows, in each the panels one after another. Several
+/// products may use it, or the first columns of it, or a range of its rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Panels<'a, S> {
+    data: &'a [S],
+    extents: [usize; 2],
+    /// Columns at the left that are not used, in whole panels.
+    skipped: usize,
+}
+
+impl<'a, S: Scalar> Panels<'a, S> {
+    /// How many numbers the panels of a matrix take.
+    pub(crate) fn size(rows: usize, columns: usize) -> usize {
+        rows * columns.next_multiple_of(panel_width::<S>())
+    }
+
+    /// Rearranges a matrix into a space of at least [`Panels::size`].
+    pub(crate) fn pack(matrix: Matrix<'_, S>, space: &'a mut [S]) -> Self {
+        let [rows, columns] = matrix.extents;
+        let space = &mut space[..Self::size(rows, columns)];
+        match panel_width::<S>() {
+            32 => matrix.pack::<32>(space),
+            16 => matrix.pack::<16>(space),
+            _ => matrix.pack::<8>(space),
+        }
+        Self { data: space, extents: matrix.extents, skipped: 0 }
+    }
+
+    /// The panels from a column on, which is a multiple of [`PANEL_STEP`].
+    pub(crate) fn starting_at(self, column: usize) -> Self {
+        assert!(column.is_multiple_of(panel_width::<S>()) && column <= self.extents[1], "panels from column {column}");
+        Self { skipped: column, ..self }
+    }
+}
 
 /// `out = factor * left right`, or that added to `out`.
 pub(crate) fn product<S: Scalar>(
@@ -119,45 +204,150 @@ pub(crate) fn product<S: Scalar>(
         rows == left_rows && columns == right_columns && inner == right_rows,
         "a {left_rows} x {inner} times a {right_rows} x {right_columns} matrix into {rows} x {columns}"
     );
-    if rows == 0 || columns == 0 {
-        return;
-    }
-    let factor = S::of(factor);
     if rows <= FEW_ROWS && left.strides[1] == 1 && right.strides[0] == 1 {
-        return dots(out, into, factor, left, right.t());
+        return dots(out, into, S::of(factor), left, right.t());
     }
-    match (size_of::<S>(), level().is_widest()) {
-        (4, true) => blocks::<S, 32>(out, into, factor, left, right),
-        (4, false) | (8, true) => blocks::<S, 16>(out, into, factor, left, right),
-        _ => blocks::<S, 8>(out, into, factor, left, right),
+    if inner == 0 {
+        return out.keep_or_clear(into);
+    }
+    S::with_space(Side::Right, |space| {
+        let space = at_least(space, Panels::<S>::size(DEPTH.min(inner), columns));
+        for start in (0..inner).step_by(DEPTH) {
+            let terms = start..inner.min(start + DEPTH);
+            let panels = Panels::pack(right.rows(terms.clone()), space);
+            let into = if start > 0 { Into::Sum } else { into };
+            product_with(out, into, factor, left.columns(terms.clone()), panels, 0..terms.len());
+        }
+    });
+}
+
+/// `out = factor * left right`, or that added to `out`, where `right` is a range of the rows of some panels, and as many of
+/// their columns as `out` has.
+pub(crate) fn product_with<S: Scalar>(
+    out: &mut MatrixMut<'_, S>,
+    into: Into,
+    factor: f64,
+    left: Matrix<'_, S>,
+    panels: Panels<'_, S>,
+    terms: Range<usize>,
+) {
+    let [rows, columns] = out.extents;
+    assert!(
+        left.extents == [rows, terms.len()]
+            && terms.end <= panels.extents[0]
+            && columns <= panels.extents[1] - panels.skipped,
+        "a {} x {} matrix times rows {terms:?} of {} x {} panels into {rows} x {columns}",
+        left.extents[0],
+        left.extents[1],
+        panels.extents[0],
+        panels.extents[1]
+    );
+    if terms.is_empty() {
+        return out.keep_or_clear(into);
+    }
+    let mut start = terms.start;
+    while start < terms.end {
+        let first = start / DEPTH * DEPTH;
+        let end = terms.end.min(first + DEPTH);
+        let depth = DEPTH.min(panels.extents[0] - first);
+        let block = Block {
+            left: left.columns(start - terms.start..end - terms.start),
+            depth,
+            panels: &panels.data[Panels::<S>::size(first, panels.extents[1]) + panels.skipped * depth..],
+            terms: start - first..end - first,
+            factor: S::of(factor),
+            add: into == Into::Sum || start > terms.start,
+        };
+        match panel_width::<S>() {
+            32 => block.run::<32>(out),
+            16 => block.run::<16>(out),
+            _ => block.run::<8>(out),
+        }
+        start = end;
     }
 }
 
-/// The product, `DEPTH` terms of every sum at a time, with panels of `WIDTH` columns.
-fn blocks<S: Scalar, const WIDTH: usize>(
-    out: &mut MatrixMut<'_, S>,
-    into: Into,
+/// At most `DEPTH` terms of every sum.
+struct Block<'a, S> {
+    left: Matrix<'a, S>,
+    panels: &'a [S],
+    /// Rows of each panel, and those among them to use.
+    depth: usize,
+    terms: Range<usize>,
     factor: S,
-    left: Matrix<'_, S>,
-    right: Matrix<'_, S>,
-) {
-    let ([rows, columns], inner) = (out.extents, left.extents[1]);
-    if inner == 0 && into == Into::Fresh {
-        out.data.chunks_mut(out.stride).take(rows).for_each(|row| row[..columns].fill(S::ZERO));
-    }
-    S::with_space(|[left_space, panels]| {
-        let left = if rows < TILE { left.in_rows(left_space) } else { left };
-        for start in (0..inner).step_by(DEPTH) {
-            let depth = DEPTH.min(inner - start);
-            let panels = at_least(panels, columns.div_ceil(WIDTH) * WIDTH * depth);
-            for (panel, first) in panels.chunks_exact_mut(WIDTH * depth).zip((0..columns).step_by(WIDTH)) {
-                right.pack::<WIDTH>(start..start + depth, first..columns.min(first + WIDTH), panel);
+    add: bool,
+}
+
+impl<S: Scalar> Block<'_, S> {
+    fn run<const WIDTH: usize>(&self, out: &mut MatrixMut<'_, S>) {
+        let ([rows, columns], strides) = (out.extents, self.left.strides);
+        for top in (0..rows).step_by(HEIGHT) {
+            let height = HEIGHT.min(rows - top);
+            let place = Place {
+                panels: self.panels,
+                depth: self.depth,
+                terms: self.terms.clone(),
+                extents: [height, columns],
+                stride: out.stride,
+                factor: self.factor,
+                add: self.add,
+            };
+            let out = &mut out.data[top * out.stride..];
+            if strides[1] != 1 && height >= TILE && columns <= FEW_PANELS * WIDTH {
+                column_tiles::<S, WIDTH>(&self.left.data[top..], strides[1], &place, out);
+                continue;
             }
-            let add = into == Into::Sum || start > 0;
-            let part = &left.data[start * left.strides[1]..];
-            tiles::<S, WIDTH>([rows, columns, depth], part, left.strides, panels, factor, add, out.data, out.stride);
+            if strides[1] == 1 {
+                row_tiles::<S, WIDTH>(&self.left.data[top * strides[0]..], strides[0], &place, out);
+                continue;
+            }
+            S::with_space(Side::Left, |space| {
+                let space = at_least(space, HEIGHT * DEPTH);
+                pack_columns(&self.left.data[top..], strides[1], height, self.terms.len(), space);
+                packed_tiles::<S, WIDTH>(space, &place, out);
+            });
         }
-    });
+    }
+}
+
+/// What the tiles of a block of rows are made with and where they go.
+struct Place<'a, S> {
+    panels: &'a [S],
+    /// Rows of each panel, and those among them to use.
+    depth: usize,
+    terms: Range<usize>,
+    /// Rows and columns of the result, and the distance of its rows.
+    extents: [usize; 2],
+    stride: usize,
+    factor: S,
+    add: bool,
+}
+
+impl<S: Scalar> Place<'_, S> {
+    /// The used part of every panel, with its first column.
+    #[inline(always)]
+    fn panels<const WIDTH: usize>(&self) -> impl Iterator<Item = (&[S], usize)> {
+        let panels = self
+            .panels
+            .chunks_exact(WIDTH * self.depth)
+            .map(|panel| &panel[WIDTH * self.terms.start..WIDTH * self.terms.end]);
+        panels.zip((0..self.extents[1]).step_by(WIDTH))
+    }
+
+    /// Stores rows of a tile from `row` and `side` on.
+    #[inline(always)]
+    fn store<const WIDTH: usize>(&self, sums: &[[S; WIDTH]], row: usize, side: usize, out: &mut [S]) {
+        let width = WIDTH.min(self.extents[1] - side);
+        for (index, sums) in sums.iter().enumerate() {
+            let start = (row + index) * self.stride + side;
+            let out = &mut out[start..start + width];
+            if let Some(out) = out.first_chunk_mut::<WIDTH>() {
+                store(sums, self.factor, self.add, out);
+            } else {
+                store(&sums[..width], self.factor, self.add, out);
+            }
+        }
+    }
 }
 
 /// The first `length` numbers of a space that grows when needed.
@@ -168,20 +358,21 @@ fn at_least<S: Scalar>(space: &mut Vec<S>, length: usize) -> &mut [S] {
     &mut space[..length]
 }
 
-impl<'a, S: Scalar> Matrix<'a, S> {
-    /// The matrix with each row in one piece: itself, or turned into `space`.
-    fn in_rows(self, space: &'a mut Vec<S>) -> Self {
+impl<S: Scalar> Matrix<'_, S> {
+    /// Copies to panels: blocks of `DEPTH` rows, in each the panels one after another, the last filled up with zeros.
+    fn pack<const WIDTH: usize>(&self, space: &mut [S]) {
         let [rows, columns] = self.extents;
-        if self.strides[1] == 1 {
-            return self;
+        let blocks = space.chunks_mut(DEPTH * columns.next_multiple_of(WIDTH));
+        for (block, top) in blocks.zip((0..rows).step_by(DEPTH)) {
+            let rows = top..rows.min(top + DEPTH);
+            for (panel, side) in block.chunks_exact_mut(WIDTH * rows.len()).zip((0..columns).step_by(WIDTH)) {
+                self.pack_panel::<WIDTH>(rows.clone(), side..columns.min(side + WIDTH), panel);
+            }
         }
-        let space = at_least(space, rows * columns);
-        turn(self.data, columns, rows, self.strides[1], space, columns);
-        Matrix::new(space, rows, columns, columns)
     }
 
     /// Copies a part to rows of `WIDTH`, with zeros after its columns.
-    fn pack<const WIDTH: usize>(&self, rows: Range<usize>, columns: Range<usize>, panel: &mut [S]) {
+    fn pack_panel<const WIDTH: usize>(&self, rows: Range<usize>, columns: Range<usize>, panel: &mut [S]) {
         if columns.len() < WIDTH {
             panel.fill(S::ZERO);
         }
@@ -215,36 +406,6 @@ fn dots<S: Scalar>(out: &mut MatrixMut<'_, S>, into: Into, factor: S, left: Matr
 }
 
 vectorised! {
-    /// `out[j, i] = x[i, j]` for a matrix of `rows` by `columns` whose rows are `stride` apart.
-    fn turn<S>(x: &[S], rows: usize, columns: usize, stride: usize, out: &mut [S], out_stride: usize) {
-        let mut block = [[S::ZERO; BLOCK]; BLOCK];
-        for top in (0..rows).step_by(BLOCK) {
-            let height = BLOCK.min(rows - top);
-            for side in (0..columns).step_by(BLOCK) {
-                let width = BLOCK.min(columns - side);
-                if height == BLOCK && width == BLOCK {
-                    for (row, block) in block.iter_mut().enumerate() {
-                        let start = (top + row) * stride + side;
-                        block.copy_from_slice(&x[start..start + BLOCK]);
-                    }
-                    for column in 0..BLOCK {
-                        let start = (side + column) * out_stride + top;
-                        let out = &mut out[start..start + BLOCK];
-                        for (out, block) in out.iter_mut().zip(&block) {
-                            *out = block[column];
-                        }
-                    }
-                    continue;
-                }
-                for row in 0..height {
-                    for column in 0..width {
-                        out[(side + column) * out_stride + top + row] = x[(top + row) * stride + side + column];
-                    }
-                }
-            }
-        }
-    }
-
     /// Dot product of two rows.
     pub(crate) fn dot<S>(left: &[S], right: &[S]) -> S {
         let mut lanes = [S::ZERO; 16];
@@ -262,19 +423,6 @@ vectorised! {
     }
 }
 
-/// Sums of a tile whose left rows lie in one piece each.
-#[inline(always)]
-fn tile<S: Scalar, const WIDTH: usize>(left: [&[S]; TILE], panel: &[S]) -> [[S; WIDTH]; TILE] {
-    let mut sums = [[S::ZERO; WIDTH]; TILE];
-    // Zipped slices are walked without a check at each step; indexing six of them would be six checks.
-    let [a, b, c, d, e, f] = left;
-    let left = a.iter().zip(b).zip(c).zip(d).zip(e).zip(f);
-    for (right, (((((&a, &b), &c), &d), &e), &f)) in panel.as_chunks::<WIDTH>().0.iter().zip(left) {
-        add_outer(&mut sums, &[a, b, c, d, e, f], right);
-    }
-    sums
-}
-
 /// `sums += left right'`.
 #[inline(always)]
 fn add_outer<S: Scalar, const WIDTH: usize>(sums: &mut [[S; WIDTH]; TILE], left: &[S; TILE], right: &[S; WIDTH]) {
@@ -283,17 +431,6 @@ fn add_outer<S: Scalar, const WIDTH: usize>(sums: &mut [[S; WIDTH]; TILE], left:
             sums[row][column] = left[row].mul_add(right[column], sums[row][column]);
         }
     }
-}
-
-/// Sums of a tile whose left columns lie in one piece each, `stride` apart.
-#[inline(always)]
-fn tile_across<S: Scalar, const WIDTH: usize>(left: &[S], stride: usize, panel: &[S]) -> [[S; WIDTH]; TILE] {
-    let mut sums = [[S::ZERO; WIDTH]; TILE];
-    for (right, left) in panel.as_chunks::<WIDTH>().0.iter().zip(left.chunks(stride)) {
-        let left = left.first_chunk().expect("a whole tile");
-        add_outer(&mut sums, left, right);
-    }
-    sums
 }
 
 /// Stores a row of a tile. Inlined twice: for a row of known width, and for what is left over.
@@ -305,39 +442,69 @@ fn store<S: Scalar>(sums: &[S], factor: S, add: bool, out: &mut [S]) {
 }
 
 vectorised! {
-    /// All tiles of a block: `out = factor * left panels`, or that added.
-    fn tiles<S, const WIDTH: usize>(
-        extents: [usize; 3],
-        left: &[S],
-        strides: [usize; 2],
-        panels: &[S],
-        factor: S,
-        add: bool,
-        out: &mut [S],
-        stride: usize,
-    ) {
-        let [rows, columns, depth] = extents;
-        for first in (0..rows).step_by(TILE) {
-            let height = TILE.min(rows - first);
-            // A last tile of fewer rows starts earlier, and its first rows are not stored again.
-            let top = first.min(rows.saturating_sub(TILE));
-            for (panel, side) in panels.chunks_exact(WIDTH * depth).zip((0..columns).step_by(WIDTH)) {
-                let sums = if strides[1] == 1 {
-                    let row = |index: usize| &left[(top + index).min(rows - 1) * strides[0]..][..depth];
-                    tile::<S, WIDTH>([row(0), row(1), row(2), row(3), row(4), row(5)], panel)
-                } else {
-                    tile_across::<S, WIDTH>(&left[top..], strides[1], panel)
-                };
-                let width = WIDTH.min(columns - side);
-                for index in 0..height {
-                    let start = (first + index) * stride + side;
-                    let (out, sums) = (&mut out[start..start + width], &sums[first - top + index]);
-                    if let Some(out) = out.first_chunk_mut::<WIDTH>() {
-                        store(sums, factor, add, out);
-                    } else {
-                        store(&sums[..width], factor, add, out);
-                    }
+    /// Tiles of some rows of the left operand that lie in one piece each, `stride` apart.
+    fn row_tiles<S, const WIDTH: usize>(left: &[S], stride: usize, place: &Place<'_, S>, out: &mut [S]) {
+        let [rows, _] = place.extents;
+        for (panel, side) in place.panels::<WIDTH>() {
+            for first in (0..rows).step_by(TILE) {
+                // A last tile of fewer rows starts earlier, and its first rows are not stored again.
+                let top = first.min(rows.saturating_sub(TILE));
+                let row = |index: usize| &left[(top + index).min(rows - 1) * stride..][..place.terms.len()];
+                let mut sums = [[S::ZERO; WIDTH]; TILE];
+                // Zipped slices are walked without a check at each step; indexing six of them would be six checks.
+                let left = row(0).iter().zip(row(1)).zip(row(2)).zip(row(3)).zip(row(4)).zip(row(5));
+                for (right, (((((&a, &b), &c), &d), &e), &f)) in panel.as_chunks::<WIDTH>().0.iter().zip(left) {
+                    add_outer(&mut sums, &[a, b, c, d, e, f], right);
                 }
+                place.store(&sums[first - top..TILE.min(rows - top)], first, side, out);
+            }
+        }
+    }
+
+    /// Tiles of some rows of the left operand, whose columns lie in one piece each, `stride` apart.
+    fn column_tiles<S, const WIDTH: usize>(left: &[S], stride: usize, place: &Place<'_, S>, out: &mut [S]) {
+        let [rows, _] = place.extents;
+        for (panel, side) in place.panels::<WIDTH>() {
+            for first in (0..rows).step_by(TILE) {
+                let top = first.min(rows - TILE);
+                let mut sums = [[S::ZERO; WIDTH]; TILE];
+                for (right, left) in panel.as_chunks::<WIDTH>().0.iter().zip(left[top..].chunks(stride)) {
+                    add_outer(&mut sums, left.first_chunk().expect("a whole tile"), right);
+                }
+                place.store(&sums[first - top..TILE.min(rows - top)], first, side, out);
+            }
+        }
+    }
+
+    /// Tiles of a left operand that was packed by [`pack_columns`].
+    fn packed_tiles<S, const WIDTH: usize>(left: &[S], place: &Place<'_, S>, out: &mut [S]) {
+        let [rows, _] = place.extents;
+        for (panel, side) in place.panels::<WIDTH>() {
+            let tiles = left.chunks_exact(TILE * place.terms.len());
+            for (left, first) in tiles.zip((0..rows).step_by(TILE)) {
+                let mut sums = [[S::ZERO; WIDTH]; TILE];
+                for (right, left) in panel.as_chunks::<WIDTH>().0.iter().zip(left.as_chunks().0) {
+                    add_outer(&mut sums, left, right);
+                }
+                place.store(&sums[..TILE.min(rows - first)], first, side, out);
+            }
+        }
+    }
+
+    /// Packs a matrix whose columns lie in one piece each, `stride` apart: tile by tile, in each the columns one after
+    /// another, the last tile filled up with zeros. Read in place, columns a power of two apart would fall on the same lines
+    /// of the cache.
+    fn pack_columns<S>(x: &[S], stride: usize, rows: usize, columns: usize, out: &mut [S]) {
+        for column in 0..columns {
+            let (tiles, rest) = x[column * stride..column * stride + rows].as_chunks::<TILE>();
+            let mut place = column * TILE;
+            for tile in tiles {
+                out[place..place + TILE].copy_from_slice(tile);
+                place += columns * TILE;
+            }
+            if !rest.is_empty() {
+                out[place..place + rest.len()].copy_from_slice(rest);
+                out[place + rest.len()..place + TILE].fill(S::ZERO);
             }
         }
     }

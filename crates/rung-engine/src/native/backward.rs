@@ -315,7 +315,7 @@ fn attend<S: Scalar>(
     let mut to_key = flow.pool.filled(key.shape.size(), S::ZERO);
     let mut to_value = flow.pool.filled(value.shape.size(), S::ZERO);
     let mut to_bias = bias.filter(|bias| bias.var.wanted()).map(|bias| flow.pool.filled(bias.shape.size(), S::ZERO));
-    let (mut weights, mut slopes) = (flow.pool.take(extents.scratch()), flow.pool.take(extents.scratch()));
+    let mut scratch = flow.pool.take(extents.scratch_back::<S>());
     let inputs = attention_inputs(query, key, value, bias);
     let mut gradients = attention::Gradients {
         query: to_query.write(),
@@ -323,7 +323,7 @@ fn attend<S: Scalar>(
         value: to_value.write(),
         bias: to_bias.as_mut().map(Buffer::write),
     };
-    attention::backward(extents, &inputs, kept, (weights.write(), slopes.write()), &mut gradients);
+    attention::backward(extents, &inputs, kept, scratch.write(), &mut gradients);
     flow.give(query.var, to_query);
     flow.give(key.var, to_key);
     flow.give(value.var, to_value);

@@ -12,13 +12,13 @@
 //! size of a piece. So the same seed gives the same bits on the same number of threads. On another number of threads the sums
 //! are taken in another order, and results agree up to rounding.
 
+use super::crew::Crew;
 use super::{Fault, Native, Tensor};
 use crate::kernels::pointwise::accumulate;
 use crate::kernels::update::{all_finite, sum_of_squares};
 use crate::ops::Ops;
 use crate::parameters::Parameters;
 use crate::scalar::Scalar;
-use rayon::ThreadPool;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -41,7 +41,7 @@ pub struct Outcome {
 
 /// Threads that train together.
 pub struct Team<S: Scalar> {
-    threads: ThreadPool,
+    crew: Crew,
     members: Vec<Member<S>>,
     gradient: Vec<S>,
     piece: usize,
@@ -60,9 +60,8 @@ impl<S: Scalar> Team<S> {
     /// If the system refuses the threads.
     pub fn new(threads: usize, piece: usize) -> Self {
         let threads = threads.max(1);
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         Self {
-            threads: pool.expect("threads for a team"),
+            crew: Crew::new(threads),
             members: (0..threads).map(|_| Member { ops: Native::new(), loss: Mutex::new(0.0) }).collect(),
             gradient: Vec::new(),
             piece: piece.max(1),
@@ -115,12 +114,16 @@ impl<S: Scalar> Team<S> {
         let (piece, count) = (self.piece, self.members.len());
         self.gradient.resize(weights.size(), S::ZERO);
         let (members, gradient) = (&self.members, &mut self.gradient);
-        self.threads.install(|| {
-            each(members, 0, &|index, member| {
-                let items = items * index / count..items * (index + 1) / count;
-                member.run(weights, items, piece, loss);
-            });
-            reduce(members, gradient, 0);
+        self.crew.run(&|index| {
+            let items = items * index / count..items * (index + 1) / count;
+            members[index].run(weights, items, piece, loss);
+        });
+        let parts = Mutex::new(gradient.chunks_mut(PART).enumerate());
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        self.crew.run(&|_| {
+            while let Some((index, part)) = next() {
+                reduce(members, part, index * PART);
+            }
         });
         for member in members {
             member.ops.release();
@@ -149,29 +152,11 @@ impl<S: Scalar> Member<S> {
     }
 }
 
-/// Runs `work` for every member, side by side, without asking the system for memory.
-fn each<S: Scalar>(members: &[Member<S>], first: usize, work: &(impl Fn(usize, &Member<S>) + Sync)) {
-    match members {
-        [] => {}
-        [member] => work(first, member),
-        _ => {
-            let (left, right) = members.split_at(members.len() / 2);
-            rayon::join(|| each(left, first, work), || each(right, first + left.len(), work));
-        }
-    }
-}
+/// Numbers of a gradient that a thread adds up at a time.
+const PART: usize = 1 << 14;
 
-/// Below this length a sum is not worth another thread.
-const REDUCE_ALONE: usize = 1 << 14;
-
-/// Adds the members' gradients, in their order, element by element: how the range is divided does not matter to the sum.
+/// Adds the members' gradients, in their order, element by element: which thread takes which part does not matter to the sum.
 fn reduce<S: Scalar>(members: &[Member<S>], out: &mut [S], start: usize) {
-    if out.len() > REDUCE_ALONE {
-        let middle = out.len() / 2;
-        let (left, right) = out.split_at_mut(middle);
-        rayon::join(|| reduce(members, left, start), || reduce(members, right, start + middle));
-        return;
-    }
     out.fill(S::ZERO);
     for member in members {
         accumulate(&member.ops.lock().gradient[start..start + out.len()], out);

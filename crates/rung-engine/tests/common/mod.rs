@@ -94,6 +94,7 @@ impl Model {
                 beta: Some(&beta),
                 state: None,
                 chunk: 16,
+                rounding: None,
             };
             ops.recurrence(&inputs).0
         };

@@ -1,12 +1,19 @@
-//! What softmax attention and its window share: projections, positions, one read.
+//! What softmax attention and its window share: projections, positions, the cache, one read.
+//!
+//! [`Heads`] makes queries, keys and values of tokens. A [`Cache`] is the keys and values that queries read, with the places in the
+//! text they stand for. A [`Reader`] asks and reads; alone it is the mixer of a layer that has no keys and values of its own and
+//! reads those of an earlier layer.
 
-use rung_engine::{Attention, Ops, Scalar, Sight};
+use std::ops::Range;
+
+use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
-use super::{number, shared_evenly};
+use super::{State, TokenMixer, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Linear, join};
 use crate::position::{Positions, Rotation, Spacing, alibi};
+use crate::precision::rounded;
 use crate::site::Site;
 
 /// Sizes of the heads.
@@ -20,71 +27,266 @@ pub struct HeadsConfig {
     pub key: usize,
     /// Width of a value head.
     pub value: usize,
+    /// Whether one vector, kept as it was before any turning, serves as key and value.
+    pub tied: bool,
 }
 
-/// Projections and positions.
-pub struct Heads {
+/// Which tokens a query reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Every token.
+    All,
+    /// Itself and those before.
+    Past,
+    /// Itself, those just before, and the first of the text.
+    Window {
+        /// Tokens in the window, the query's own included.
+        size: usize,
+        /// First tokens that are always read.
+        sinks: usize,
+    },
+}
+
+/// The places of tokens in a text: some first ones, then a stretch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Tokens from the start of the text.
+    pub first: usize,
+    /// The stretch after them.
+    pub rest: Range<usize>,
+}
+
+impl Places {
+    /// The tokens that remain of a text of `seen` if one keeps the first `sinks` and the last `recent`.
+    pub fn kept(seen: usize, sinks: usize, recent: usize) -> Self {
+        let first = sinks.min(seen);
+        Self { first, rest: seen.saturating_sub(recent).max(first)..seen }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.first).chain(self.rest.clone())
+    }
+
+    fn len(&self) -> usize {
+        self.first + self.rest.len()
+    }
+}
+
+/// Keys and values as queries read them: `[batch, tokens, kv heads, width]`.
+#[derive(Clone, Debug)]
+pub struct Cache<T> {
+    /// Turned by position, if the model turns them.
+    pub key: T,
+    /// The values.
+    pub value: T,
+    /// The tokens they are of.
+    pub places: Places,
+}
+
+/// Asks and reads.
+pub struct Reader {
     config: HeadsConfig,
+    reach: Reach,
     query: Linear,
-    key: Linear,
-    value: Linear,
     output: Linear,
     rotation: Option<Rotation>,
     alibi: bool,
 }
 
+/// Asks and reads, with keys and values of its own.
+pub struct Heads {
+    reader: Reader,
+    key: Linear,
+    value: Option<Linear>,
+    rounding: Option<Rounding>,
+}
+
 impl HeadsConfig {
     pub(super) fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        let (heads, kv_heads) = (number(mixer, "heads"), number(mixer, "kv"));
+        let [heads, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| number(mixer, option));
         shared_evenly(mixer.name(), "key/value heads", heads, kv_heads)?;
-        Ok(Self { heads, kv_heads, key: number(mixer, "key"), value: number(mixer, "value") })
+        let tied = mixer.number("tied") == Some(1);
+        if tied && key != value {
+            let expected = format!("{key}, the width of the keys that serve as values");
+            return Err(ModelError::Shape { place: mixer.name(), what: "value width", found: value as u64, expected });
+        }
+        Ok(Self { heads, kv_heads, key, value, tied })
     }
 
-    pub(super) fn init<S: Scalar>(self, name: &'static str, site: &mut Site<'_, S>) -> Result<Heads, ModelError> {
-        let (width, positions) = (site.settings.width, site.settings.positions);
-        let rotation = match positions {
-            Positions::Rotary { .. } if !self.key.is_multiple_of(2) => {
-                let expected = "an even number, for rotary positions".to_owned();
-                return Err(ModelError::Shape { place: name, what: "key width", found: self.key as u64, expected });
-            }
-            Positions::Rotary { base } => Some(Rotation::new(self.key, Spacing::Usual { base })),
-            _ => None,
-        };
+    /// Adds the weights. `rounding` is that of the keys and values that are kept.
+    pub(super) fn init<S: Scalar>(
+        self,
+        name: &'static str,
+        site: &mut Site<'_, S>,
+        reach: Reach,
+        rounding: Option<Rounding>,
+    ) -> Result<Heads, ModelError> {
+        let width = site.settings.width;
+        let rotation = self.rotation(name, site.settings.positions)?;
         let query = site.linear("q_proj", width, self.heads * self.key);
         let key = site.linear("k_proj", width, self.kv_heads * self.key);
         site.tie(&query, &key, self.heads, self.kv_heads);
-        Ok(Heads {
-            config: self,
-            query,
-            key,
-            value: site.linear("v_proj", width, self.kv_heads * self.value),
-            output: site.linear("o_proj", self.heads * self.value, width),
-            rotation,
-            alibi: positions == Positions::Alibi,
-        })
+        let value = (!self.tied).then(|| site.linear("v_proj", width, self.kv_heads * self.value));
+        let output = site.linear("o_proj", self.heads * self.value, width);
+        let alibi = site.settings.positions == Positions::Alibi;
+        let reader = Reader { config: self, reach, query, output, rotation, alibi };
+        Ok(Heads { reader, key, value, rounding })
+    }
+
+    /// Adds the weights of a layer that reads another's keys and values.
+    pub(super) fn init_reader<S: Scalar>(
+        self,
+        name: &'static str,
+        site: &mut Site<'_, S>,
+        reach: Reach,
+    ) -> Result<Reader, ModelError> {
+        let width = site.settings.width;
+        let rotation = self.rotation(name, site.settings.positions)?;
+        let query = site.linear("q_proj", width, self.heads * self.key);
+        let output = site.linear("o_proj", self.heads * self.value, width);
+        let alibi = site.settings.positions == Positions::Alibi;
+        Ok(Reader { config: self, reach, query, output, rotation, alibi })
+    }
+
+    fn rotation(self, name: &'static str, positions: Positions) -> Result<Option<Rotation>, ModelError> {
+        let Positions::Rotary { base } = positions else { return Ok(None) };
+        if !self.key.is_multiple_of(2) {
+            let expected = "an even number, for rotary positions".to_owned();
+            return Err(ModelError::Shape { place: name, what: "key width", found: self.key as u64, expected });
+        }
+        Ok(Some(Rotation::new(self.key, Spacing::Usual { base })))
+    }
+}
+
+impl Reader {
+    fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
+        self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
+    }
+
+    /// Attention of new tokens over a cache that ends with them, and the output projection.
+    fn read<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize, cache: &Cache<O::Tensor>) -> O::Tensor {
+        let query = self.turned(ops, &self.query.heads(ops, x, self.config.heads), seen);
+        let sight = match self.reach {
+            Reach::All => Sight::All,
+            Reach::Window { size, sinks: 0 } => Sight::Window(size),
+            Reach::Past | Reach::Window { .. } => Sight::Past,
+        };
+        let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
+        let scale = (self.config.key as f64).powf(-0.5);
+        let (key, value) = (&cache.key, &cache.value);
+        let read = ops.attention(&Attention { query: &query, key, value, bias: bias.as_ref(), sight, scale });
+        self.output.apply(ops, &join(ops, &read))
+    }
+
+    /// Penalties on distance, and on what lies between the sinks and the window.
+    fn bias<O: Ops>(&self, ops: &O, readers: Range<usize>, places: &Places) -> Option<O::Tensor> {
+        let both_ways = self.reach == Reach::All;
+        let far = self.alibi.then(|| alibi(ops, self.config.heads, readers.clone(), places.iter(), both_ways));
+        let gone = match self.reach {
+            Reach::Window { size, sinks } if sinks > 0 => {
+                let hidden = move |reader: usize, place: usize| place >= sinks && place + size <= reader;
+                let cells = readers.clone().flat_map(|reader| places.iter().map(move |place| (reader, place)));
+                let values = cells.map(|(reader, place)| if hidden(reader, place) { -1e30 } else { 0.0 });
+                let values: Vec<O::Scalar> = values.map(O::Scalar::of).collect();
+                Some(ops.constant(&[1, 1, readers.len(), places.len()], &values))
+            }
+            _ => None,
+        };
+        match (far, gone) {
+            (Some(far), Some(gone)) => Some(ops.add(&far, &gone)),
+            (far, gone) => far.or(gone),
+        }
+    }
+}
+
+/// Reads what an earlier layer lent; see [`State::lent`].
+impl TokenMixer for Reader {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let lent = state.and_then(|state| state.lent.as_ref());
+        let cache = lent.expect("a layer that reads another's cache is given it by the model");
+        let seen = State::seen(state);
+        (self.read(ops, x, seen, cache), State::new(seen + ops.shape(x)[1], []))
     }
 }
 
 impl Heads {
-    /// Queries, keys and values of a stretch of tokens, turned by position.
-    pub(super) fn project<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> [O::Tensor; 3] {
-        let turned = |x: O::Tensor| self.rotation.as_ref().map_or(x.clone(), |turn| turn.apply(ops, &x, seen));
-        let query = turned(self.query.heads(ops, x, self.config.heads));
-        let key = turned(self.key.heads(ops, x, self.config.kv_heads));
-        [query, key, self.value.heads(ops, x, self.config.kv_heads)]
+    /// Attention of a stretch of tokens, from and to a state whose first two slots hold keys and values.
+    pub(super) fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (cache, mut next) = self.keep(ops, x, state);
+        let out = self.reader.read(ops, x, State::seen(state), &cache);
+        next.lent = Some(cache);
+        (out, next)
     }
 
-    /// Attention and the output projection.
-    pub(super) fn read<O: Ops>(&self, ops: &O, [query, key, value]: &[O::Tensor; 3], sight: Sight) -> O::Tensor {
-        let (queries, keys) = (ops.shape(query)[1], ops.shape(key)[1]);
-        let bias = self.alibi.then(|| alibi(ops, self.config.heads, queries, keys, sight == Sight::All));
-        let scale = (self.config.key as f64).powf(-0.5);
-        let read = ops.attention(&Attention { query, key, value, bias: bias.as_ref(), sight, scale });
-        self.output.apply(ops, &join(ops, &read))
+    /// Keys and values alone: what the queries of these tokens read, and what the next tokens find.
+    pub(super) fn keep<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (Cache<O::Tensor>, State<O::Tensor>) {
+        let seen = State::seen(state);
+        let project = |linear: &Linear| linear.heads(ops, x, self.reader.config.kv_heads);
+        let key = project(&self.key);
+        // One that is tied is kept unturned, since it is a value too.
+        let key = if self.value.is_some() { self.reader.turned(ops, &key, seen) } else { key };
+        let grown = |slot: usize, new: &O::Tensor| {
+            let new = rounded(ops, new, self.rounding);
+            match State::part(state, slot) {
+                Some(kept) => ops.concat(&[kept.clone(), new], 1),
+                None => new,
+            }
+        };
+        let key = grown(0, &key);
+        let value = self.value.as_ref().map(|value| grown(1, &project(value)));
+        let now = seen + ops.shape(x)[1];
+        let before = self.places(seen);
+        let places = Places { rest: before.rest.start..now, ..before };
+        let kept = |x: &O::Tensor| kept_of(ops, x, &places, &self.places(now));
+        let next = State::new(now, [kept(&key), value.as_ref().and_then(kept)]);
+        let cache = match value {
+            Some(value) => Cache { key, value, places },
+            None => Cache { key: self.turned_in_place(ops, &key, &places), value: key, places },
+        };
+        (cache, next)
+    }
+
+    /// What is kept after `seen` tokens.
+    fn places(&self, seen: usize) -> Places {
+        match self.reader.reach {
+            Reach::All | Reach::Past => Places { first: 0, rest: 0..seen },
+            Reach::Window { size, sinks } => Places::kept(seen, sinks, size - 1),
+        }
+    }
+
+    fn turned_in_place<O: Ops>(&self, ops: &O, x: &O::Tensor, places: &Places) -> O::Tensor {
+        let (first, last) = (places.first, places.len());
+        if first == 0 || self.reader.rotation.is_none() {
+            return self.reader.turned(ops, x, places.rest.start);
+        }
+        let turned = |range: Range<usize>, seen| self.reader.turned(ops, &ops.slice(x, 1, range), seen);
+        ops.concat(&[turned(0..first, 0), turned(first..last, places.rest.start)], 1)
     }
 }
 
-/// What was kept, then what is new, along time.
-pub fn after<O: Ops>(ops: &O, kept: Option<&O::Tensor>, new: &O::Tensor) -> O::Tensor {
-    kept.map_or_else(|| new.clone(), |kept| ops.concat(&[kept.clone(), new.clone()], 1))
+/// The tokens of `wanted`, out of those of `places`; nothing if there are none.
+fn kept_of<O: Ops>(ops: &O, x: &O::Tensor, places: &Places, wanted: &Places) -> Option<O::Tensor> {
+    let (total, recent) = (places.len(), wanted.rest.len());
+    match (wanted.first, recent) {
+        (0, 0) => None,
+        (first, recent) if first + recent == total => Some(x.clone()),
+        (0, recent) => Some(ops.slice(x, 1, total - recent..total)),
+        (first, 0) => Some(ops.slice(x, 1, 0..first)),
+        (first, recent) => Some(ops.concat(&[ops.slice(x, 1, 0..first), ops.slice(x, 1, total - recent..total)], 1)),
+    }
 }

@@ -62,7 +62,7 @@ impl MixerConfig for ShortConvolutionConfig {
         let reach = (taps as f64).powf(-0.5);
         let weight = site.weight("conv.weight", &[channels, 1, taps], Fill::Uniform(-reach, reach));
         Ok(ShortConvolution {
-            convolution: Convolution { weight, bias: None, channels, taps },
+            convolution: Convolution { weight, bias: None, channels, taps, rounding: site.settings.precision.state },
             projections: gated
                 .then(|| [site.linear("in_proj", width, 3 * channels), site.linear("out_proj", channels, width)]),
         })

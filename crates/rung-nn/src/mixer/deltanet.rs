@@ -16,12 +16,12 @@
 //! # Source
 //! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
 
-use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Stream, join};
+use crate::parts::{Gain, Linear, Memory, Stream, join, scaled};
 use crate::site::Site;
 
 /// Sizes of DeltaNet.
@@ -46,7 +46,7 @@ pub struct Deltanet {
     beta: Linear,
     norm: Gain,
     output: Linear,
-    chunk: usize,
+    memory: Memory,
 }
 
 /// Queries, keys and values of the delta family.
@@ -92,8 +92,7 @@ impl Streams {
         let (query, query_tail) = self.query.apply(ops, x, State::part(state, 1));
         let (key, key_tail) = self.key.apply(ops, x, State::part(state, 2));
         let (value, value_tail) = self.value.apply(ops, x, State::part(state, 3));
-        let scale = (ops.shape(&query)[3] as f64).powf(-0.5);
-        let query = ops.scale(&ops.l2_norm(&query, Self::EPSILON), scale);
+        let query = scaled(ops, &ops.l2_norm(&query, Self::EPSILON));
         ([query, ops.l2_norm(&key, Self::EPSILON), value], [query_tail, key_tail, value_tail])
     }
 }
@@ -123,7 +122,7 @@ impl MixerConfig for DeltanetConfig {
             beta: site.linear("b_proj", width, heads),
             norm: site.gain("o_norm", value),
             output: site.linear("o_proj", heads * value, width),
-            chunk: site.settings.chunk,
+            memory: site.memory(),
         })
     }
 }
@@ -138,15 +137,7 @@ impl Deltanet {
     ) -> (O::Tensor, State<O::Tensor>) {
         let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
         let beta = strength(ops, &self.beta, x, self.config.negative);
-        let (out, matrix) = ops.recurrence(&Recurrence {
-            query: &query,
-            key: &key,
-            value: &value,
-            decay: Decay::None,
-            beta: Some(&beta),
-            state: State::part(state, 0),
-            chunk: self.chunk,
-        });
+        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::None, Some(&beta), state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
     }
 }

@@ -17,14 +17,14 @@
 //! # Source
 //! Yang et al. 2024 (2412.06464).
 
-use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, join, split};
+use crate::parts::{Gain, Linear, Memory, join};
 use crate::site::{Fill, Site};
 
 /// Sizes of Gated DeltaNet.
@@ -55,7 +55,7 @@ pub struct GatedDeltanet {
     gate: Linear,
     norm: Gain,
     output: Linear,
-    chunk: usize,
+    memory: Memory,
 }
 
 impl MixerConfig for GatedDeltanetConfig {
@@ -85,7 +85,7 @@ impl MixerConfig for GatedDeltanetConfig {
             gate: site.linear("g_proj", width, value_heads * value),
             norm: site.gain("o_norm", value),
             output: site.linear("o_proj", value_heads * value, width),
-            chunk: site.settings.chunk,
+            memory: site.memory(),
         })
     }
 }
@@ -102,15 +102,7 @@ impl GatedDeltanet {
         let beta = strength(ops, &self.beta, x, self.config.negative);
         let step = ops.softplus(&ops.add(&self.step.apply(ops, x), &ops.parameter(self.step_bias)));
         let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
-        let (out, matrix) = ops.recurrence(&Recurrence {
-            query: &query,
-            key: &key,
-            value: &value,
-            decay: Decay::Scalar(&decay),
-            beta: Some(&beta),
-            state: State::part(state, 0),
-            chunk: self.chunk,
-        });
+        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Scalar(&decay), Some(&beta), state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
     }
 }
@@ -124,7 +116,7 @@ impl TokenMixer for GatedDeltanet {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (out, state) = self.read(ops, x, state);
         let out = self.norm.norm(ops, &out);
-        let gate = split(ops, &self.gate.apply(ops, x), self.config.value_heads);
+        let gate = self.gate.heads(ops, x, self.config.value_heads);
         (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
     }
 }

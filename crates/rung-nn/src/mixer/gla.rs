@@ -16,13 +16,13 @@
 //! # Source
 //! Yang et al. 2023 (2312.06635).
 
-use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, join, split};
-use crate::site::Site;
+use crate::parts::{Gain, Linear, Memory, Projections, join, scaled};
+use crate::site::{Fill, Site};
 
 /// Sizes of gated linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +40,13 @@ pub struct GlaConfig {
 /// Gated linear attention.
 pub struct Gla {
     config: GlaConfig,
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    projections: Projections,
     /// Down to the rank, then up to the key channels with a bias.
     forget: [Linear; 2],
     gate: Linear,
     norm: Gain,
     output: Linear,
-    chunk: usize,
+    memory: Memory,
 }
 
 impl MixerConfig for GlaConfig {
@@ -64,14 +62,10 @@ impl MixerConfig for GlaConfig {
         causal_only(Self::NAME, site)?;
         let Self { heads, key, value, rank } = *self;
         let width = site.settings.width;
-        let query = site.linear("q_proj", width, heads * key);
-        let keys = site.linear("k_proj", width, heads * key);
-        site.tie(&query, &keys, heads, heads);
+        let fill = Fill::Normal(site.settings.deviation);
         Ok(Gla {
             config: *self,
-            query,
-            key: keys,
-            value: site.linear("v_proj", width, heads * value),
+            projections: Projections::init(site, [heads, key, value], |_| fill),
             forget: [
                 site.linear("gk_proj.0", width, rank),
                 site.linear_with_bias("gk_proj.1", rank, heads * key),
@@ -79,7 +73,7 @@ impl MixerConfig for GlaConfig {
             gate: site.linear("g_proj", width, heads * value),
             norm: site.gain("g_norm", value),
             output: site.linear("o_proj", heads * value, width),
-            chunk: site.settings.chunk,
+            memory: site.memory(),
         })
     }
 }
@@ -95,19 +89,12 @@ impl Gla {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let GlaConfig { heads, key: width, .. } = self.config;
-        let raw = self.forget[1].heads(ops, &self.forget[0].apply(ops, x), heads);
+        let [query, key, value] = self.projections.apply(ops, x);
+        let raw = self.forget[1].heads(ops, &self.forget[0].apply(ops, x), self.config.heads);
         // The logarithm of a sigmoid, without overflow.
         let decay = ops.scale(&ops.softplus(&ops.neg(&raw)), -1.0 / Self::ROOT);
-        let (out, matrix) = ops.recurrence(&Recurrence {
-            query: &ops.scale(&self.query.heads(ops, x, heads), (width as f64).powf(-0.5)),
-            key: &self.key.heads(ops, x, heads),
-            value: &self.value.heads(ops, x, heads),
-            decay: Decay::Vector(&decay),
-            beta: None,
-            state: State::part(state, 0),
-            chunk: self.chunk,
-        });
+        let inputs = [&scaled(ops, &query), &key, &value];
+        let (out, matrix) = self.memory.run(ops, inputs, Decay::Vector(&decay), None, state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix)]))
     }
 }
@@ -121,7 +108,7 @@ impl TokenMixer for Gla {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (out, state) = self.read(ops, x, state);
         let out = self.norm.norm(ops, &out);
-        let gate = split(ops, &self.gate.apply(ops, x), self.config.heads);
+        let gate = self.gate.heads(ops, x, self.config.heads);
         (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
     }
 }

@@ -22,8 +22,9 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, join};
-use crate::site::Site;
+use crate::parts::{Gain, Linear, Memory, Projections, join, scaled};
+use crate::precision::rounded;
+use crate::site::{Fill, Site};
 
 /// The feature map of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +55,10 @@ pub struct LinearAttentionConfig {
 /// Linear attention.
 pub struct LinearAttention {
     config: LinearAttentionConfig,
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    projections: Projections,
     norm: Option<Gain>,
     output: Linear,
-    chunk: usize,
+    memory: Memory,
     causal: bool,
 }
 
@@ -80,17 +79,13 @@ impl MixerConfig for LinearAttentionConfig {
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<LinearAttention, ModelError> {
         let Self { heads, key, value, .. } = *self;
         let width = site.settings.width;
-        let query = site.linear("q_proj", width, heads * key);
-        let keys = site.linear("k_proj", width, heads * key);
-        site.tie(&query, &keys, heads, heads);
+        let fill = Fill::Normal(site.settings.deviation);
         Ok(LinearAttention {
             config: *self,
-            query,
-            key: keys,
-            value: site.linear("v_proj", width, heads * value),
+            projections: Projections::init(site, [heads, key, value], |_| fill),
             norm: (!self.normaliser).then(|| site.gain("norm", value)),
             output: site.linear("o_proj", heads * value, width),
-            chunk: site.settings.chunk,
+            memory: site.memory(),
             causal: site.settings.causal,
         })
     }
@@ -115,47 +110,67 @@ impl LinearAttention {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let LinearAttentionConfig { heads, key: width, normaliser, .. } = self.config;
-        let mut query = self.map(ops, &self.query.heads(ops, x, heads));
-        let key = self.map(ops, &self.key.heads(ops, x, heads));
-        let value = self.value.heads(ops, x, heads);
-        if !normaliser {
-            query = ops.scale(&query, (width as f64).powf(-0.5));
-        }
-        let time = ops.shape(x)[1];
-        let (out, matrix) = if self.causal {
-            ops.recurrence(&Recurrence {
-                query: &query,
-                key: &key,
-                value: &value,
-                decay: Decay::None,
-                beta: None,
-                state: State::part(state, 0),
-                chunk: self.chunk,
-            })
-        } else {
-            read_all(ops, &query, &key, &value)
-        };
-        let seen = State::seen(state) + time;
-        if !normaliser {
+        let [query, key, value] = self.projections.apply(ops, x);
+        let (query, key) = (self.map(ops, &query), self.map(ops, &key));
+        let seen = State::seen(state) + ops.shape(x)[1];
+        if !self.config.normaliser {
+            let (out, matrix) = self.sum(ops, [&scaled(ops, &query), &key, &value], state);
             return (out, State::new(seen, [Some(matrix)]));
         }
-        let sums = match (self.causal, State::part(state, 1)) {
-            (false, _) => ops.sum(&key, 1),
-            (true, None) => ops.cumulative_sum(&key, 1),
-            (true, Some(before)) => ops.add(&ops.cumulative_sum(&key, 1), before),
-        };
-        let weight = ops.affine(&ops.sum(&ops.mul(&query, &sums), 3), 1.0, Self::EPSILON);
-        let last = ops.shape(&sums)[1];
-        (ops.div(&out, &weight), State::new(seen, [Some(matrix), Some(ops.slice(&sums, 1, last - 1..last))]))
+        let (out, matrix) = self.sum(ops, [&query, &key, &value], state);
+        let (weight, sums) = self.weigh(ops, &query, &key, State::part(state, 1));
+        let out = ops.div(&out, &ops.affine(&weight, 1.0, Self::EPSILON));
+        (out, State::new(seen, [Some(matrix), Some(sums)]))
     }
-}
 
-/// Every query reads the sum over all tokens, before and after it.
-fn read_all<O: Ops>(ops: &O, query: &O::Tensor, key: &O::Tensor, value: &O::Tensor) -> (O::Tensor, O::Tensor) {
-    let first = |x: &O::Tensor| ops.permute(x, &[0, 2, 1, 3]);
-    let matrix = ops.product(&first(key), true, &first(value), false);
-    (first(&ops.matmul(&first(query), &matrix)), matrix)
+    /// The sum of values that a query reads, and the matrix that holds it.
+    fn sum<O: Ops>(
+        &self,
+        ops: &O,
+        inputs: [&O::Tensor; 3],
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, O::Tensor) {
+        if self.causal {
+            return self.memory.run(ops, inputs, Decay::None, None, state);
+        }
+        // Every query reads the sum over all tokens, before and after it.
+        let [query, key, value] = inputs.map(|x| ops.permute(x, &[0, 2, 1, 3]));
+        let matrix = rounded(ops, &ops.product(&key, true, &value, false), self.memory.rounding);
+        (ops.permute(&ops.matmul(&query, &matrix), &[0, 2, 1, 3]), matrix)
+    }
+
+    /// The sum of weights that a query gives, `[batch, time, heads, 1]`, and the sum of keys, `[batch, 1, heads, key]`.
+    fn weigh<O: Ops>(
+        &self,
+        ops: &O,
+        query: &O::Tensor,
+        key: &O::Tensor,
+        before: Option<&O::Tensor>,
+    ) -> (O::Tensor, O::Tensor) {
+        let [batch, time, heads, width] = ops.shape(query)[..] else { panic!("heads of {}", ops.shape(query)) };
+        if self.causal && self.memory.rounding.is_some() {
+            // The sum goes through the same rounding as the matrix: it is one, with values of one.
+            let column = before.map(|before| ops.reshape(before, &[batch, heads, width, 1]));
+            let (weight, sums) = ops.recurrence(&Recurrence {
+                query,
+                key,
+                value: &ops.full(&[batch, time, heads, 1], 1.0),
+                decay: Decay::None,
+                beta: None,
+                state: column.as_ref(),
+                chunk: self.memory.chunk,
+                rounding: self.memory.rounding,
+            });
+            return (weight, ops.reshape(&sums, &[batch, 1, heads, width]));
+        }
+        let sums = match (self.causal, before) {
+            (false, _) => rounded(ops, &ops.sum(key, 1), self.memory.rounding),
+            (true, None) => ops.cumulative_sum(key, 1),
+            (true, Some(before)) => ops.add(&ops.cumulative_sum(key, 1), before),
+        };
+        let last = ops.shape(&sums)[1];
+        (ops.sum(&ops.mul(query, &sums), 3), ops.slice(&sums, 1, last - 1..last))
+    }
 }
 
 impl TokenMixer for LinearAttention {

@@ -16,12 +16,12 @@
 //! # Source
 //! Dao and Gu 2024 (2405.21060).
 
-use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, join, split};
+use crate::parts::{Convolution, Gain, Linear, Memory, join, split};
 use crate::site::{Fill, Site};
 
 /// Sizes of Mamba-2.
@@ -49,7 +49,7 @@ pub struct Mamba2 {
     skip: Parameter,
     norm: Gain,
     output: Linear,
-    chunk: usize,
+    memory: Memory,
 }
 
 impl Mamba2Config {
@@ -95,14 +95,44 @@ impl MixerConfig for Mamba2Config {
                 bias: Some(site.offset("conv1d.bias", &[channels], fill)),
                 channels,
                 taps: self.taps,
+                rounding: site.settings.precision.state,
             },
             step_bias: site.offset("dt_bias", &[heads], Fill::Drawn(&step_bias)),
             log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
             skip: site.offset("D", &[heads], Fill::Constant(1.0)),
             norm: site.gain("norm", inner),
             output: site.linear("out_proj", inner, width),
-            chunk: site.settings.chunk,
+            memory: site.memory(),
         })
+    }
+}
+
+impl Mamba2 {
+    /// The read of every head before gate and norm, `[batch, time, heads * head]`, and the state. `all` is the token through the
+    /// input projection.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        all: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
+        let (batch, time) = (ops.shape(all)[0], ops.shape(all)[1]);
+        let channels = self.convolution.channels;
+        let step = ops.slice(all, 2, inner + channels..inner + channels + config.heads);
+        let mixed = ops.slice(all, 2, inner..inner + channels);
+        let (mixed, tail) = self.convolution.apply(ops, &mixed, State::part(state, 1));
+        let mixed = ops.silu(&mixed);
+        let value = split(ops, &ops.slice(&mixed, 2, 0..inner), config.heads);
+        let key = split(ops, &ops.slice(&mixed, 2, inner..inner + shared), config.groups);
+        let query = split(ops, &ops.slice(&mixed, 2, inner + shared..channels), config.groups);
+        let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
+        let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
+        let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
+        let (read, matrix) = self.memory.run(ops, [&query, &key, &stepped], Decay::Scalar(&decay), None, state);
+        let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
+        let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
+        (out, State::new(State::seen(state) + time, [Some(matrix), tail]))
     }
 }
 
@@ -113,33 +143,10 @@ impl TokenMixer for Mamba2 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
-        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
         let all = self.input.apply(ops, x);
-        let channels = self.convolution.channels;
-        let gate = ops.slice(&all, 2, 0..inner);
-        let step = ops.slice(&all, 2, inner + channels..inner + channels + config.heads);
-        let mixed = ops.slice(&all, 2, inner..inner + channels);
-        let (mixed, tail) = self.convolution.apply(ops, &mixed, State::part(state, 1));
-        let mixed = ops.silu(&mixed);
-        let value = split(ops, &ops.slice(&mixed, 2, 0..inner), config.heads);
-        let key = split(ops, &ops.slice(&mixed, 2, inner..inner + shared), config.groups);
-        let query = split(ops, &ops.slice(&mixed, 2, inner + shared..channels), config.groups);
-        let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
-        let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
-        let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
-        let (read, matrix) = ops.recurrence(&Recurrence {
-            query: &query,
-            key: &key,
-            value: &stepped,
-            decay: Decay::Scalar(&decay),
-            beta: None,
-            state: State::part(state, 0),
-            chunk: self.chunk,
-        });
-        let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
-        let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
+        let (out, state) = self.read(ops, &all, state);
+        let gate = ops.slice(&all, 2, 0..self.config.inner());
         let out = self.norm.norm(ops, &ops.silu_gate(&gate, &out));
-        (self.output.apply(ops, &out), State::new(State::seen(state) + time, [Some(matrix), tail]))
+        (self.output.apply(ops, &out), state)
     }
 }

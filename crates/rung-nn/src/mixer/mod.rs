@@ -23,6 +23,8 @@ mod tests;
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
+use attention::{Cache, Reader};
+
 use crate::error::ModelError;
 use crate::site::Site;
 
@@ -36,6 +38,8 @@ pub struct State<T> {
     pub seen: usize,
     /// Its tensors, each with the batch as first axis.
     pub tensors: [Option<T>; SLOTS],
+    /// What attention has just read, for later layers that read the same and keep nothing themselves. It is not handed on.
+    pub lent: Option<Cache<T>>,
 }
 
 impl<T> State<T> {
@@ -46,7 +50,7 @@ impl<T> State<T> {
     pub fn new<const COUNT: usize>(seen: usize, tensors: [Option<T>; COUNT]) -> Self {
         assert!(COUNT <= SLOTS, "a state has at most {SLOTS} tensors, not {COUNT}");
         let mut given = tensors.into_iter();
-        Self { seen, tensors: std::array::from_fn(|_| given.next().flatten()) }
+        Self { seen, tensors: std::array::from_fn(|_| given.next().flatten()), lent: None }
     }
 
     /// Tokens before a stretch that starts from `state`.
@@ -109,6 +113,8 @@ macro_rules! registry {
         pub enum Builtin {
             $(#[doc = concat!("See [`", stringify!($module), "`].")]
             $name(<$module::$config as MixerConfig>::Mixer),)*
+            /// Attention over the cache of an earlier layer.
+            Reader(Reader),
         }
 
         /// Names of the mixers that have a network.
@@ -137,6 +143,7 @@ macro_rules! registry {
             ) -> (O::Tensor, State<O::Tensor>) {
                 match self {
                     $(Self::$name(mixer) => mixer.forward(ops, x, state),)*
+                    Self::Reader(mixer) => mixer.forward(ops, x, state),
                 }
             }
         }
@@ -154,6 +161,33 @@ registry! {
     gdn: GatedDeltanet, GatedDeltanetConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
     none: Nothing, NothingConfig;
+}
+
+impl Builtin {
+    /// Builds a plan's mixer that reads the keys and values of an earlier layer.
+    ///
+    /// # Errors
+    /// It is no attention, has a convolution of its own in front, or does not fit the site.
+    pub fn init_reader<S: Scalar>(mixer: &Mixer, site: &mut Site<'_, S>) -> Result<Self, ModelError> {
+        let reader = match mixer.name() {
+            softmax::SoftmaxConfig::NAME => {
+                let config = softmax::SoftmaxConfig::resolve(mixer)?;
+                if config.taps > 0 {
+                    let what = "a shared cache behind a convolution".to_owned();
+                    let expected = "conv=0 in a layer that reads the cache of another".to_owned();
+                    return Err(ModelError::Unsupported { mixer: mixer.name(), what, expected });
+                }
+                config.init_reader(site)?
+            }
+            window::WindowConfig::NAME => window::WindowConfig::resolve(mixer)?.init_reader(site)?,
+            name => {
+                let what = "a layer that reads the cache of another".to_owned();
+                let expected = "full or window attention there".to_owned();
+                return Err(ModelError::Unsupported { mixer: name, what, expected });
+            }
+        };
+        Ok(Self::Reader(reader))
+    }
 }
 
 /// A number of a plan's mixer.

@@ -16,12 +16,12 @@
 //! # Source
 //! Sun et al. 2023 (2307.08621).
 
-use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, join, split};
+use crate::parts::{Gain, Linear, Memory, Projections, join, scaled};
 use crate::position::{Rotation, Spacing};
 use crate::site::{Fill, Site};
 
@@ -39,14 +39,12 @@ pub struct RetnetConfig {
 /// RetNet's mixer.
 pub struct Retnet {
     config: RetnetConfig,
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    projections: Projections,
     gate: Linear,
     output: Linear,
     pub(super) rotation: Option<Rotation>,
     pub(super) forgets: bool,
-    chunk: usize,
+    memory: Memory,
 }
 
 impl MixerConfig for RetnetConfig {
@@ -67,24 +65,21 @@ impl MixerConfig for RetnetConfig {
         let Self { heads, key, value } = *self;
         let width = site.settings.width;
         // Xavier's range, times 2^-2.5 for what goes in and 2^-1 for what goes out.
-        let mut linear = |name: &str, inputs: usize, outputs: usize, gain: f64| {
-            let reach = gain * (6.0 / (inputs + outputs) as f64).sqrt();
-            site.linear_from(name, inputs, outputs, Fill::Uniform(-reach, reach))
+        let xavier = |sum: usize, gain: f64| {
+            let reach = gain * (6.0 / sum as f64).sqrt();
+            Fill::Uniform(-reach, reach)
         };
-        let into = 2_f64.powf(-2.5);
-        let mixer = Retnet {
+        let into = |outputs: usize| xavier(width + outputs, 2_f64.powf(-2.5));
+        let inner = heads * value;
+        Ok(Retnet {
             config: *self,
-            query: linear("q_proj", width, heads * key, into),
-            key: linear("k_proj", width, heads * key, into),
-            value: linear("v_proj", width, heads * value, into),
-            gate: linear("g_proj", width, heads * value, into),
-            output: linear("o_proj", heads * value, width, 0.5),
+            projections: Projections::init(site, [heads, key, value], into),
+            gate: site.linear_from("g_proj", width, inner, into(inner)),
+            output: site.linear_from("o_proj", inner, width, xavier(inner + width, 0.5)),
             rotation: Some(Rotation::new(key, Spacing::Inclusive)),
             forgets: true,
-            chunk: site.settings.chunk,
-        };
-        site.tie(&mixer.query, &mixer.key, heads, heads);
-        Ok(mixer)
+            memory: site.memory(),
+        })
     }
 }
 
@@ -96,23 +91,16 @@ impl Retnet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let RetnetConfig { heads, key: width, .. } = self.config;
+        let heads = self.config.heads;
         let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
         let turned = |x: O::Tensor| self.rotation.as_ref().map_or(x.clone(), |turn| turn.apply(ops, &x, seen));
-        let query = turned(ops.scale(&self.query.heads(ops, x, heads), (width as f64).powf(-0.5)));
-        let key = turned(self.key.heads(ops, x, heads));
+        let [query, key, value] = self.projections.apply(ops, x);
+        let (query, key) = (turned(scaled(ops, &query)), turned(key));
         let rate = |head: usize| (-(2_f64.powf(-5.0 - head as f64))).ln_1p();
         let rates: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::of(rate(head))).collect();
         let decay = ops.broadcast(&ops.constant(&[heads], &rates), &[batch, time, heads]);
-        let (out, matrix) = ops.recurrence(&Recurrence {
-            query: &query,
-            key: &key,
-            value: &self.value.heads(ops, x, heads),
-            decay: if self.forgets { Decay::Scalar(&decay) } else { Decay::None },
-            beta: None,
-            state: State::part(state, 0),
-            chunk: self.chunk,
-        });
+        let decay = if self.forgets { Decay::Scalar(&decay) } else { Decay::None };
+        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], decay, None, state);
         (out, State::new(seen + time, [Some(matrix)]))
     }
 }
@@ -126,7 +114,7 @@ impl TokenMixer for Retnet {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (out, state) = self.read(ops, x, state);
         let out = ops.rms_norm(&out, None, Gain::EPSILON);
-        let gate = split(ops, &self.gate.apply(ops, x), self.config.heads);
+        let gate = self.gate.heads(ops, x, self.config.heads);
         (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
     }
 }

@@ -16,10 +16,10 @@
 //! # Source
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
-use rung_engine::{Ops, Scalar, Sight};
+use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::attention::{Heads, HeadsConfig, after};
+use super::attention::{Heads, HeadsConfig, Reach, Reader};
 use super::{MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
 use crate::parts::Convolution;
@@ -38,7 +38,6 @@ pub struct SoftmaxConfig {
 pub struct Softmax {
     front: Option<Convolution>,
     heads: Heads,
-    sight: Sight,
 }
 
 impl MixerConfig for SoftmaxConfig {
@@ -50,13 +49,24 @@ impl MixerConfig for SoftmaxConfig {
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Softmax, ModelError> {
-        let sight = if site.settings.causal { Sight::Past } else { Sight::All };
-        if !site.settings.causal && self.taps > 0 {
+        if self.taps > 0 {
             super::causal_only("full{conv}", site)?;
         }
         let front = site.convolution("conv1d", site.settings.width, self.taps);
-        Ok(Softmax { front, heads: self.heads.init(Self::NAME, site)?, sight })
+        let message = site.settings.precision.message;
+        Ok(Softmax { front, heads: self.heads.init(Self::NAME, site, reach(site), message)? })
     }
+}
+
+impl SoftmaxConfig {
+    /// A layer that reads the keys and values of another.
+    pub(super) fn init_reader<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Reader, ModelError> {
+        self.heads.init_reader(Self::NAME, site, reach(site))
+    }
+}
+
+fn reach<S: Scalar>(site: &Site<'_, S>) -> Reach {
+    if site.settings.causal { Reach::Past } else { Reach::All }
 }
 
 impl TokenMixer for Softmax {
@@ -66,17 +76,10 @@ impl TokenMixer for Softmax {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let seen = State::seen(state);
-        let (x, front) = match &self.front {
-            Some(front) => front.apply(ops, x, State::part(state, 2)),
-            None => (x.clone(), None),
-        };
-        let [query, key, value] = self.heads.project(ops, &x, seen);
-        let key = after(ops, State::part(state, 0), &key);
-        let value = after(ops, State::part(state, 1), &value);
-        let inputs = [query, key, value];
-        let out = self.heads.read(ops, &inputs, self.sight);
-        let [_, key, value] = inputs;
-        (out, State::new(seen + ops.shape(&x)[1], [Some(key), Some(value), front]))
+        let Some(front) = &self.front else { return self.heads.forward(ops, x, state) };
+        let (x, tail) = front.apply(ops, x, State::part(state, 2));
+        let (out, mut next) = self.heads.forward(ops, &x, state);
+        next.tensors[2] = tail;
+        (out, next)
     }
 }

@@ -1,24 +1,25 @@
-//! Sliding-window attention: softmax over the last few tokens.
+//! Sliding-window attention: softmax over the last few tokens, and the first few if asked.
 //!
 //! # Recurrence
-//! As full attention with s in `[t - size + 1, t]`: the current token is one of the window.
+//! As full attention with s in `[t - size + 1, t]`, the current token being one of the window, or s below `sinks`. Tied, one
+//! vector is kept as key and value: the key is it turned by position, the value is it as it is.
 //!
 //! # Parallel form
-//! Banded softmax.
+//! Banded softmax; with sinks, softmax under a mask.
 //!
 //! # State
-//! The last `size - 1` tokens of `kv * (key + value)` numbers.
+//! The first `sinks` and the last `size - 1` tokens of `kv * (key + value)` numbers, or `kv * key` if tied.
 //!
 //! # Reduces to
-//! Full attention when `size` reaches the length of the text.
+//! Full attention when `size` reaches the length of the text, or `sinks` does.
 //!
 //! # Source
-//! Beltagy et al. 2020 (2004.05150).
+//! Beltagy et al. 2020 (2004.05150); sinks: Xiao et al. 2023 (2309.17453), here with the places in the text as positions.
 
-use rung_engine::{Ops, Scalar, Sight};
+use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::attention::{Heads, HeadsConfig, after};
+use super::attention::{Heads, HeadsConfig, Reach, Reader};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
 use crate::site::Site;
@@ -30,12 +31,25 @@ pub struct WindowConfig {
     pub heads: HeadsConfig,
     /// Tokens in the window, the current one included.
     pub size: usize,
+    /// First tokens that are always seen.
+    pub sinks: usize,
 }
 
 /// Windowed attention.
 pub struct Window {
     heads: Heads,
-    size: usize,
+}
+
+impl WindowConfig {
+    fn reach(&self) -> Reach {
+        Reach::Window { size: self.size, sinks: self.sinks }
+    }
+
+    /// A layer that reads the keys and values of another.
+    pub(super) fn init_reader<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Reader, ModelError> {
+        causal_only(Self::NAME, site)?;
+        self.heads.init_reader(Self::NAME, site, self.reach())
+    }
 }
 
 impl MixerConfig for WindowConfig {
@@ -43,18 +57,14 @@ impl MixerConfig for WindowConfig {
     const NAME: &'static str = "window";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        for (option, what, expected) in [("sinks", "attention sinks", "sinks=0"), ("tied", "tied keys", "tied=no")] {
-            if number(mixer, option) > 0 {
-                let (what, expected) = (what.to_owned(), expected.to_owned());
-                return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected });
-            }
-        }
-        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size: number(mixer, "size") })
+        let [size, sinks] = ["size", "sinks"].map(|option| number(mixer, option));
+        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, sinks })
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Window, ModelError> {
         causal_only(Self::NAME, site)?;
-        Ok(Window { heads: self.heads.init(Self::NAME, site)?, size: self.size })
+        let state = site.settings.precision.state;
+        Ok(Window { heads: self.heads.init(Self::NAME, site, self.reach(), state)? })
     }
 }
 
@@ -65,15 +75,6 @@ impl TokenMixer for Window {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let seen = State::seen(state);
-        let [query, key, value] = self.heads.project(ops, x, seen);
-        let key = after(ops, State::part(state, 0), &key);
-        let value = after(ops, State::part(state, 1), &value);
-        let inputs = [query, key, value];
-        let out = self.heads.read(ops, &inputs, Sight::Window(self.size));
-        let keys = ops.shape(&inputs[1])[1];
-        let kept = (self.size - 1).min(keys);
-        let last = |x: &O::Tensor| (kept > 0).then(|| ops.slice(x, 1, keys - kept..keys));
-        (out, State::new(seen + ops.shape(x)[1], [last(&inputs[1]), last(&inputs[2])]))
+        self.heads.forward(ops, x, state)
     }
 }

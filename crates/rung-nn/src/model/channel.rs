@@ -10,7 +10,7 @@ use crate::site::Site;
 pub enum ChannelConfig {
     /// None: attention-only layers.
     None,
-    /// `W_down gelu(W_up x)`.
+    /// `W_down gelu(W_up x)`, with the [`Gelu`] of the model.
     Mlp {
         /// Hidden width; four times the width if not given.
         hidden: Option<usize>,
@@ -20,6 +20,16 @@ pub enum ChannelConfig {
         /// Hidden width; eight thirds of the width, rounded up to a multiple of eight, if not given.
         hidden: Option<usize>,
     },
+}
+
+/// Which GELU an MLP applies. Models were trained with either, and they differ in the fourth digit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gelu {
+    /// The approximation by a hyperbolic tangent, which has a kernel.
+    #[default]
+    Tanh,
+    /// The exact one, by the error function.
+    Exact,
 }
 
 impl Default for ChannelConfig {
@@ -34,11 +44,12 @@ pub struct Channel {
     gate: Option<Linear>,
     up: Linear,
     down: Linear,
+    gelu: Gelu,
 }
 
 impl Channel {
     /// Adds its weights under `mlp`.
-    pub fn init<S: Scalar>(site: &mut Site<'_, S>, config: ChannelConfig) -> Option<Self> {
+    pub fn init<S: Scalar>(site: &mut Site<'_, S>, config: ChannelConfig, gelu: Gelu) -> Option<Self> {
         let width = site.settings.width;
         let (hidden, gated) = match config {
             ChannelConfig::None => return None,
@@ -51,15 +62,17 @@ impl Channel {
             gate: gated.then(|| site.linear("gate_proj", width, hidden)),
             up: site.linear("up_proj", width, hidden),
             down: site.linear("down_proj", hidden, width),
+            gelu,
         }))
     }
 
     /// Applies it to the last axis.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let up = self.up.apply(ops, x);
-        let hidden = match &self.gate {
-            Some(gate) => ops.silu_gate(&gate.apply(ops, x), &up),
-            None => ops.gelu(&up),
+        let hidden = match (&self.gate, self.gelu) {
+            (Some(gate), _) => ops.silu_gate(&gate.apply(ops, x), &up),
+            (None, Gelu::Tanh) => ops.gelu(&up),
+            (None, Gelu::Exact) => ops.gelu_exact(&up),
         };
         self.down.apply(ops, &hidden)
     }

@@ -15,24 +15,31 @@
 mod channel;
 mod embedding;
 mod norm;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Channel, ChannelConfig};
+pub use channel::{Channel, ChannelConfig, Gelu};
 pub use embedding::{Embedding, Input};
 pub use norm::{Norm, NormConfig};
 
-use rung_engine::{Ops, Parameter, Parameters, Scalar};
-use rung_theory::stack::{Mixer, Plan};
+use sharing::build_layer;
+
+use rung_engine::{Ops, Parameter, Parameters, Rounding, Scalar};
+use rung_theory::stack::Plan;
 use rung_theory::task::{NO_TARGET, Rng, seeded};
 
 use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
 use crate::position::Positions;
-use crate::site::{Fill, Settings, Site};
+use crate::precision::{Precision, rounded};
+use crate::site::{Fill, Listed, Settings, Site};
 
 /// More weights than this are refused: eight gigabytes in single precision, before gradients.
 pub const MOST_WEIGHTS: u128 = 1 << 31;
+
+/// The weights of longer stacks are counted, not listed by name.
+pub const MOST_LISTED: usize = 1 << 14;
 
 /// Where a norm stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +64,8 @@ pub struct ModelConfig {
     pub placement: Placement,
     /// The channel mixer of every layer.
     pub channel: ChannelConfig,
+    /// The activation of an MLP.
+    pub gelu: Gelu,
     /// Positions.
     pub positions: Positions,
     /// Whether a token sees only those before it.
@@ -69,6 +78,8 @@ pub struct ModelConfig {
     pub deviation: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
+    /// Bits that states and messages are kept in.
+    pub precision: Precision,
 }
 
 impl Default for ModelConfig {
@@ -79,12 +90,14 @@ impl Default for ModelConfig {
             norm: NormConfig::Rms,
             placement: Placement::Pre,
             channel: ChannelConfig::default(),
+            gelu: Gelu::default(),
             positions: Positions::None,
             causal: true,
             tied_query_key: false,
             tied_unembedding: false,
             deviation: 0.02,
             chunk: 64,
+            precision: Precision::default(),
         }
     }
 }
@@ -95,6 +108,7 @@ pub struct Model<M = Builtin> {
     classes: usize,
     causal: bool,
     placement: Placement,
+    message: Option<Rounding>,
     embedding: Embedding,
     layers: Vec<Layer<M>>,
     norm: Option<Norm>,
@@ -105,6 +119,8 @@ struct Layer<M> {
     name: String,
     mixer_norm: Norm,
     mixers: Vec<M>,
+    /// For every mixer, the one before it in the model whose cache it reads, if it has none; missing ones have their own.
+    sources: Vec<Option<usize>>,
     channel: Option<(Norm, Channel)>,
 }
 
@@ -137,19 +153,15 @@ impl ModelConfig {
         weights: &mut Parameters<S>,
         rng: &mut Rng,
     ) -> Result<Model, ModelError> {
-        if let Some(index) = plan.layers.iter().position(|layer| layer.shares_cache) {
-            let what = format!("layer {index}, which reads the cache of another,");
-            return Err(ModelError::Unsupported {
-                mixer: plan.layers[index].mixers.first().map_or("none", Mixer::name),
-                what,
-                expected: "layers with caches of their own".to_owned(),
-            });
-        }
         self.check(plan.width as usize)?;
-        // Layers are counted one by one and the count is stopped at the limit, however long the plan.
-        let layer = |index: usize| &plan.layers[index].mixers;
-        let build = |site: &mut Site<'_, S>, index: usize| build_layer(site, layer(index));
-        self.init_checked(plan.width as usize, plan.layers.len(), weights, rng, build)
+        let sources = sharing::sources(plan)?;
+        let build =
+            |site: &mut Site<'_, S>, index: usize| build_layer(site, &plan.layers[index].mixers, &sources[index]);
+        let mut model = self.init_checked(plan.width as usize, plan.layers.len(), weights, rng, build)?;
+        for (layer, sources) in model.layers.iter_mut().zip(sources) {
+            layer.sources = sources;
+        }
+        Ok(model)
     }
 
     /// Builds a network whose mixers come from a function of the layer's number: the way in for mixers outside of this crate.
@@ -188,11 +200,35 @@ impl ModelConfig {
     /// # Errors
     /// As [`ModelConfig::init`].
     pub fn count(&self, plan: &Plan) -> Result<u128, ModelError> {
-        self.check(plan.width as usize)?;
         let mut unused = seeded(0);
         let mut site = Site::<f32>::counting(self.settings(plan.width as usize), &mut unused);
-        self.assemble(&mut site, plan.layers.len(), &|site, index| build_layer(site, &plan.layers[index].mixers))?;
+        self.visit(plan, &mut site)?;
         Ok(site.total())
+    }
+
+    /// Names and shapes of the weights of a plan's network, in their order, without building it.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::init`], or there are more than [`MOST_LISTED`] layers.
+    pub fn list(&self, plan: &Plan) -> Result<Vec<Listed>, ModelError> {
+        let (what, expected) = ("number of layers", format!("at most {MOST_LISTED}, to list their weights"));
+        if plan.layers.len() > MOST_LISTED {
+            return Err(ModelError::Shape { place: "model", what, found: plan.layers.len() as u64, expected });
+        }
+        let mut unused = seeded(0);
+        let mut site = Site::<f32>::listing(self.settings(plan.width as usize), &mut unused);
+        self.visit(plan, &mut site)?;
+        Ok(site.listed())
+    }
+
+    /// Takes every weight of a plan's network past a site that keeps none.
+    fn visit(&self, plan: &Plan, site: &mut Site<'_, f32>) -> Result<(), ModelError> {
+        self.check(plan.width as usize)?;
+        let sources = sharing::sources(plan)?;
+        let build =
+            |site: &mut Site<'_, f32>, index: usize| build_layer(site, &plan.layers[index].mixers, &sources[index]);
+        self.assemble(site, plan.layers.len(), &build)?;
+        Ok(())
     }
 
     fn settings(&self, width: usize) -> Settings {
@@ -203,6 +239,7 @@ impl ModelConfig {
             positions: self.positions,
             causal: self.causal,
             tied_query_key: self.tied_query_key,
+            precision: self.precision,
         }
     }
 
@@ -227,6 +264,7 @@ impl ModelConfig {
         if let Positions::Rotary { base } = self.positions {
             positive("base of rotary positions", base)?;
         }
+        self.precision.check()?;
         if let Some(name) = self.input.repeated() {
             return Err(ModelError::SameField { name });
         }
@@ -263,6 +301,7 @@ impl ModelConfig {
             classes: self.classes,
             causal: self.causal,
             placement: self.placement,
+            message: self.precision.message,
             embedding,
             layers: done,
             norm,
@@ -278,17 +317,9 @@ impl ModelConfig {
     ) -> Result<Layer<M>, ModelError> {
         let mixer_norm = Norm::init(site, "mixer_norm", self.norm);
         let mixers = build(site)?;
-        let channel = Channel::init(site, self.channel);
+        let channel = Channel::init(site, self.channel, self.gelu);
         let channel = channel.map(|channel| (Norm::init(site, "mlp_norm", self.norm), channel));
-        Ok(Layer { name: name.to_owned(), mixer_norm, mixers, channel })
-    }
-}
-
-fn build_layer<S: Scalar>(site: &mut Site<'_, S>, mixers: &[Mixer]) -> Result<Vec<Builtin>, ModelError> {
-    let one = |site: &mut Site<'_, S>, name: &str, mixer| site.within(name, |site| Builtin::init(mixer, site));
-    match mixers {
-        [mixer] => Ok(vec![one(site, "mixer", mixer)?]),
-        _ => mixers.iter().enumerate().map(|(index, mixer)| one(site, &format!("mixers.{index}"), mixer)).collect(),
+        Ok(Layer { name: name.to_owned(), mixer_norm, mixers, sources: Vec::new(), channel })
     }
 }
 
@@ -326,13 +357,20 @@ impl<M: TokenMixer> Model<M> {
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         self.check_state(batch, state)?;
         let seen = state.map_or(0, |state| state.seen);
-        let mut x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
+        let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, seen))?;
+        let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
         for layer in &self.layers {
             let first = states.len();
             let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
-            x = ops.scope(&layer.name, || layer.forward(ops, &x, before, &mut states, self.placement));
+            x = ops.scope(&layer.name, || {
+                let x = layer.forward(ops, &x, before, &mut states, self.placement);
+                rounded(ops, &x, self.message)
+            });
+        }
+        for state in &mut states {
+            state.lent = None;
         }
         let x = self.norm.as_ref().map_or(x.clone(), |norm| norm.apply(ops, &x));
         Ok((x, ModelState { seen: seen + time, batch, states }))
@@ -406,7 +444,12 @@ impl<M: TokenMixer> Layer<M> {
         let mut x = residual(ops, x, &self.mixer_norm, placement, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
-                let (out, next) = mixer.forward(ops, x, before.map(|before| &before[index]));
+                let borrowed = self.sources.get(index).copied().flatten().map(|source| State {
+                    seen: states[source].seen - ops.shape(x)[1],
+                    tensors: Default::default(),
+                    lent: states[source].lent.clone(),
+                });
+                let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(before.map(|before| &before[index])));
                 states.push(next);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }

@@ -33,6 +33,7 @@ fn every_kind_of_model_runs_whole_and_from_a_state() {
         ModelConfig { norm: NormConfig::Layer, placement: Placement::Post, ..small() },
         ModelConfig { channel: ChannelConfig::Glu { hidden: None }, tied_unembedding: true, ..small() },
         ModelConfig { channel: ChannelConfig::None, tied_query_key: true, ..small() },
+        ModelConfig { gelu: Gelu::Exact, ..small() },
         ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..small() },
         ModelConfig { positions: Positions::Alibi, ..small() },
         ModelConfig { positions: Positions::Learned { length: 9 }, ..small() },
@@ -69,6 +70,98 @@ fn the_state_of_a_model_has_the_size_that_its_plan_says() {
     assert_eq!(state.numbers(&ops) as u128, expected);
 }
 
+/// A plan in which the layers of these numbers keep nothing themselves.
+fn sharing(text: &str, layers: &[usize]) -> Plan {
+    let mut plan = plan(text);
+    for &index in layers {
+        plan.layers[index].shares_cache = true;
+    }
+    plan
+}
+
+#[test]
+fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
+    let text = "full window{size=3,sinks=1,tied=yes} gdn window{size=3,sinks=1,tied=yes} full{heads=4,kv=2,head=8} full+window{size=2} \
+                full+window{size=2}";
+    let plan = sharing(text, &[3, 4, 6]);
+    for positions in [Positions::None, Positions::Rotary { base: 100.0 }, Positions::Alibi] {
+        let config = ModelConfig { positions, ..small() };
+        let mut weights = Parameters::<f64>::new();
+        let model = config.init(&plan, &mut weights, &mut seeded(1)).unwrap();
+        assert_eq!(config.count(&plan).unwrap(), weights.size() as u128);
+        for name in ["layers.3.mixer.k_proj.weight", "layers.4.mixer.v_proj.weight", "layers.6.mixers.0.k_proj.weight"]
+        {
+            assert!(weights.find(name).is_none(), "{name}");
+        }
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let tokens = [1, 2, 3, 4, 5, 6, 0, 1, 2];
+        let (whole, state) = model.forward(&ops, &tokens, 1, None).unwrap();
+        let own = plan.layers.iter().filter(|layer| !layer.shares_cache);
+        let facts = own.flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
+        let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 9 * facts.growing).sum();
+        assert_eq!(state.numbers(&ops) as u128, expected);
+        assert!(state.states.iter().all(|state| state.lent.is_none()));
+        let (mut outs, mut state) = (Vec::new(), None);
+        for stretch in [&tokens[..4], &tokens[4..5], &tokens[5..]] {
+            let (out, next) = model.forward(&ops, stretch, 1, state.as_ref()).unwrap();
+            outs.push(out);
+            state = Some(next);
+        }
+        for (a, b) in ops.values(&ops.concat(&outs, 1)).iter().zip(ops.values(&whole)) {
+            assert!((a - b).abs() < 1e-9, "{positions:?}: {a} and {b}");
+        }
+    }
+}
+
+/// With the weights of the first layer copied into a second that has its own, and nothing between them that changes the
+/// stream, both layers make the same keys and values, so the sharing twin must agree.
+#[test]
+fn a_shared_cache_is_the_cache_of_the_other_layer() {
+    let config = ModelConfig { channel: ChannelConfig::None, ..small() };
+    let (alone, mut weights) = build::<f64>(&config, "full full");
+    let mut shared = Parameters::<f64>::new();
+    let model = config.init(&sharing("full full", &[1]), &mut shared, &mut seeded(1)).unwrap();
+    let set = |weights: &mut Parameters<f64>, name: &str, values: &[f64]| {
+        let id = weights.find(name).unwrap();
+        weights.get_mut(id).copy_from_slice(values);
+    };
+    // The first layer adds nothing to the stream.
+    set(&mut weights, "layers.0.mixer.o_proj.weight", &[0.0; 256]);
+    for part in ["k_proj", "v_proj"] {
+        let first = weights.get(weights.find(&format!("layers.0.mixer.{part}.weight")).unwrap()).to_vec();
+        set(&mut weights, &format!("layers.1.mixer.{part}.weight"), &first);
+    }
+    for (id, entry) in weights.entries() {
+        if let Some(target) = shared.find(&entry.name) {
+            shared.get_mut(target).copy_from_slice(weights.get(id));
+        }
+    }
+    let hidden = |model: &Model, weights: &Parameters<f64>| {
+        let ops = Native::new();
+        ops.bind_frozen(weights);
+        ops.values(&model.forward(&ops, &[1, 2, 3, 4, 5], 1, None).unwrap().0)
+    };
+    for (a, b) in hidden(&alone, &weights).iter().zip(hidden(&model, &shared)) {
+        assert!((a - b).abs() < 1e-12, "{a} and {b}");
+    }
+}
+
+#[test]
+fn shared_caches_that_nobody_has_are_refused() {
+    let refused = |text: &str, layer: usize| {
+        let mut weights = Parameters::<f32>::new();
+        let error = small().init(&sharing(text, &[layer]), &mut weights, &mut seeded(0)).err().unwrap();
+        assert!(weights.is_empty() && small().count(&sharing(text, &[layer])).err() == Some(error.clone()));
+        error.to_string()
+    };
+    assert!(refused("full", 0).contains("layer 0, which reads the cache of another"));
+    assert!(refused("full full{kv=1}", 1).contains("an earlier layer with the same mixer"));
+    assert!(refused("window{size=3} window{size=4}", 1).contains("layer 1"));
+    assert!(refused("gdn gdn", 1).contains("expected full or window attention there"));
+    assert!(refused("full full{conv=3}", 1).contains("conv=0"));
+}
+
 #[test]
 fn a_bidirectional_model_sees_what_comes_after() {
     let config = ModelConfig { causal: false, ..small() };
@@ -88,6 +181,22 @@ fn a_bidirectional_model_sees_what_comes_after() {
         let (_, state) = model.forward(&ops, &[1], 1, None).unwrap();
         assert_eq!(model.forward(&ops, &[1], 1, Some(&state)).err(), Some(ModelError::NoState));
     }
+}
+
+#[test]
+fn the_two_gelus_are_near_and_not_the_same() {
+    let loss = |gelu| {
+        let (model, weights) = build::<f64>(&ModelConfig { gelu, ..small() }, "full gdn");
+        let ops = Native::new();
+        ops.bind(&weights);
+        let (loss, _) = model.loss(&ops, &[1, 2, 3, 4], 1, &[2, 3, 4, 5]).unwrap();
+        let value = ops.values(&loss)[0];
+        ops.backward(&loss);
+        assert!(ops.gradient().iter().all(|slope| slope.is_finite()));
+        value
+    };
+    let distance = (loss(Gelu::Tanh) - loss(Gelu::Exact)).abs();
+    assert!(distance > 0.0 && distance < 1e-2, "{distance}");
 }
 
 #[test]
@@ -268,8 +377,12 @@ fn induction(rows: usize, seed: u64) -> (Vec<u32>, Vec<u32>) {
 
 /// Losses of a short training.
 fn train(text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
+    train_with(Precision::default(), text, steps)
+}
+
+fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
     let config = ModelConfig { input: Input::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
-    let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..config };
+    let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, precision, ..config };
     let (model, mut weights) = build::<f32>(&config, text);
     let (mut team, rows) = (Team::new(2, 8), 32);
     let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
@@ -299,6 +412,34 @@ fn tiny_models_learn() {
 #[test]
 fn the_same_seed_gives_the_same_bits() {
     assert_eq!(train(ALL, 100), train(ALL, 100));
+}
+
+#[test]
+fn a_model_in_few_bits_runs_from_a_state_and_learns() {
+    let config = ModelConfig { precision: Precision::bits(8, 8.0), ..small() };
+    let (model, weights) = build::<f64>(&config, ALL);
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let tokens = [1, 2, 3, 4, 5, 6, 0, 1, 2];
+    let (_, whole) = model.forward(&ops, &tokens, 1, None).unwrap();
+    let (_, state) = model.forward(&ops, &tokens[..4], 1, None).unwrap();
+    let (_, state) = model.forward(&ops, &tokens[4..], 1, Some(&state)).unwrap();
+    for (a, b) in whole.states.iter().zip(&state.states) {
+        for (a, b) in a.tensors.iter().flatten().zip(b.tensors.iter().flatten()) {
+            assert_eq!(ops.values(a), ops.values(b));
+        }
+    }
+    let (losses, _) = train_with(Precision::bits(8, 8.0), "conv full", 150);
+    let (first, last) = (losses[0], losses[140..].iter().sum::<f64>() / 10.0);
+    assert!(last < 0.8 * first, "from {first} to {last}");
+    for (precision, what) in [(Precision::bits(0, 1.0), "bits"), (Precision::bits(25, 1.0), "bits")]
+        .into_iter()
+        .chain([0.0, -1.0, f64::NAN, f64::INFINITY].map(|range| (Precision::bits(8, range), "range")))
+    {
+        let config = ModelConfig { precision, ..small() };
+        let error = config.init(&plan("gdn"), &mut Parameters::<f32>::new(), &mut seeded(0)).err().unwrap();
+        assert!(error.to_string().contains(what), "{error}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod audit;
+mod bench;
 mod bound;
 mod capacity;
 mod check;
@@ -8,6 +9,7 @@ mod decide;
 mod eval;
 mod explain;
 mod map;
+mod model;
 mod place;
 mod reproduce;
 mod runs;
@@ -36,6 +38,8 @@ pub enum Command {
     Eval(eval::Eval),
     Sweep(sweep::Sweep),
     Runs(runs::Runs),
+    Model(model::ModelCommand),
+    Bench(bench::BenchCommand),
     Explain(explain::Explain),
 }
 
@@ -60,6 +64,8 @@ impl Command {
             Self::Eval(command) => command.run(),
             Self::Sweep(command) => command.run(),
             Self::Runs(command) => command.run(),
+            Self::Model(command) => command.run(),
+            Self::Bench(command) => command.run(),
             Self::Explain(command) => command.run(),
         }
     }

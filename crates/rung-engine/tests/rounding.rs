@@ -1,0 +1,147 @@
+//! States in few bits: what the theory calls p, simulated inside of a recurrence.
+
+use rung_engine::{Decay, Native, Ops, Parameters, Recurrence, Rounding, Tensor};
+use std::collections::BTreeSet;
+
+const BATCH: usize = 2;
+const TIME: usize = 13;
+const HEADS: usize = 2;
+const KEY: usize = 3;
+const VALUE: usize = 4;
+
+/// How the state changes: numbers per log-decay (0 for none), and whether the write is a delta step.
+const KINDS: [(usize, bool); 6] = [(0, false), (1, false), (KEY, false), (0, true), (1, true), (KEY, true)];
+
+/// Inputs as weights: query, key, value, decay, beta.
+fn inputs(fading: usize) -> Parameters<f64> {
+    let mut weights = Parameters::new();
+    let mut turn = 0.0_f64;
+    for (name, width) in [("query", KEY), ("key", KEY), ("value", VALUE), ("decay", fading.max(1)), ("beta", 1)] {
+        let values = (0..BATCH * TIME * HEADS * width).map(|_| {
+            turn += 1.0;
+            (turn * turn * 0.37).sin()
+        });
+        weights.add(name, &[BATCH, TIME, HEADS, width], values.collect());
+    }
+    weights
+}
+
+/// Outputs and last state over stretches of tokens, and the state after each stretch.
+fn run(
+    ops: &Native<f64>,
+    weights: &Parameters<f64>,
+    (fading, delta): (usize, bool),
+    rounding: Option<Rounding>,
+    stretches: &[usize],
+) -> (Tensor<f64>, Vec<Tensor<f64>>) {
+    let get = |name: &str| ops.parameter(weights.find(name).unwrap());
+    let decay = ops.neg(&ops.softplus(&get("decay")));
+    let beta = ops.sigmoid(&get("beta"));
+    let (mut start, mut outputs, mut states) = (0, Vec::new(), Vec::<Tensor<f64>>::new());
+    for &length in stretches {
+        let part = |x: &Tensor<f64>| ops.slice(x, 1, start..start + length);
+        let flat = |x: &Tensor<f64>| ops.reshape(&part(x), &[BATCH, length, HEADS]);
+        let (scalar, vector);
+        let decay = match fading {
+            0 => Decay::None,
+            1 => {
+                scalar = flat(&decay);
+                Decay::Scalar(&scalar)
+            }
+            _ => {
+                vector = part(&decay);
+                Decay::Vector(&vector)
+            }
+        };
+        let beta = flat(&beta);
+        let (out, state) = ops.recurrence(&Recurrence {
+            query: &part(&get("query")),
+            key: &ops.l2_norm(&part(&get("key")), 1e-6),
+            value: &part(&get("value")),
+            decay,
+            beta: delta.then_some(&beta),
+            state: states.last(),
+            chunk: 4,
+            rounding,
+        });
+        outputs.push(out);
+        states.push(state);
+        start += length;
+    }
+    (ops.concat(&outputs, 1), states)
+}
+
+#[test]
+fn many_bits_are_as_good_as_none() {
+    for kind in KINDS {
+        let weights = inputs(kind.0);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let values = |rounding| {
+            let (out, states) = run(&ops, &weights, kind, rounding, &[TIME]);
+            [ops.values(&out), ops.values(&states[0])].concat()
+        };
+        let exact = values(None);
+        let distance = |bits| {
+            let rounded = values(Some(Rounding { bits, range: 16.0 }));
+            rounded.iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+        };
+        assert!(distance(24) < 1e-4, "{kind:?}: {}", distance(24));
+        assert!(distance(4) > 0.05, "{kind:?}: four bits should be felt, {}", distance(4));
+    }
+}
+
+#[test]
+fn a_state_of_p_bits_takes_at_most_two_to_the_p_values() {
+    for kind in KINDS {
+        let weights = inputs(kind.0);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        for bits in [1, 2, 3, 5] {
+            let (_, states) = run(&ops, &weights, kind, Some(Rounding { bits, range: 0.7 }), &[1; TIME]);
+            let seen: BTreeSet<u64> = states.iter().flat_map(|state| ops.values(state)).map(f64::to_bits).collect();
+            assert!(seen.len() <= 1 << bits, "{kind:?}: {} values in {bits} bits", seen.len());
+            assert!(seen.len() > 1, "{kind:?}: a state that never moves");
+        }
+    }
+}
+
+#[test]
+fn steps_are_the_whole_bit_for_bit() {
+    for kind in KINDS {
+        let weights = inputs(kind.0);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let rounding = Some(Rounding { bits: 6, range: 2.0 });
+        let bits = |stretches: &[usize]| {
+            let (out, states) = run(&ops, &weights, kind, rounding, stretches);
+            let all = [ops.values(&out), ops.values(states.last().unwrap())].concat();
+            all.into_iter().map(f64::to_bits).collect::<Vec<_>>()
+        };
+        let whole = bits(&[TIME]);
+        assert_eq!(bits(&[1; TIME]), whole, "{kind:?}");
+        assert_eq!(bits(&[5, 1, 7]), whole, "{kind:?}");
+    }
+}
+
+#[test]
+fn gradients_pass_straight_through_the_rounding() {
+    // Without a delta step the last state is linear in what was written, so its gradient does not know of the rounding.
+    for fading in [0, 1, KEY] {
+        let weights = inputs(fading);
+        let gradient = |rounding| {
+            let ops = Native::new();
+            ops.bind(&weights);
+            let (_, states) = run(&ops, &weights, (fading, false), rounding, &[TIME]);
+            ops.backward(&ops.sum_all(&states[0]));
+            let gradient = ops.gradient();
+            let value = weights.entry(weights.find("value").unwrap()).range.clone();
+            gradient[value].to_vec()
+        };
+        let (straight, exact) = (gradient(Some(Rounding { bits: 2, range: 0.5 })), gradient(None));
+        assert!(exact.iter().any(|value| value.abs() > 0.1));
+        for (found, expected) in straight.iter().zip(&exact) {
+            assert!((found - expected).abs() < 1e-12, "{fading}: {found}, expected {expected}");
+        }
+    }
+}

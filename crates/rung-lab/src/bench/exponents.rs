@@ -1,0 +1,135 @@
+//! How cost grows with the text.
+//!
+//! The *exponent* of a mixer is the slope of log time against log length for the forward pass of one layer: about 1 for
+//! recurrences and windows, and towards 2 for full attention, whose projections still count at short lengths. The *step* is the
+//! time of one more token, from the state after many: the same at every position for a mixer whose state is bounded. Layers are
+//! narrow, so that lengths show and not widths, and run on one thread.
+
+use rung_engine::{Native, Ops as _, Parameters};
+use rung_nn::{Builtin, Settings, Site, State, TokenMixer as _};
+use rung_theory::stack::{Defaults, Mixer, Plan};
+use rung_theory::task::seeded;
+
+use super::measure::{Times, time};
+use super::{BenchError, fill, stack_text};
+
+/// Lengths over which a slope is fitted.
+pub const LENGTHS: [usize; 5] = [512, 1024, 2048, 4096, 8192];
+/// Positions at which a step is timed.
+pub const POSITIONS: [usize; 2] = [256, 8192];
+/// Steps in one measurement: a single one is too short for the clock.
+const STEPS: usize = 64;
+
+const HEADS: usize = 2;
+const HEAD: usize = 16;
+const WIDTH: usize = HEADS * HEAD;
+
+/// One narrow layer.
+pub struct Layer {
+    mixer: Builtin,
+    plan: Mixer,
+    weights: Parameters<f32>,
+}
+
+impl Layer {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// The mixer has no network.
+    pub fn new(name: &str) -> Result<Self, BenchError> {
+        let defaults = Defaults { heads: HEADS as u64, head_dim: HEAD as u64, ..Defaults::default() };
+        let plan = Plan::parse(&stack_text(name, POSITIONS[0]), &defaults)?;
+        let plan = plan.layers[0].mixers[0].clone();
+        let mut weights = Parameters::new();
+        let settings = Settings { width: WIDTH, ..Settings::default() };
+        let mixer = Builtin::init(&plan, &mut Site::new(settings, &mut weights, &mut seeded(0)))?;
+        Ok(Self { mixer, plan, weights })
+    }
+
+    /// The mixer as the plan has it.
+    pub fn plan(&self) -> &Mixer {
+        &self.plan
+    }
+
+    /// An executor with the layer's weights.
+    pub fn executor(&self) -> Native<f32> {
+        let ops = Native::new();
+        ops.bind_frozen(&self.weights);
+        ops
+    }
+
+    /// The state after `length` tokens.
+    pub fn state(&self, ops: &Native<f32>, length: usize) -> State<rung_engine::Tensor<f32>> {
+        let x = ops.constant(&[1, length, WIDTH], &fill(1, length * WIDTH, -1.0..1.0));
+        self.mixer.forward(ops, &x, None).1
+    }
+
+    /// One more token after a state.
+    pub fn step(&self, ops: &Native<f32>, state: &State<rung_engine::Tensor<f32>>) {
+        let x = ops.constant(&[1, 1, WIDTH], &[0.5; WIDTH]);
+        drop(self.mixer.forward(ops, &x, Some(state)));
+    }
+}
+
+/// Times of a forward pass at every length, taken in turns so that a busy moment falls on all.
+///
+/// # Errors
+/// The mixer has no network.
+pub fn forward_times(name: &str, rounds: usize) -> Result<Vec<(usize, Times)>, BenchError> {
+    let layer = Layer::new(name)?;
+    let ops = layer.executor();
+    let mut all: Vec<(usize, Times)> = LENGTHS.iter().map(|&length| (length, Times::default())).collect();
+    for round in 0..=rounds {
+        for (length, times) in &mut all {
+            let x = ops.constant(&[1, *length, WIDTH], &fill(1, *length * WIDTH, -1.0..1.0));
+            let taken = time(|| drop(layer.mixer.forward(&ops, &x, None)));
+            // The first round fills the pool of buffers.
+            times.extend((round > 0).then_some(taken));
+        }
+    }
+    Ok(all)
+}
+
+/// Times of one step after `position` tokens.
+///
+/// # Errors
+/// The mixer has no network.
+pub fn step_times(name: &str, position: usize, rounds: usize) -> Result<Times, BenchError> {
+    let layer = Layer::new(name)?;
+    let ops = layer.executor();
+    let state = layer.state(&ops, position);
+    let mut times = Times::default();
+    for round in 0..=rounds {
+        let taken = time(|| (0..STEPS).for_each(|_| layer.step(&ops, &state)));
+        times.extend((round > 0).then_some(taken / STEPS as f64));
+    }
+    Ok(times)
+}
+
+/// The slope of log y against log x, by least squares.
+pub fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
+    let logs = points.map(|(x, y)| (x.ln(), y.ln()));
+    let count = logs.clone().count() as f64;
+    let (x_sum, y_sum) = logs.clone().fold((0.0, 0.0), |(xs, ys), (x, y)| (xs + x, ys + y));
+    let (x_mean, y_mean) = (x_sum / count, y_sum / count);
+    let (both, square) = logs.fold((0.0, 0.0), |(both, square), (x, y)| {
+        (both + (x - x_mean) * (y - y_mean), square + (x - x_mean) * (x - x_mean))
+    });
+    both / square
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_powers_are_their_exponents() {
+        for exponent in [0.0, 1.0, 1.5, 2.0] {
+            let points = LENGTHS.iter().map(|&n| (n as f64, 3e-4 * (n as f64).powf(exponent)));
+            assert!((slope(points) - exponent).abs() < 1e-12);
+        }
+        // One disturbed point moves it a little, not away.
+        let points = LENGTHS.iter().map(|&n| (n as f64, n as f64 * if n == 2048 { 1.5 } else { 1.0 }));
+        assert!((slope(points) - 1.0).abs() < 0.1);
+    }
+}

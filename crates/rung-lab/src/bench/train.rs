@@ -1,0 +1,160 @@
+//! Training steps: forward, backward and AdamW on a whole batch, on all threads.
+//!
+//! Mixers with a PyTorch peer run in the [`Decoder`], which is its twin. All others run in the models of `rung-nn`, as a user
+//! trains them, and have no ratio.
+
+use rung_engine::{AdamW, AdamWConfig, Native, Ops as _, Parameters, Team};
+use rung_nn::{Input, Model, ModelConfig, NormConfig, Positions};
+use rung_theory::stack::{Defaults, Plan};
+use rung_theory::task::{NO_TARGET, seeded};
+
+use super::decoder::{Decoder, Mixer};
+use super::measure::time;
+use super::{BenchError, Size, VOCABULARY, stack_text};
+
+/// Mixers that have a peer. The last two are the same work here and differ in the peer: see the top of the module.
+const TWINS: [(&str, Mixer); 4] = [
+    ("softmax", Mixer::Softmax),
+    ("linear", Mixer::Linear),
+    ("gdn", Mixer::GatedDelta),
+    ("gdn_solver", Mixer::GatedDelta),
+];
+
+/// Names of all mixers that can be trained here: those with a peer first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let twins = TWINS.iter().map(|(name, _)| *name);
+    twins.chain(super::network_names().filter(|name| TWINS.iter().all(|(twin, _)| twin != name)))
+}
+
+enum Network {
+    Twin(Decoder),
+    Real(Box<Model>, Plan),
+}
+
+/// A model in training on made-up tokens.
+pub struct Training {
+    network: Network,
+    size: Size,
+    weights: Parameters<f32>,
+    team: Team<f32>,
+    optimizer: AdamW<f32>,
+    tokens: Vec<usize>,
+    targets: Vec<usize>,
+}
+
+impl Training {
+    /// Builds the model.
+    ///
+    /// # Errors
+    /// The mixer has no network at this size.
+    pub fn new(mixer: &str, size: Size, threads: usize) -> Result<Self, BenchError> {
+        let (network, weights) = match TWINS.iter().find(|(name, _)| *name == mixer) {
+            Some((_, mixer)) => {
+                let (decoder, weights) = Decoder::new(size, *mixer);
+                (Network::Twin(decoder), weights)
+            }
+            None => real(mixer, size)?,
+        };
+        let team = Team::new(threads, Team::<f32>::piece_for(size.length, size.width));
+        let tokens = (0..size.batch * size.length).map(|index| index * index % 61 % VOCABULARY).collect();
+        let targets = (0..size.batch).map(|index| index * 7 % VOCABULARY).collect();
+        Ok(Self { network, size, weights, team, optimizer: AdamWConfig::default().init(), tokens, targets })
+    }
+
+    /// Milliseconds of one step.
+    ///
+    /// # Errors
+    /// A number is not finite.
+    pub fn step(&mut self) -> Result<f64, BenchError> {
+        let Self { network, size, weights, team, optimizer, tokens, targets } = self;
+        let mut outcome = Ok(());
+        let taken = time(|| {
+            let step = team.step(weights, size.batch, |ops: &Native<f32>, items| {
+                let rows = &tokens[items.start * size.length..items.end * size.length];
+                network.loss(ops, rows, &targets[items], *size)
+            });
+            outcome = step.map(|_| optimizer.update(weights, team.gradient(), 1.0));
+        });
+        outcome?;
+        Ok(taken)
+    }
+
+    /// Floating-point operations of a step, counting products only: forward once, backward twice as much.
+    pub fn operations(&self) -> f64 {
+        match &self.network {
+            Network::Twin(decoder) => decoder.operations(),
+            Network::Real(_, plan) => {
+                let channel = 2.0 * 8.0 * (self.size.width as f64).powi(2);
+                let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+                let mixing: f64 = mixers
+                    .map(|mixer| {
+                        let work = mixer.facts().work;
+                        let seen = work.limit.map_or(self.size.length, |limit| (limit as usize).min(self.size.length));
+                        // While the text is shorter than what a token may look at, it looks at all of it.
+                        let mean = seen as f64 * (1.0 - seen as f64 / (2.0 * self.size.length as f64));
+                        work.token as f64 + work.seen as f64 * mean
+                    })
+                    .sum();
+                3.0 * self.size.tokens() * (mixing + channel * self.size.layers as f64)
+            }
+        }
+    }
+}
+
+impl Network {
+    fn loss(&self, ops: &Native<f32>, tokens: &[usize], targets: &[usize], size: Size) -> rung_engine::Tensor<f32> {
+        match self {
+            Self::Twin(decoder) => decoder.loss(ops, tokens, targets),
+            Self::Real(model, _) => {
+                let tokens: Vec<u32> = tokens.iter().map(|&token| token as u32).collect();
+                let mut asked = vec![NO_TARGET; tokens.len()];
+                for (row, &target) in targets.iter().enumerate() {
+                    asked[(row + 1) * size.length - 1] = target as u32;
+                }
+                let loss = model.loss(ops, &tokens, targets.len(), &asked);
+                let (loss, _) = loss.expect("tokens and targets made for this model");
+                ops.scale(&loss, 1.0 / size.batch as f64)
+            }
+        }
+    }
+}
+
+fn real(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
+    let defaults =
+        Defaults { heads: size.heads as u64, head_dim: (size.width / size.heads) as u64, ..Defaults::default() };
+    let text = format!("{}*{}", stack_text(mixer, size.length), size.layers);
+    let plan = Plan::parse(&text, &defaults)?;
+    let config = ModelConfig {
+        input: Input::Vocabulary(VOCABULARY),
+        classes: VOCABULARY,
+        norm: NormConfig::Layer,
+        positions: Positions::Learned { length: size.length },
+        ..ModelConfig::default()
+    };
+    let mut weights = Parameters::new();
+    let model = config.init(&plan, &mut weights, &mut seeded(0))?;
+    Ok((Network::Real(Box::new(model), plan), weights))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mixer_trains() {
+        let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 1 };
+        for name in names() {
+            let mut training = Training::new(name, size, 2).unwrap();
+            let before = training.weights.flat().to_vec();
+            training.step().unwrap();
+            assert_ne!(training.weights.flat(), before, "{name}");
+            assert!(training.operations() > 0.0, "{name}");
+        }
+        for name in rung_nn::mixer::NAMES {
+            assert!(
+                *name == "none" || names().any(|known| known == super::super::plain(name)),
+                "{name} is not trained"
+            );
+        }
+    }
+}

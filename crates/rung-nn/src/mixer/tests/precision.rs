@@ -1,0 +1,94 @@
+//! The table of cases once more, with states and messages in few bits.
+
+use std::collections::BTreeSet;
+
+use rung_engine::{Native, Ops, Parameters};
+
+use super::{BATCH, Built, CASES, WIDTH, assert_close, build_within, input, run, scalar};
+use crate::mixer::TokenMixer;
+use crate::precision::Precision;
+
+#[test]
+fn many_bits_are_as_good_as_none() {
+    let time = 9;
+    for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
+        let outcome = |precision| {
+            let Built { mixer, mut weights } = build_within::<f64>(text, positions, 4, precision);
+            let x = weights.add("x", &[BATCH, time, WIDTH], input(time, 1.0)).id();
+            let ops = Native::new();
+            ops.bind(&weights);
+            let (out, _) = run(&ops, &mixer, &ops.parameter(x), &[time]);
+            ops.backward(&scalar(&ops, &mixer, &ops.parameter(x)));
+            (out, ops.gradient())
+        };
+        let (expected, slope) = outcome(Precision::default());
+        let (found, straight) = outcome(Precision::bits(24, 32.0));
+        assert_close(&found, &expected, 1e-3, text);
+        assert_close(&straight, &slope, 1e-3, &format!("gradient of {text}"));
+    }
+}
+
+#[test]
+fn a_state_of_p_bits_takes_at_most_two_to_the_p_values() {
+    let time = 9;
+    for &(text, positions) in CASES {
+        for bits in [1, 4] {
+            let Built { mixer, weights } = build_within::<f32>(text, positions, 4, Precision::bits(bits, 1.0));
+            let ops = Native::new();
+            ops.bind_frozen(&weights);
+            let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
+            let (mut state, mut seen) = (None, BTreeSet::new());
+            for token in 0..time {
+                let (_, next) = mixer.forward(&ops, &ops.slice(&x, 1, token..token + 1), state.as_ref());
+                seen.extend(next.tensors.iter().flatten().flat_map(|part| ops.values(part)).map(f32::to_bits));
+                state = Some(next);
+            }
+            assert!(seen.len() <= 1 << bits, "{text}: {} values in {bits} bits", seen.len());
+        }
+    }
+}
+
+/// Products of one row and of many may add up in another order, so outputs agree only nearly; states are rounded, and agree
+/// in every bit.
+#[test]
+fn steps_and_the_whole_leave_the_same_state_bit_for_bit() {
+    let time = 13;
+    for &(text, positions) in CASES {
+        let Built { mixer, weights } = build_within::<f64>(text, positions, 4, Precision::bits(6, 2.0));
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
+        let (expected, whole) = run(&ops, &mixer, &x, &[time]);
+        for stretches in [vec![1; time], vec![5, 1, 7]] {
+            let (found, state) = run(&ops, &mixer, &x, &stretches);
+            assert_close(&found, &expected, 1e-10, text);
+            for (a, b) in state.tensors.iter().flatten().zip(whole.tensors.iter().flatten()) {
+                assert_eq!(ops.values(a), ops.values(b), "{text}");
+            }
+        }
+    }
+}
+
+/// Three bits leave little of the numbers, and still every weight that mattered gets a gradient.
+#[test]
+fn gradients_pass_through_coarse_rounding() {
+    let time = 9;
+    for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
+        let gradient = |precision| {
+            let Built { mixer, weights } = build_within::<f64>(text, positions, 4, precision);
+            let ops = Native::new();
+            ops.bind(&weights);
+            let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
+            ops.backward(&scalar(&ops, &mixer, &x));
+            (ops.gradient(), weights)
+        };
+        let moved = |(gradient, weights): &(Vec<f64>, Parameters<f64>)| -> Vec<String> {
+            let entries = weights.entries().map(|(_, entry)| entry);
+            let felt = entries.filter(|entry| gradient[entry.range.clone()].iter().any(|slope| *slope != 0.0));
+            felt.map(|entry| entry.name.clone()).collect()
+        };
+        let coarse = gradient(Precision::bits(3, 0.1));
+        assert!(coarse.0.iter().all(|slope| slope.is_finite()), "{text}");
+        assert_eq!(moved(&coarse), moved(&gradient(Precision::default())), "{text}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Mixers that become other mixers, and what each promises of its memory.
+
+use rung_engine::{Attention, Native, Ops, Parameters, Sight, Tensor};
+use rung_theory::task::seeded;
+
+use super::super::deltanet::DeltanetConfig;
+use super::super::gdn::GatedDeltanetConfig;
+use super::super::gla::GlaConfig;
+use super::super::linear::LinearAttentionConfig;
+use super::super::mamba2::Mamba2Config;
+use super::super::retnet::RetnetConfig;
+use super::super::{MixerConfig, TokenMixer};
+use super::{BATCH, Built, ROTARY, WIDTH, assert_close, build, input, resolve, settings};
+use crate::position::Positions;
+use crate::site::Site;
+
+/// Builds a mixer of known type into a store of its own.
+fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
+    let mut weights = Parameters::new();
+    let config = C::resolve(&resolve(text)).unwrap();
+    let mixer = config.init(&mut Site::new(settings(Positions::None, 4), &mut weights, &mut seeded(11))).unwrap();
+    (mixer, weights)
+}
+
+/// Copies the weights that both have.
+fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
+    for (id, entry) in from.entries() {
+        if let Some(target) = to.find(&entry.name) {
+            to.get_mut(target).copy_from_slice(from.get(id));
+        }
+    }
+}
+
+fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
+    let id = weights.find(name).unwrap();
+    weights.get_mut(id).fill(value);
+}
+
+/// The values of a read of the same tokens.
+fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
+    let ops = Native::new();
+    ops.bind_frozen(weights);
+    ops.values(&read(&ops, &ops.constant(&[BATCH, 11, WIDTH], &input(11, 1.0))))
+}
+
+const PLAIN_LINEAR: &str = "linear{heads=2,key=4,value=6,map=identity,normaliser=no}";
+
+#[test]
+fn retnet_that_neither_forgets_nor_turns_is_linear_attention() {
+    let (linear, linear_weights) = concrete::<LinearAttentionConfig>(PLAIN_LINEAR);
+    let (mut retnet, mut weights) = concrete::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
+    copy_common(&linear_weights, &mut weights);
+    (retnet.rotation, retnet.forgets) = (None, false);
+    let expected = read(&linear_weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| retnet.read(ops, x, None).0), &expected, 1e-12, "retnet");
+}
+
+#[test]
+fn gla_with_open_gates_is_linear_attention() {
+    let (linear, linear_weights) = concrete::<LinearAttentionConfig>(PLAIN_LINEAR);
+    let (gla, mut weights) = concrete::<GlaConfig>("gla{heads=2,key=4,value=6}");
+    copy_common(&linear_weights, &mut weights);
+    set(&mut weights, "gk_proj.1.bias", 1e4);
+    let expected = read(&linear_weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
+}
+
+#[test]
+fn gla_whose_channels_agree_is_retnet_without_turns() {
+    let (mut retnet, mut retnet_weights) = concrete::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
+    let (gla, mut weights) = concrete::<GlaConfig>("gla{heads=2,key=4,value=6}");
+    copy_common(&weights, &mut retnet_weights);
+    retnet.rotation = None;
+    set(&mut weights, "gk_proj.1.weight", 0.0);
+    let bias = weights.find("gk_proj.1.bias").unwrap();
+    for (channel, value) in weights.get_mut(bias).iter_mut().enumerate() {
+        // The logit of gamma^16.
+        let gate = (1.0 - 2_f64.powf(-5.0 - (channel / 4) as f64)).powi(16);
+        *value = (gate / (1.0 - gate)).ln();
+    }
+    let expected = read(&retnet_weights, |ops, x| retnet.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
+}
+
+#[test]
+fn gated_deltanet_that_never_decays_is_deltanet() {
+    let (delta, delta_weights) = concrete::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
+    let (gated, mut weights) = concrete::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
+    copy_common(&delta_weights, &mut weights);
+    set(&mut weights, "A_log", -1e4);
+    let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
+}
+
+/// Mamba-2 with a steady step is RetNet's core on other names: q = C, k = B, v = dt x, gamma = exp(dt a), and no turns.
+#[test]
+fn mamba2_with_a_steady_step_is_linear_attention_with_a_scalar_decay() {
+    // Two heads of 6 that share B and C of 4 each; the convolution has one tap, of one.
+    let (mamba, mut weights) = concrete::<Mamba2Config>("mamba2{heads=2,head=6,state=4,groups=1,conv=1}");
+    set(&mut weights, "conv1d.weight", 1.0);
+    set(&mut weights, "conv1d.bias", 0.0);
+    set(&mut weights, "D", 0.0);
+    let step: f64 = 0.3;
+    set(&mut weights, "dt_bias", step.exp_m1().ln());
+    let rate = weights.find("A_log").unwrap();
+    let gammas = [0, 1].map(|head| 1.0 - 2_f64.powi(-5 - head));
+    for (value, gamma) in weights.get_mut(rate).iter_mut().zip(gammas) {
+        *value = (-gamma.ln() / step).ln();
+    }
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    // In the order of the projection: gate, x, B, C, step.
+    let (time, widths) = (11, [12, 12, 4, 4]);
+    let pieces: Vec<Tensor<f64>> = widths
+        .iter()
+        .enumerate()
+        .map(|(index, &width)| {
+            let mut rng = seeded(20 + index as u64);
+            let values: Vec<f64> = (0..BATCH * time * width).map(|_| super::draw(&mut rng)).collect();
+            ops.constant(&[BATCH, time, width], &values)
+        })
+        .collect();
+    let all = ops.concat(&[&pieces[..], &[ops.zeros(&[BATCH, time, 2])]].concat(), 2);
+    let found = ops.values(&mamba.read(&ops, &all, None).0);
+    // The definition, as a double sum over readers and sources.
+    let [x, entry, exit] = [1, 2, 3].map(|index| ops.values(&ops.silu(&pieces[index])));
+    let mut expected = vec![0.0; BATCH * time * 12];
+    for (cell, out) in expected.iter_mut().enumerate() {
+        let (row, channel) = (cell / 12, cell % 12);
+        let (sequence, reader) = (row / time, row % time);
+        for source in 0..=reader {
+            let other = sequence * time + source;
+            let score: f64 = (0..4).map(|state| exit[row * 4 + state] * entry[other * 4 + state]).sum();
+            *out += gammas[channel / 6].powf((reader - source) as f64) * score * step * x[other * 12 + channel];
+        }
+    }
+    assert_close(&found, &expected, 1e-12, "mamba2");
+}
+
+/// Scaling the mapped query changes nothing that a normaliser does not undo: linear attention cannot tell how sure it is.
+#[test]
+fn normalised_linear_attention_does_not_see_the_size_of_a_query() {
+    let (linear, weights) = concrete::<LinearAttentionConfig>("linear{heads=2,key=4,value=6,map=relu}");
+    let mut larger = weights.clone();
+    let query = larger.find("q_proj.weight").unwrap();
+    larger.get_mut(query).iter_mut().for_each(|value| *value *= 1e3);
+    // Tokens with no key in common with their query divide a zero by the epsilon, before and after.
+    let expected = read(&weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read(&larger, |ops, x| linear.read(ops, x, None).0), &expected, 1e-3, "linear");
+}
+
+#[test]
+fn a_window_as_long_as_the_text_is_full_attention() {
+    let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
+    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
+    for options in ["size=11", "size=100", "size=1,sinks=11", "size=6,sinks=5", "size=100,sinks=7"] {
+        let window = build::<f64>(&format!("window{{heads=4,kv=2,head=4,{options}}}"), ROTARY, 1);
+        let found = read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
+        assert_close(&found, &expected, 1e-12, options);
+    }
+}
+
+/// A window of one token without positions is the value projection: the softmax of one score is one.
+#[test]
+fn a_window_of_one_token_reads_itself() {
+    let Built { mixer, weights } = build::<f64>("window{heads=2,kv=2,head=3,size=1}", Positions::None, 1);
+    let project = |ops: &Native<f64>, name: &str, x: &Tensor<f64>| {
+        ops.linear(x, &ops.parameter(weights.find(&format!("{name}.weight")).unwrap()), None)
+    };
+    let expected = read(&weights, |ops, x| project(ops, "o_proj", &project(ops, "v_proj", x)));
+    assert_close(&read(&weights, |ops, x| mixer.forward(ops, x, None).0), &expected, 1e-12, "window");
+}
+
+/// A key that is tied is a value projection that equals the key projection.
+#[test]
+fn tied_keys_are_values_with_the_same_weights() {
+    let tied = build::<f64>("window{heads=4,kv=2,head=4,size=5,tied=yes}", ROTARY, 1);
+    let mut free = build::<f64>("window{heads=4,kv=2,head=4,size=5}", ROTARY, 1);
+    copy_common(&tied.weights, &mut free.weights);
+    let key = tied.weights.get(tied.weights.find("k_proj.weight").unwrap()).to_vec();
+    let value = free.weights.find("v_proj.weight").unwrap();
+    free.weights.get_mut(value).copy_from_slice(&key);
+    let expected = read(&free.weights, |ops, x| free.mixer.forward(ops, x, None).0);
+    assert_close(&read(&tied.weights, |ops, x| tied.mixer.forward(ops, x, None).0), &expected, 1e-12, "tied");
+}
+
+/// What all scores of a query share does not move its weights: a bias that does not depend on the key changes nothing.
+#[test]
+fn a_constant_on_all_scores_of_a_query_changes_nothing() {
+    let ops = Native::<f64>::new();
+    let time = 7;
+    let x = ops.constant(&[BATCH, time, 1, WIDTH], &input(time, 1.0));
+    let shifts: Vec<f64> = (0..time * time).map(|cell| 40.0 * (cell / time) as f64 - 100.0).collect();
+    let bias = ops.constant(&[1, 1, time, time], &shifts);
+    let attend = |bias| {
+        let sight = Sight::Past;
+        ops.values(&ops.attention(&Attention { query: &x, key: &x, value: &x, bias, sight, scale: 0.3 }))
+    };
+    assert_close(&attend(Some(&bias)), &attend(None), 1e-12, "attention");
+}
+
+#[test]
+fn past_pairs_may_change_places_where_nothing_tells_their_order() {
+    for text in ["full{heads=2,kv=1,head=4}", "linear{heads=2,head=4}", "linear{heads=2,head=4,normaliser=no}"] {
+        let Built { mixer, weights } = build::<f64>(text, Positions::None, 3);
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let x = ops.constant(&[BATCH, 9, WIDTH], &input(9, 1.0));
+        let part = |range| ops.slice(&x, 1, range);
+        let moved = ops.concat(&[part(4..8), part(0..4), part(8..9)], 1);
+        let last = |x: &Tensor<f64>| ops.values(&ops.slice(&mixer.forward(&ops, x, None).0, 1, 8..9));
+        assert_close(&last(&moved), &last(&x), 1e-12, text);
+    }
+}
+
+#[test]
+fn grouped_heads_are_repeated_heads() {
+    let grouped = build::<f64>("full{heads=4,kv=2,head=3}", Positions::Alibi, 1);
+    let mut all = build::<f64>("full{heads=4,kv=4,head=3}", Positions::Alibi, 1);
+    for name in ["q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"] {
+        let source = grouped.weights.get(grouped.weights.find(name).unwrap());
+        let target = all.weights.find(name).unwrap();
+        let target = all.weights.get_mut(target);
+        if source.len() == target.len() {
+            target.copy_from_slice(source);
+            continue;
+        }
+        for (head, rows) in target.chunks_exact_mut(3 * WIDTH).enumerate() {
+            rows.copy_from_slice(&source[head / 2 * 3 * WIDTH..][..3 * WIDTH]);
+        }
+    }
+    let expected = read(&all.weights, |ops, x| all.mixer.forward(ops, x, None).0);
+    assert_close(&read(&grouped.weights, |ops, x| grouped.mixer.forward(ops, x, None).0), &expected, 1e-12, "full");
+}
+
+#[test]
+fn normalised_linear_attention_takes_means() {
+    // With all values alike, a convex combination of them is that value.
+    let (linear, weights) = concrete::<LinearAttentionConfig>("linear{heads=2,key=4,value=6}");
+    let mut constant = weights.clone();
+    set(&mut constant, "v_proj.weight", 0.25);
+    let ops = Native::new();
+    ops.bind_frozen(&constant);
+    let x = ops.full(&[1, 9, WIDTH], 1.0);
+    for value in ops.values(&linear.read(&ops, &x, None).0) {
+        assert!((value - 3.0).abs() < 1e-5, "{value}");
+    }
+}

@@ -1,0 +1,157 @@
+//! `rung bench`: how fast kernels and training steps are, here and beside PyTorch.
+//!
+//! ```text
+//! rung bench --only train --shape M --mixer softmax --against torch
+//! rung bench --only exponents --json
+//! ```
+//!
+//! Rows are printed as they are measured. All figures are measured, on the machine it runs on.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use rung_lab::bench::{Bench, Choice, Only, Row, cases};
+use serde_json::{Value, json};
+
+use crate::output::{print, print_json, spinner, steps};
+
+/// Measure kernels, training steps, and how cost grows with the text; with `--against torch`, beside PyTorch.
+#[derive(Debug, clap::Args)]
+pub struct BenchCommand {
+    /// One part only.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// One shape only: S, M or L.
+    #[arg(long)]
+    shape: Option<String>,
+    /// One mixer or kernel only, such as `softmax` or `rms_norm`.
+    #[arg(long, value_name = "NAME")]
+    mixer: Option<String>,
+    /// Repetitions that are counted; figures are their median.
+    #[arg(long, default_value_t = 15, value_name = "N")]
+    steps: usize,
+    /// Threads on either side; all cores if not given.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Measure PyTorch in turns: `torch` finds a Python that has it ($RUNG_PYTHON, python3, python), a path names one.
+    #[arg(long, value_name = "torch|PYTHON")]
+    against: Option<String>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Part {
+    /// Training steps.
+    Train,
+    /// Products, attention, recurrences, convolution, norms.
+    Kernels,
+    /// How cost grows with the text.
+    Exponents,
+}
+
+/// More repetitions or threads than this are a slip of the keyboard.
+const MOST_STEPS: usize = 100_000;
+const MOST_THREADS: usize = 1024;
+
+impl BenchCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// There is nothing to measure, or no PyTorch to measure against.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        for (option, found, most) in [("--steps", self.steps, MOST_STEPS), ("--threads", threads, MOST_THREADS)] {
+            if !(1..=most).contains(&found) {
+                bail!("{option}: found {found}, expected 1 to {most}");
+            }
+        }
+        let only = self.only.map(|part| match part {
+            Part::Train => Only::Train,
+            Part::Kernels => Only::Kernels,
+            Part::Exponents => Only::Exponents,
+        });
+        let cases = cases(&Choice { only, shape: self.shape.clone(), mixer: self.mixer.clone() })?;
+        let wait = spinner("measuring the arithmetic limit".to_owned());
+        let bench = Bench::new(threads, self.steps, self.against.as_deref());
+        wait.finish_and_clear();
+        let mut bench = bench?;
+        if !self.json {
+            print(&head(&bench))?;
+        }
+        let bar = steps(cases.len() as u64);
+        let mut rows = Vec::new();
+        for case in &cases {
+            bar.set_message(format!("{} {} {}", case.what(), case.mixer, case.shape()));
+            let row = bench.measure(case)?;
+            if self.json {
+                rows.push(fields(&row));
+            } else {
+                let text = line(&row)?;
+                bar.suspend(|| print(&text))?;
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        if self.json {
+            print_json(&Value::Array(rows))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn head(bench: &Bench) -> String {
+    let peer = bench.peer.as_ref().map_or_else(String::new, |peer| format!(", in turns with {}", peer.about));
+    let limit = bench.limit / 1e9;
+    format!(
+        "arithmetic limit {limit:.0} GFLOP/s on {} threads, a large product; medians of {} repetitions{peer} (measured)\n{}",
+        bench.threads,
+        bench.repetitions,
+        "what              mixer         shape              ms    tokens/s  of limit  peak MB  torch ms  torch MB  ratio  \
+         fastest\n"
+    )
+}
+
+fn line(row: &Row) -> Result<String, std::fmt::Error> {
+    let case = &row.case;
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let megabytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| format!("{:.0}", bytes as f64 / 1e6)));
+    let mut text = format!(
+        "{:16}  {:12}  {:11} {:>10.4}  {:>10.0}  {:>8}  {:>7}",
+        case.what(),
+        case.mixer,
+        case.shape(),
+        row.times.median(),
+        row.tokens_per_second(),
+        or_dash(row.share_of_limit.map(|share| format!("{:.0}%", 100.0 * share))),
+        megabytes(row.peak_bytes),
+    );
+    if let (Some((theirs, peak)), Some(ratio), Some(fastest)) = (&row.torch, row.ratio(), row.ratio_of_fastest()) {
+        write!(text, "  {:>8.3}  {:>8}  {ratio:>5.2}  {fastest:>7.2}", theirs.median(), megabytes(*peak))?;
+    }
+    if let Some(exponent) = row.exponent {
+        write!(text, "  cost grows as n^{exponent:.2}")?;
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+fn fields(row: &Row) -> Value {
+    let mut fields = json!({
+        "what": row.case.what(),
+        "mixer": row.case.mixer,
+        "shape": row.case.shape(),
+        "ms": row.times.median(),
+        "tokens_per_s": row.tokens_per_second(),
+        "peak_bytes": row.peak_bytes,
+        "share_of_limit": row.share_of_limit,
+        "torch_ms": row.torch.as_ref().map(|(theirs, _)| theirs.median()),
+        "ratio": row.ratio(),
+    });
+    if let Some(exponent) = row.exponent {
+        fields["exponent"] = json!(exponent);
+    }
+    fields
+}

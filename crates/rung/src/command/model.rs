@@ -1,0 +1,285 @@
+//! `rung model show`: what a checkpoint holds, or what a stack would become.
+//!
+//! ```text
+//! rung model show model.safetensors
+//! rung model show --stack "(gdn*3 full)*2" --heads 4 --head-dim 16 --tensors
+//! rung model show model.safetensors --stack "linear full"      refuses a file that is not of this stack
+//! ```
+//!
+//! Of a file only the header is read. Layers and parts come from the names of tensors. Mixers and states come from the stack:
+//! the one given, or else the one that the file notes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use rung_nn::inventory::Part;
+use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
+use rung_theory::stack::{Layer, Mixer, Plan};
+use serde_json::{Value, json};
+
+use super::stack::Sizes;
+use crate::output::{grouped, print, print_json};
+
+/// Networks: what a checkpoint holds, or what a stack would become.
+#[derive(Debug, clap::Args)]
+pub struct ModelCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show layers, mixers, weights by part, states and bytes.
+    Show(Show),
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// A safetensors file.
+    path: Option<PathBuf>,
+    /// A stack such as `(gdn*3 full)*2`; with a file, the one it must be of.
+    #[arg(long)]
+    stack: Option<String>,
+    /// List every tensor.
+    #[arg(long)]
+    tensors: bool,
+    #[command(flatten)]
+    sizes: Sizes,
+    #[command(flatten)]
+    network: Network,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a network has beside its stack.
+#[derive(Debug, clap::Args)]
+struct Network {
+    /// Tokens of a plain vocabulary.
+    #[arg(long, default_value_t = 256, value_name = "N", help_heading = "Network")]
+    vocabulary: usize,
+    /// What can be predicted; the vocabulary if not given.
+    #[arg(long, value_name = "N", help_heading = "Network")]
+    classes: Option<usize>,
+    /// Tokens and classes of a task, such as `mqar`, instead.
+    #[arg(long, value_name = "SPEC", conflicts_with_all = ["vocabulary", "classes"], help_heading = "Network")]
+    task: Option<String>,
+    /// Kind of norm.
+    #[arg(long, value_enum, default_value_t = Norm::Rms, help_heading = "Network")]
+    norm: Norm,
+    /// Kind of channel mixer.
+    #[arg(long, value_enum, default_value_t = Channel::Mlp, help_heading = "Network")]
+    channel: Channel,
+    /// Hidden width of the channel mixer.
+    #[arg(long, value_name = "N", help_heading = "Network")]
+    hidden: Option<usize>,
+    /// A table of learned positions for texts of so many tokens.
+    #[arg(long, value_name = "N", help_heading = "Network")]
+    learned_positions: Option<usize>,
+    /// The embedding serves as unembedding.
+    #[arg(long, help_heading = "Network")]
+    tied: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Norm {
+    Rms,
+    Layer,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Channel {
+    Mlp,
+    Glu,
+    None,
+}
+
+impl ModelCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The file or the stack cannot be read, or they do not fit each other.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let Action::Show(show) = &self.action;
+        show.run()
+    }
+}
+
+impl Network {
+    fn config(&self) -> anyhow::Result<ModelConfig> {
+        let (input, classes) = match &self.task {
+            Some(spec) => {
+                let task = rung_theory::task::parse(spec).with_context(|| format!("--task {spec}"))?;
+                (Input::Fields(task.fields()), task.classes() as usize)
+            }
+            None => (Input::Vocabulary(self.vocabulary), self.classes.unwrap_or(self.vocabulary)),
+        };
+        Ok(ModelConfig {
+            input,
+            classes,
+            norm: match self.norm {
+                Norm::Rms => NormConfig::Rms,
+                Norm::Layer => NormConfig::Layer,
+            },
+            channel: match self.channel {
+                Channel::Mlp => ChannelConfig::Mlp { hidden: self.hidden },
+                Channel::Glu => ChannelConfig::Glu { hidden: self.hidden },
+                Channel::None => ChannelConfig::None,
+            },
+            positions: self.learned_positions.map_or(Positions::None, |length| Positions::Learned { length }),
+            tied_unembedding: self.tied,
+            ..ModelConfig::default()
+        })
+    }
+}
+
+/// A model to be shown.
+struct Shown {
+    title: String,
+    inventory: Inventory,
+    plan: Option<Plan>,
+    layers: BTreeMap<usize, Vec<Part>>,
+    outside: Vec<Part>,
+}
+
+impl Show {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let shown = self.read()?;
+        if self.json {
+            print_json(&shown.fields(self.tensors))?;
+        } else {
+            print(&shown.text(self.tensors)?)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn read(&self) -> anyhow::Result<Shown> {
+        let given = self.stack.as_deref().map(|stack| self.sizes.plan(stack)).transpose()?;
+        let expected = match &given {
+            Some(plan) => Some(Inventory::of_plan(&self.network.config()?, plan)?),
+            None => None,
+        };
+        let (title, inventory, plan) = match (&self.path, expected) {
+            (Some(path), expected) => {
+                let inventory = inspect(path)?;
+                if let Some(expected) = expected {
+                    inventory.compare(path, &expected).context("the file is not of this stack")?;
+                }
+                let noted = inventory.plan().transpose().with_context(|| format!("{}: its stack", path.display()))?;
+                (path.display().to_string(), inventory, given.or(noted))
+            }
+            (None, Some(expected)) => (self.stack.clone().unwrap_or_default(), expected, given),
+            (None, None) => bail!("give a safetensors file, or --stack"),
+        };
+        let (layers, outside) = (inventory.layers(), inventory.outside());
+        Ok(Shown { title, inventory, plan, layers, outside })
+    }
+}
+
+impl Shown {
+    /// The layer of the plan that has this number.
+    fn planned(&self, layer: usize) -> Option<&Layer> {
+        self.plan.as_ref().and_then(|plan| plan.layers.get(layer))
+    }
+
+    fn text(&self, tensors: bool) -> anyhow::Result<String> {
+        let mut text = format!("{}\n", self.title);
+        if let Some(plan) = &self.plan {
+            writeln!(text, "  stack       {}", plan.outline())?;
+        }
+        let (numbers, bytes) = (grouped(self.inventory.numbers()), grouped(self.inventory.bytes()));
+        writeln!(text, "  parameters  {numbers} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;
+        if let Some(plan) = &self.plan {
+            let (state, growing) = plan.layers.iter().map(state).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+            writeln!(text, "  state       {}", state_text(state, growing))?;
+        }
+        for part in &self.outside {
+            writeln!(text, "  {:18} {:>14}", part.name, grouped(part.numbers))?;
+        }
+        // Neighbours that are alike share a line.
+        let mut layers = self.layers.iter().peekable();
+        while let Some((&first, parts)) = layers.next() {
+            let mut last = first;
+            while let Some((&next, _)) = layers.next_if(|(next, others)| {
+                **next == last + 1 && *others == parts && self.planned(**next) == self.planned(first)
+            }) {
+                last = next;
+            }
+            let name = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}, each") };
+            let total: u128 = parts.iter().map(|part| part.numbers).sum();
+            let each = parts.iter().map(|part| format!("{} {}", part.name, grouped(part.numbers)));
+            writeln!(text, "  {name:18} {:>14}  {}", grouped(total), each.collect::<Vec<_>>().join(", "))?;
+            if let Some(layer) = self.planned(first) {
+                let mixers: Vec<String> = layer.mixers.iter().map(ToString::to_string).collect();
+                let (numbers, growing) = state(layer);
+                writeln!(text, "    {}: state of {}", mixers.join(" + "), state_text(numbers, growing))?;
+            }
+        }
+        if self.plan.is_none() {
+            writeln!(text, "  mixers and states are not noted in this file; --stack names them")?;
+        }
+        if tensors {
+            for tensor in &self.inventory.tensors {
+                writeln!(text, "  {:48} {:5} {:?}", tensor.name, tensor.kind, tensor.shape)?;
+            }
+        }
+        Ok(text)
+    }
+
+    fn fields(&self, tensors: bool) -> Value {
+        let parts = |parts: &[Part]| -> Vec<Value> {
+            let part =
+                |part: &Part| json!({"part": part.name, "tensors": part.tensors, "parameters": number(part.numbers)});
+            parts.iter().map(part).collect()
+        };
+        let layer = |(&index, own): (&usize, &Vec<Part>)| {
+            let planned = self.planned(index);
+            json!({
+                "layer": index,
+                "mixers": planned.map(|layer| layer.mixers.iter().map(ToString::to_string).collect::<Vec<_>>()),
+                "parameters": number(own.iter().map(|part| part.numbers).sum()),
+                "parts": parts(own),
+                "state_numbers": planned.map(|layer| number(state(layer).0)),
+                "growing_numbers_per_token": planned.map(|layer| number(state(layer).1)),
+            })
+        };
+        let mut fields = json!({
+            "model": self.title,
+            "stack": self.plan.as_ref().map(|plan| plan.to_stack().to_string()),
+            "width": self.plan.as_ref().map(|plan| plan.width),
+            "parameters": number(self.inventory.numbers()),
+            "bytes": self.inventory.bytes(),
+            "outside": parts(&self.outside),
+            "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
+            "notes": self.inventory.notes,
+        });
+        if tensors {
+            let tensor = |tensor: &rung_nn::inventory::TensorFacts| json!({"name": tensor.name, "shape": tensor.shape, "type": tensor.kind, "bytes": tensor.bytes});
+            fields["tensors"] = self.inventory.tensors.iter().map(tensor).collect();
+        }
+        fields
+    }
+}
+
+/// Numbers that a layer carries from token to token, and those that it keeps for each.
+fn state(layer: &Layer) -> (u128, u128) {
+    let facts = layer.mixers.iter().map(Mixer::facts);
+    facts.fold((0, 0), |(state, growing), facts| (state + facts.crossing() + facts.front, growing + facts.growing))
+}
+
+fn state_text(numbers: u128, growing: u128) -> String {
+    let fixed = format!("{} numbers", grouped(numbers));
+    match (numbers, growing) {
+        (_, 0) => fixed,
+        (0, _) => format!("{} numbers per token", grouped(growing)),
+        _ => format!("{fixed} and {} per token", grouped(growing)),
+    }
+}
+
+/// A whole number as JSON, exact however large.
+fn number(value: u128) -> Value {
+    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
+}
