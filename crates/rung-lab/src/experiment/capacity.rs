@@ -78,15 +78,19 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
         Point::new(x, most_right(x * m.log2(), m))
     });
     chart = chart.series(Series::line(format!("no weights do better, m = {m}"), line.collect()).known(Evidence::Proved));
+    let family_of = |cell: &Cell<'_>| {
+        let config = &cell.any().config;
+        format!("{}, numbers of {} bits", outline(&config.stack), config.model.bits.unwrap_or(32))
+    };
     let mut families: Vec<String> = Vec::new();
     for cell in cells {
-        let family = outline(&cell.any().config.stack);
+        let family = family_of(cell);
         if !families.contains(&family) {
             families.push(family);
         }
     }
     for family in families {
-        let own = cells.iter().filter(|cell| outline(&cell.any().config.stack) == family);
+        let own = cells.iter().filter(|cell| family_of(cell) == family);
         let mut points: Vec<Point> = own
             .map(|cell| {
                 let Spread { mean, low, high } = cell.accuracy(1);

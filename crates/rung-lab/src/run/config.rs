@@ -26,7 +26,7 @@
 //! Every key but `stack` and `task` has a default. [`RunConfig::resolve`] checks all of it before anything is allocated.
 
 use rung_engine::{AdamWConfig, Course, Schedule};
-use rung_nn::{ChannelConfig, Input, ModelConfig, NormConfig, Placement, Positions};
+use rung_nn::{ChannelConfig, Input, ModelConfig, NormConfig, Placement, Positions, Precision};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,11 @@ pub struct ModelPart {
     pub embedding_scale: f64,
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
+    /// Bits of every number that crosses from token to token or from layer to layer, simulated; the machine's 32 if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bits: Option<u32>,
+    /// Such numbers lie between minus this and this.
+    pub range: f64,
 }
 
 impl Default for ModelPart {
@@ -119,6 +124,8 @@ impl Default for ModelPart {
             scale: 0.6,
             embedding_scale: 0.1,
             chunk: 64,
+            bits: None,
+            range: 4.0,
         }
     }
 }
@@ -346,7 +353,7 @@ impl RunConfig {
             head_dim: part.head,
             kv_heads: None,
             model_width: part.width,
-            bits: 32,
+            bits: part.bits.unwrap_or(32).into(),
         };
         let plan = Plan::parse(&self.stack, &defaults)?;
         let read = |field: &str, text: &str| {
@@ -381,6 +388,9 @@ impl RunConfig {
     }
 
     fn check_numbers(&self) -> Result<(), RunError> {
+        if let Some(bits) = self.model.bits.filter(|bits| !(1..=24).contains(bits)) {
+            return Err(RunError::value("model.bits", bits, "1 to 24; left out, numbers have the machine's 32 bits"));
+        }
         let counts = [
             ("train.steps", self.train.steps, 1, 100_000_000),
             ("train.batch", self.train.batch, 1, 1 << 20),
@@ -404,6 +414,7 @@ impl RunConfig {
             ("train.clip", train.clip, 1e-12, f64::INFINITY),
             ("evaluate.stop_at", self.evaluate.stop_at, 0.0, 2.0),
             ("model.query_key_scale", model.query_key_scale, 1e-6, 1e6),
+            ("model.range", model.range, 1e-6, 1e6),
             ("model.scale", model.scale, 1e-6, 1e6),
             ("model.embedding_scale", model.embedding_scale, 1e-6, 1e6),
         ];
@@ -468,6 +479,7 @@ impl ModelPart {
             tied_query_key: self.tied_query_key,
             deviation: self.scale / width.sqrt(),
             chunk: self.chunk,
+            precision: self.bits.map_or_else(Precision::default, |bits| Precision::bits(bits, self.range)),
             ..ModelConfig::default()
         }
     }

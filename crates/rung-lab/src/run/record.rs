@@ -58,7 +58,7 @@ pub struct Facts {
     pub extra_hop: bool,
     /// Hops that the layout allows for large tables.
     pub rungs: usize,
-    /// Bits of each block's state at 32 bits per number.
+    /// Bits of each block's state, at 32 bits per number or as many as the model simulates.
     pub state_bits: Vec<u64>,
     /// Bits of the widest message.
     pub message_bits: u64,
