@@ -98,7 +98,8 @@ fn report(outcomes: &[Outcome]) -> Report {
         AxisSpec::new("steps", Scale::Linear),
         AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
     );
-    let columns = [Column::text("stack"), Column::number("rungs"), Column::number("state bits"), Column::number("right answers")];
+    let columns =
+        [Column::text("stack"), Column::number("rungs"), Column::number("state bits"), Column::number("right answers")];
     let mut table = Table::new("What the layout allows, and what training found", columns);
     for Outcome { stack, plan, curve, end } in outcomes {
         chart = chart.series(Series::line_and_points(*stack, curve.clone()));
@@ -111,11 +112,15 @@ fn report(outcomes: &[Outcome]) -> Report {
         ]);
     }
     let mut chapter = Chapter::new("look-up", "One look-up");
-    chapter.paragraph(Prose::new().text("The table has 16 entries of 4 bits, 64 bits in all. The task is ").code(TASK).text("."));
+    chapter.paragraph(
+        Prose::new().text("The table has 16 entries of 4 bits, 64 bits in all. The task is ").code(TASK).text("."),
+    );
     let caption = "Bars are Wilson's 95% intervals of one run's questions.";
     let command = "cargo run --release -p rung-lab --example short_path";
     chapter.figure(Figure::new(&chart, caption, command, "short_path.csv")).table(table);
-    Report::new("The short path").summary("A stack without full attention cannot look anything up in a table larger than its state.").chapter(chapter)
+    Report::new("The short path")
+        .summary("A stack without full attention cannot look anything up in a table larger than its state.")
+        .chapter(chapter)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

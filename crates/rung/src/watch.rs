@@ -133,7 +133,8 @@ impl SweepWatcher {
             Event::Known(number, _) => advance(*number, self.steps[*number]),
             Event::Recorded(number, record, seconds) => {
                 advance(*number, self.steps[*number]);
-                let text = format!("{}  {} steps  {}", record.config.stack, record.steps, accuracy_text(&record.accuracy));
+                let text =
+                    format!("{}  {} steps  {}", record.config.stack, record.steps, accuracy_text(&record.accuracy));
                 if let Some(bar) = &self.bar {
                     bar.set_message(text);
                 } else if self.lines {

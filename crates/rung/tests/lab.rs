@@ -74,7 +74,9 @@ fn tiny_sweep(directory: &Path) -> PathBuf {
 fn records(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let runs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let named = runs.filter(|run| run.join("record.json").exists());
-    named.map(|run| (text(&run).rsplit('/').next().unwrap().to_owned(), std::fs::read(run.join("record.json")).unwrap())).collect()
+    named
+        .map(|run| (text(&run).rsplit('/').next().unwrap().to_owned(), std::fs::read(run.join("record.json")).unwrap()))
+        .collect()
 }
 
 /// The records of the tiny sweep, undisturbed.
@@ -128,8 +130,10 @@ fn shards_and_threads_give_the_same_records() {
 fn a_run_is_trained_evaluated_listed_and_compared() {
     let directory = scratch("train");
     let out = directory.join("a");
-    let base = ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=4,queries=8}"];
-    let small = ["--steps", "60", "--batch", "8", "--threads", "1", "--set", "model.head=16", "--set", "evaluate.every=20"];
+    let base =
+        ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=4,queries=8}"];
+    let small =
+        ["--steps", "60", "--batch", "8", "--threads", "1", "--set", "model.head=16", "--set", "evaluate.every=20"];
     let large = ["--set", "model.largest=funccomp{hops=1,m=6}", "--out", text(&out), "--json"];
     let trained = json(&[&base[..], &small[..], &large[..]].concat());
     assert_eq!((&trained["status"], &trained["rungs"]), (&"recorded".into(), &1.into()));
@@ -173,8 +177,20 @@ fn an_interrupted_run_is_saved_and_resumed_to_the_bit() {
     let directory = scratch("interrupt");
     let [whole, stopped] = ["whole", "stopped"].map(|name| directory.join(name));
     let run = |out: &Path| {
-        let mut command = command(&["train", "--stack", "conv{taps=2,channels=8} full", "--task", "funccomp{hops=1,m=4,queries=4}"]);
-        command.args(["--steps", "150", "--batch", "8", "--threads", "2", "--set", "model.head=16", "--set", "evaluate.every=25"]);
+        let mut command =
+            command(&["train", "--stack", "conv{taps=2,channels=8} full", "--task", "funccomp{hops=1,m=4,queries=4}"]);
+        command.args([
+            "--steps",
+            "150",
+            "--batch",
+            "8",
+            "--threads",
+            "2",
+            "--set",
+            "model.head=16",
+            "--set",
+            "evaluate.every=25",
+        ]);
         command.args(["--set", "evaluate.stop_at=2", "--out", text(out)]).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     };
@@ -266,7 +282,8 @@ fn reproduce_trains_resumes_and_reports() {
     let out = directory.join("out");
     let first = json(&["reproduce", "--preset", "smoke", "--only", "measured", "--out", text(&out), "--json"]);
     let report = std::fs::read_to_string(first["report"].as_str().unwrap()).unwrap();
-    for word in ["In two minutes", "Measured", "measured", "smoke preset", "<svg", "rung sweep sweeps/depth-smoke.toml"] {
+    for word in ["In two minutes", "Measured", "measured", "smoke preset", "<svg", "rung sweep sweeps/depth-smoke.toml"]
+    {
         assert!(report.contains(word), "{word}");
     }
     assert!(!report.contains("NaN"));

@@ -77,7 +77,8 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
         let x = low / 1.2 * ((1.44 * high / low).log2() * f64::from(step) / f64::from(steps)).exp2();
         Point::new(x, most_right(x * m.log2(), m))
     });
-    chart = chart.series(Series::line(format!("no weights do better, m = {m}"), line.collect()).known(Evidence::Proved));
+    chart =
+        chart.series(Series::line(format!("no weights do better, m = {m}"), line.collect()).known(Evidence::Proved));
     let family_of = |cell: &Cell<'_>| {
         let config = &cell.any().config;
         format!("{}, numbers of {} bits", outline(&config.stack), config.model.bits.unwrap_or(32))
@@ -126,13 +127,20 @@ fn reading(cells: &[Cell<'_>]) -> Reading {
             .code(cell.any().config.stack.clone())
             .text(format!(" at a ratio of {:.2}: ", ratio(cell)))
             .number(spread.percent(), Evidence::Measured)
-            .text(format!(" right, where its bits allow {:.1}%. ", 100.0 * most_right(ratio(cell) * entries(cell).log2(), entries(cell))));
+            .text(format!(
+                " right, where its bits allow {:.1}%. ",
+                100.0 * most_right(ratio(cell) * entries(cell).log2(), entries(cell))
+            ));
         lines.push(format!("at ratio {:.2} {:.1}%", ratio(cell), 100.0 * spread.mean));
     }
     reading.contradictions = above
         .iter()
         .map(|cell| {
-            format!("{} lies above the proved line at ratio {:.2}: its state is counted too small.", cell.any().config.stack, ratio(cell))
+            format!(
+                "{} lies above the proved line at ratio {:.2}: its state is counted too small.",
+                cell.any().config.stack,
+                ratio(cell)
+            )
         })
         .collect();
     reading.paragraph = match reading.contradictions.len() {

@@ -126,7 +126,11 @@ fn reading(cells: &[Cell<'_>]) -> Reading {
         if let (Some((_, inside)), Some((_, outside))) = (within, beyond) {
             let clear = inside.mean >= LEARNED && outside.high < 0.5;
             let word = if clear { "separated" } else { "not separated" };
-            lines.push(format!("{plural} {word} ({:.1}% within, {:.1}% one rung short)", 100.0 * inside.mean, 100.0 * outside.mean));
+            lines.push(format!(
+                "{plural} {word} ({:.1}% within, {:.1}% one rung short)",
+                100.0 * inside.mean,
+                100.0 * outside.mean
+            ));
         }
     }
     reading.contradictions = contradictions(cells);
@@ -159,10 +163,14 @@ pub(super) fn contradictions(cells: &[Cell<'_>]) -> Vec<String> {
             if hops <= rungs && spread.mean < LEARNED {
                 let tried = format!("{steps} steps, {} seeds, {rates} learning rate(s) tried", cell.records.len());
                 let why = match &record.facts.verdict {
-                    Some([word, _]) if word == "solved" => "weights that do it exist, and training did not find them in every run",
+                    Some([word, _]) if word == "solved" => {
+                        "weights that do it exist, and training did not find them in every run"
+                    }
                     _ => "no construction is known for these sizes either",
                 };
-                found.push(format!("{stack} has {rungs} rungs, but {hops} hop(s) reached only {percent} ({tried}): {why}."));
+                found.push(format!(
+                    "{stack} has {rungs} rungs, but {hops} hop(s) reached only {percent} ({tried}): {why}."
+                ));
             } else if hops > rungs && spread.mean >= LEARNED {
                 found.push(format!(
                     "{stack} has {rungs} rungs, yet {hops} hop(s) reached {percent}: at this size a shortcut must exist."

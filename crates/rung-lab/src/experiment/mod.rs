@@ -89,7 +89,8 @@ mod tests {
     fn every_sweep_resolves_and_has_seeds() {
         for experiment in ALL {
             for preset in [Preset::Smoke, Preset::Quick, Preset::Full] {
-                let sweep = experiment.sweep(preset).unwrap_or_else(|error| panic!("{} {preset:?}: {error}", experiment.name));
+                let sweep =
+                    experiment.sweep(preset).unwrap_or_else(|error| panic!("{} {preset:?}: {error}", experiment.name));
                 let seeds: std::collections::BTreeSet<u64> = sweep.runs.iter().map(|run| run.config.seed).collect();
                 assert!(preset == Preset::Smoke || seeds.len() >= 3, "{} {preset:?}", experiment.name);
                 assert!(sweep.runs.iter().all(|run| run.config.train.threads == 1), "one run, one thread");

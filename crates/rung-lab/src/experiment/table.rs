@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::Evidence;
 use crate::report::{Cell as TableCell, Column, Prose, Table};
 use crate::run::Record;
-use crate::Evidence;
 
 /// Above this share of right answers a hop counts as learned.
 pub const LEARNED: f64 = 0.99;

@@ -302,8 +302,10 @@ impl RunConfig {
     /// # Errors
     /// The text is no TOML or has keys that a config does not have.
     pub fn read(text: &str) -> Result<Self, RunError> {
-        toml::from_str(text)
-            .map_err(|error| RunError::Text { place: "config".to_owned(), reason: error.to_string().trim_end().to_owned() })
+        toml::from_str(text).map_err(|error| RunError::Text {
+            place: "config".to_owned(),
+            reason: error.to_string().trim_end().to_owned(),
+        })
     }
 
     /// A config with only the two keys that have no default.
@@ -514,7 +516,13 @@ impl Run {
     /// The optimiser.
     pub fn optimizer(&self) -> AdamWConfig {
         let train = &self.config.train;
-        AdamWConfig { rate: train.rate, betas: train.betas, decay: train.decay, clip: train.clip, ..AdamWConfig::default() }
+        AdamWConfig {
+            rate: train.rate,
+            betas: train.betas,
+            decay: train.decay,
+            clip: train.clip,
+            ..AdamWConfig::default()
+        }
     }
 
     /// Prompts per piece of a step: few enough that activations stay in cache.
@@ -548,7 +556,11 @@ mod tests {
     #[test]
     fn a_config_reads_back_as_itself() {
         let mut config = RunConfig::read(TEXT).unwrap();
-        config.curriculum.push(StagePart { task: "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}".into(), until: 0.9, steps: 9 });
+        config.curriculum.push(StagePart {
+            task: "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}".into(),
+            until: 0.9,
+            steps: 9,
+        });
         let run = config.resolve().unwrap();
         assert_eq!(RunConfig::read(&run.config.text()).unwrap(), run.config);
         assert_eq!(run.config.resolve().unwrap().config, run.config);
@@ -567,7 +579,10 @@ mod tests {
         fails("[train]\nsteps = 0", "train.steps: found 0, expected a whole number from 1");
         fails("[train]\nrate = nan", "train.rate: found NaN");
         fails("[train]\nthreads = 0", "train.threads: found 0");
-        fails("[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'", "MiB");
+        fails(
+            "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'",
+            "MiB",
+        );
         fails("[model]\nhead = 0", "head-dim: found 0");
         fails("[model]\nhead = 100000\nheads=100", "weights");
         fails("[model]\nlargest = 'parity'", "does not fit the model");

@@ -57,7 +57,9 @@ pub enum RunError {
     #[error("model: {0}")]
     Model(#[from] ModelError),
     /// Too large for a machine.
-    #[error("the run would take about {found} MiB, expected at most {most} MiB: a smaller batch, task or width would fit")]
+    #[error(
+        "the run would take about {found} MiB, expected at most {most} MiB: a smaller batch, task or width would fit"
+    )]
     Memory {
         /// Mebibytes, estimated.
         found: u128,

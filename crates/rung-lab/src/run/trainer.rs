@@ -188,8 +188,7 @@ impl<'a> Trainer<'a> {
     fn look(&mut self) -> Result<(), RunError> {
         let (config, progress) = (&self.run.config, &mut self.progress);
         let prompts = config.evaluate.prompts;
-        let found =
-            evaluate(&self.model, &self.weights, &mut self.source, (config.seed, Purpose::Looking), prompts)?;
+        let found = evaluate(&self.model, &self.weights, &mut self.source, (config.seed, Purpose::Looking), prompts)?;
         let look = Look { step: progress.step, stage: progress.stage, loss: found.loss, accuracy: found.accuracy };
         let at_task = progress.stage == config.curriculum.len();
         if let Some(stage) = config.curriculum.get(progress.stage) {

@@ -72,8 +72,10 @@ impl SweepConfig {
     /// # Errors
     /// The text is no TOML or has keys that a sweep does not have.
     pub fn read(text: &str) -> Result<Self, RunError> {
-        toml::from_str(text)
-            .map_err(|error| RunError::Text { place: "sweep".to_owned(), reason: error.to_string().trim_end().to_owned() })
+        toml::from_str(text).map_err(|error| RunError::Text {
+            place: "sweep".to_owned(),
+            reason: error.to_string().trim_end().to_owned(),
+        })
     }
 
     /// Writes every run out and resolves it.
@@ -112,9 +114,10 @@ impl SweepConfig {
             let mut run_of = |seed: &u64| -> Result<(), RunError> {
                 let mut table = table.clone();
                 put(&mut table, "seed", toml::Value::Integer(i64::try_from(*seed).unwrap_or(i64::MAX)))?;
-                let config: RunConfig = table
-                    .try_into()
-                    .map_err(|error: toml::de::Error| RunError::Text { place: "run".to_owned(), reason: error.to_string() })?;
+                let config: RunConfig = table.try_into().map_err(|error: toml::de::Error| RunError::Text {
+                    place: "run".to_owned(),
+                    reason: error.to_string(),
+                })?;
                 let run = config.resolve()?;
                 if known.insert(record::id(&run)) {
                     sweep.runs.push(run);
@@ -159,7 +162,9 @@ mod tests {
 
     #[test]
     fn grids_are_multiplied_and_lists_added() {
-        let text = format!("seeds = [4, 5]\n{BASE}[grid]\nstack = ['full', 'gdn full']\n'train.rate' = [1e-3, 2e-3]\n[[runs]]\nstack = 'linear full'\ntrain = {{ batch = 2 }}\n");
+        let text = format!(
+            "seeds = [4, 5]\n{BASE}[grid]\nstack = ['full', 'gdn full']\n'train.rate' = [1e-3, 2e-3]\n[[runs]]\nstack = 'linear full'\ntrain = {{ batch = 2 }}\n"
+        );
         let runs = runs(&text);
         let told: Vec<_> =
             runs.iter().map(|run| (run.config.stack.as_str(), run.config.train.rate, run.config.seed)).collect();
@@ -188,7 +193,10 @@ mod tests {
         };
         fails(&format!("{BASE}[gird]\n"), "unknown field `gird`");
         fails(&format!("{BASE}[grid]\n'train.rat' = [1]\n"), "unknown field `rat`");
-        fails(&format!("{BASE}[grid]\nstack = ['full', 'fulll']\n"), "run 2 of the sweep: stack: there is no mixer `fulll`");
+        fails(
+            &format!("{BASE}[grid]\nstack = ['full', 'fulll']\n"),
+            "run 2 of the sweep: stack: there is no mixer `fulll`",
+        );
         fails(&format!("{BASE}[grid]\nstack = []\n"), "0 runs");
         fails(&format!("{BASE}[grid]\n'stack.x' = [1]\n"), "`stack` is not a table");
         fails("[base]\nstack = 'full'\n", "missing field `task`");

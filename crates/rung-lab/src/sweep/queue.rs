@@ -67,8 +67,11 @@ pub fn carry_out(
                     tally.interrupted |= outcome.record.is_none();
                     if let Some(record) = &outcome.record {
                         let known = outcome.known;
-                        let event =
-                            if known { Event::Known(number, record) } else { Event::Recorded(number, record, outcome.seconds) };
+                        let event = if known {
+                            Event::Known(number, record)
+                        } else {
+                            Event::Recorded(number, record, outcome.seconds)
+                        };
                         if !watch(event) {
                             stop.store(true, Ordering::Relaxed);
                         }

@@ -125,13 +125,17 @@ impl Reproduce {
             made.iter().map(|made| format!("{}: {}", made.chapter.title, made.summary)).collect();
         for (name, reading) in &readings {
             lines.push(format!("  {name}: {}", reading.line));
-            lines.extend(reading.contradictions.iter().map(|sentence| format!("    against the prediction: {sentence}")));
+            lines.extend(
+                reading.contradictions.iter().map(|sentence| format!("    against the prediction: {sentence}")),
+            );
         }
         if training.interrupted {
             lines.push("interrupted: the same command goes on where this one stopped".to_owned());
         }
         if self.json {
-            print_json(&json!({"report": path, "chapters": lines, "interrupted": training.interrupted, "seconds": seconds}))?;
+            print_json(
+                &json!({"report": path, "chapters": lines, "interrupted": training.interrupted, "seconds": seconds}),
+            )?;
         } else {
             print(&format!("{}\n{} (in {seconds:.1} s)\n", lines.join("\n"), path.display()))?;
         }
@@ -199,8 +203,9 @@ impl Reproduce {
             };
             let mut missing: Vec<String> =
                 tally.failed.iter().map(|(number, error)| format!("{} failed: {error}", name(*number))).collect();
-            let stopped = (0..sweep.runs.len())
-                .filter(|number| tally.records[*number].is_none() && !tally.failed.iter().any(|(failed, _)| failed == number));
+            let stopped = (0..sweep.runs.len()).filter(|number| {
+                tally.records[*number].is_none() && !tally.failed.iter().any(|(failed, _)| failed == number)
+            });
             missing.extend(stopped.map(|number| format!("{} was not finished.", name(number))));
             training.done.push(Done { experiment, records: tally.records.into_iter().flatten().collect(), missing });
         }

@@ -47,7 +47,9 @@ impl Runs {
             if let Some((_, record)) = all.first()
                 && leaf(&json!(record), key).is_none()
             {
-                bail!("--where: found key `{key}`, expected one of a record or its config, such as stack or facts.rungs");
+                bail!(
+                    "--where: found key `{key}`, expected one of a record or its config, such as stack or facts.rungs"
+                );
             }
             all.retain(|(_, record)| leaf(&json!(record), key).is_some_and(|found| same(&found, value)));
         }
@@ -129,8 +131,25 @@ fn compare(key: &str, first: &Value, second: &Value, found: &mut Vec<(String, Va
 /// Records as CSV.
 pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> String {
     let header = [
-        "id", "stack", "task", "seed", "rate", "steps", "over", "loss", "weights", "full_layers", "rungs", "state_bits",
-        "table_bits", "tokens", "group", "mean", "low", "high", "count",
+        "id",
+        "stack",
+        "task",
+        "seed",
+        "rate",
+        "steps",
+        "over",
+        "loss",
+        "weights",
+        "full_layers",
+        "rungs",
+        "state_bits",
+        "table_bits",
+        "tokens",
+        "group",
+        "mean",
+        "low",
+        "high",
+        "count",
     ];
     let mut csv = Csv::new(header);
     for record in records {

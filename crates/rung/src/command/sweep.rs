@@ -73,7 +73,8 @@ impl Sweep {
                 json!({"id": record.id, "stack": record.config.stack, "task": record.config.task, "seed": record.config.seed,
                        "over": record.over, "steps": record.steps, "accuracy": record.accuracy})
             });
-            let failed = tally.failed.iter().map(|(number, error)| json!({"run": number + 1, "reason": error.to_string()}));
+            let failed =
+                tally.failed.iter().map(|(number, error)| json!({"run": number + 1, "reason": error.to_string()}));
             print_json(&json!({
                 "runs": mine,
                 "recorded": recorded,
