@@ -48,6 +48,17 @@ pub struct AdamW<S> {
 }
 
 impl<S: Scalar> AdamW<S> {
+    /// Steps taken, and the means and squares of the gradient: with the weights, all that a run needs to go on. Both are empty
+    /// before the first step.
+    pub fn memory(&self) -> (i32, &[S], &[S]) {
+        (self.steps, &self.means, &self.squares)
+    }
+
+    /// Goes on from what [`memory`](Self::memory) gave.
+    pub fn restore(&mut self, steps: i32, means: Vec<S>, squares: Vec<S>) {
+        (self.steps, self.means, self.squares) = (steps, means, squares);
+    }
+
     /// Changes the weights against the gradient, with the rate times `factor` (see [`Schedule`](crate::Schedule)).
     ///
     /// # Panics
@@ -111,6 +122,26 @@ mod tests {
         for (value, decays) in weights.flat().iter().zip([true, false]) {
             assert!((value - by_hand(config, 1.0, &gradients, decays)).abs() < 1e-12);
         }
+    }
+
+    #[test]
+    fn an_optimiser_that_was_put_away_goes_on_to_the_bit() {
+        let run = |interrupted: bool| {
+            let mut weights = Parameters::<f32>::new();
+            weights.add("w", &[2], vec![1.0, -1.0]);
+            let mut optimizer = AdamWConfig::default().init();
+            for step in 0..6_u8 {
+                if interrupted && step == 3 {
+                    let (steps, means, squares) = optimizer.memory();
+                    let kept = (steps, means.to_vec(), squares.to_vec());
+                    optimizer = AdamWConfig::default().init();
+                    optimizer.restore(kept.0, kept.1, kept.2);
+                }
+                optimizer.update(&mut weights, &[f32::from(step) - 2.0, 0.3], 1.0);
+            }
+            weights.flat().to_vec()
+        };
+        assert_eq!(run(true), run(false));
     }
 
     #[test]

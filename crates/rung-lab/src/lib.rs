@@ -1,7 +1,9 @@
-//! The lab: where results become something a person can read.
+//! The lab: where stacks are trained, and results become something a person can read.
 //!
-//! Rooms so far:
+//! Rooms:
 //!
+//! * [`run`] trains one stack on one task: config, loop, checkpoints, record. [`sweep`] carries out many runs.
+//! * [`experiment`] has the sweeps that answer a question, and how their records are read.
 //! * [`figure`] draws: a *hop map* (which numbers of hops a stack solves, for how many tokens) and line charts, as SVG,
 //!   PNG and CSV.
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
@@ -40,12 +42,15 @@
 pub mod bench;
 pub mod chapter;
 mod evidence;
+pub mod experiment;
 pub mod figure;
 pub mod hop_map;
 mod markup;
 mod parallel;
 pub mod protocol;
 pub mod report;
+pub mod run;
+pub mod sweep;
 pub mod trace;
 
 pub use evidence::Evidence;

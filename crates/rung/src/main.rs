@@ -1,10 +1,11 @@
 //! The command line: one file per command, each thin.
 //!
 //! Exit codes: 0 the question was answered (for `check`: accepted), 1 refused, 2 the input was bad, 3 (for `audit`) some of
-//! the model is unknown.
+//! the model is unknown, 130 interrupted with the work saved.
 
 mod command;
 mod output;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -94,7 +94,7 @@ pub fn units(preset: Preset) -> u64 {
 }
 
 fn works(preset: Preset) -> Vec<Work> {
-    let most = if preset == Preset::Quick { 4 } else { 8 };
+    let most = if preset == Preset::Full { 8 } else { 4 };
     let certificates = MODELS.into_iter().flat_map(|model| {
         [1, 0]
             .into_iter()

@@ -1,7 +1,9 @@
 //! Tokens into vectors.
 //!
 //! A token of a plain vocabulary is one id. A structured token has an id for each of its fields, and its vector is the sum of the
-//! fields' vectors, so that a table of entries needs no vocabulary of all possible entries.
+//! fields' vectors, so that a table of entries needs no vocabulary of all possible entries. Fields of one alphabet share one table of
+//! vectors, with one row for the blank of all of them: a value that was looked up and the argument it becomes then look alike
+//! from the first step on.
 
 use rung_engine::{Ops, Parameter, Scalar};
 use rung_theory::task::Field;
@@ -47,14 +49,17 @@ impl Input {
 /// The tables.
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    tables: Vec<Table>,
+    columns: Vec<Column>,
     positions: Option<(Parameter, usize)>,
 }
 
+/// One id of each token: what it may be, and where its vectors are.
 #[derive(Clone, Debug)]
-struct Table {
+struct Column {
     field: String,
     vocabulary: usize,
+    /// The id and the row of the blank, where they differ.
+    blank: Option<(usize, usize)>,
     weight: Parameter,
 }
 
@@ -62,29 +67,24 @@ impl Embedding {
     /// Adds its weights.
     pub fn init<S: Scalar>(site: &mut Site<'_, S>, input: &Input) -> Self {
         let (width, fill) = (site.settings.width, Fill::Normal(site.settings.deviation));
-        let mut table = |name: String, field: &str, vocabulary: usize| Table {
-            field: field.to_owned(),
-            vocabulary,
-            weight: site.weight(&name, &[vocabulary, width], fill),
-        };
-        let tables = match input {
-            Input::Vocabulary(count) => vec![table("embeddings.weight".to_owned(), "token", *count)],
-            Input::Fields(fields) => fields
-                .iter()
-                .map(|field| table(format!("embeddings.{}.weight", field.name), &field.name, field.vocabulary as usize))
-                .collect(),
+        let columns = match input {
+            Input::Vocabulary(count) => {
+                let weight = site.weight("embeddings.weight", &[*count, width], fill);
+                vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight }]
+            }
+            Input::Fields(fields) => shared_tables(site, fields, fill),
         };
         let positions = match site.settings.positions {
             Positions::Learned { length } => Some((site.weight("positions.weight", &[length, width], fill), length)),
             _ => None,
         };
-        Self { tables, positions }
+        Self { columns, positions }
     }
 
     /// The table of a plain vocabulary.
     pub(super) fn single(&self) -> Option<Parameter> {
-        match &self.tables[..] {
-            [table] => Some(table.weight),
+        match &self.columns[..] {
+            [column] => Some(column.weight),
             _ => None,
         }
     }
@@ -94,14 +94,14 @@ impl Embedding {
     /// # Errors
     /// Ids do not fit the tables, or the text is longer than the learned positions.
     pub fn apply<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize, seen: usize) -> Result<O::Tensor, ModelError> {
-        let fields = self.tables.len();
+        let fields = self.columns.len();
         if batch * fields == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * fields) {
             return Err(ModelError::Ragged { found: tokens.len(), rows: batch, fields });
         }
         let time = tokens.len() / (batch * fields);
         let vectors = |index: usize| -> Result<O::Tensor, ModelError> {
-            let table = &self.tables[index];
-            Ok(ops.gather_rows(&ops.parameter(table.weight), &table.rows(&tokens[index..], fields)?))
+            let column = &self.columns[index];
+            Ok(ops.gather_rows(&ops.parameter(column.weight), &column.rows(&tokens[index..], fields)?))
         };
         let mut x = vectors(0)?;
         for index in 1..fields {
@@ -116,16 +116,36 @@ impl Embedding {
     }
 }
 
-impl Table {
-    /// This field's id of every token.
+/// One table for each alphabet, in the order in which alphabets are met.
+fn shared_tables<S: Scalar>(site: &mut Site<'_, S>, fields: &[Field], fill: Fill<'_>) -> Vec<Column> {
+    let width = site.settings.width;
+    let mut known: Vec<(&str, usize, Parameter)> = Vec::new();
+    let mut columns = Vec::with_capacity(fields.len());
+    for field in fields {
+        let sharing = || fields.iter().filter(|other| other.alphabet == field.alphabet);
+        let found = known.iter().find(|(alphabet, ..)| *alphabet == field.alphabet);
+        let (_, rows, weight) = found.copied().unwrap_or_else(|| {
+            let symbols = sharing().map(|other| other.symbols() as usize).max().unwrap_or(0);
+            let rows = symbols + usize::from(sharing().any(|other| other.blank));
+            let weight = site.weight(&format!("embeddings.{}.weight", field.alphabet), &[rows, width], fill);
+            known.push((&field.alphabet, rows, weight));
+            (&field.alphabet, rows, weight)
+        });
+        let blank = field.blank.then(|| (field.vocabulary as usize - 1, rows - 1));
+        let (field, vocabulary) = (field.name.clone(), field.vocabulary as usize);
+        columns.push(Column { field, vocabulary, blank, weight });
+    }
+    columns
+}
+
+impl Column {
+    /// This field's row of every token.
     fn rows(&self, tokens: &[u32], fields: usize) -> Result<Vec<usize>, ModelError> {
         let ids = tokens.iter().step_by(fields).enumerate();
-        ids.map(|(position, &found)| {
-            let id = found as usize;
-            if id < self.vocabulary {
-                return Ok(id);
-            }
-            Err(ModelError::Token { position, field: self.field.clone(), found, vocabulary: self.vocabulary })
+        ids.map(|(position, &found)| match (found as usize, self.blank) {
+            (id, Some((blank, row))) if id == blank => Ok(row),
+            (id, _) if id < self.vocabulary => Ok(id),
+            _ => Err(ModelError::Token { position, field: self.field.clone(), found, vocabulary: self.vocabulary }),
         })
         .collect()
     }

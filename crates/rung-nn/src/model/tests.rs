@@ -469,3 +469,27 @@ fn a_mixer_outside_of_the_registry_makes_a_model() {
     ops.backward(&loss);
     assert!(ops.gradient().iter().any(|value| *value != 0.0));
 }
+
+#[test]
+fn fields_of_one_alphabet_share_a_table_and_a_blank() {
+    let fields = vec![
+        Field::new("kind", 3),
+        Field::new("argument", 4).with_blank().of("number"),
+        Field::new("value", 6).with_blank().of("number"),
+    ];
+    let mut weights = Parameters::<f64>::new();
+    let config = ModelConfig { input: Input::Fields(fields), ..small() };
+    let model = config.init(&plan("none"), &mut weights, &mut seeded(1)).unwrap();
+    let table = weights.find("embeddings.number.weight").unwrap();
+    assert_eq!(weights.entry(table).shape[..], [6, 16], "five numbers and the blank");
+    let hidden = |tokens: &[u32]| {
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        ops.values(&model.forward(&ops, tokens, 1, None).unwrap().0)
+    };
+    assert_eq!(hidden(&[1, 2, 5]), hidden(&[1, 3, 2]), "number 2 beside a blank, whichever field says it");
+    assert_ne!(hidden(&[1, 3, 3]), hidden(&[1, 3, 5]), "3 is a value and the blank of arguments");
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
+}

@@ -400,9 +400,15 @@ impl Task for FuncComp {
         let outer = self.branches.iter().max().map_or(1, |most| most + 1);
         let inner = self.sizes[hops.saturating_sub(2)] + 1;
         let value = self.sizes[hops - 1] + 1;
-        let parts = self.branches.iter().enumerate().map(|(e, n)| Field::new(format!("w{}", e + 1), n + 1));
-        let first = [("kind", kinds), ("outer", outer), ("inner", inner), ("value", value)];
-        first.into_iter().map(|(name, vocabulary)| Field::new(name, vocabulary)).chain(parts).collect()
+        let part = |(e, n): (usize, &u32)| Field::new(format!("w{}", e + 1), n + 1).with_blank().of("branch");
+        // Arguments and values are the same numbers, and so are the parts of w and what they choose among.
+        let first = [
+            Field::new("kind", kinds),
+            Field::new("outer", outer).with_blank().of("branch"),
+            Field::new("inner", inner).with_blank().of("number"),
+            Field::new("value", value).with_blank().of("number"),
+        ];
+        first.into_iter().chain(self.branches.iter().enumerate().map(part)).collect()
     }
 
     fn classes(&self) -> u32 {

@@ -119,8 +119,8 @@ pub trait Task: fmt::Display + Send + Sync + 'static {
     fn draw(&self, prompt: &Prompt) -> String;
 }
 
-/// A task whose type is not known: what the command line and the trainers hold.
-pub trait AnyTask: fmt::Display + Send + Sync {
+/// A task whose type is not known: what the command line and the trainers hold. As [`Any`] it can be asked for its type.
+pub trait AnyTask: Any + fmt::Display + Send + Sync {
     /// What users type.
     fn name(&self) -> &'static str;
 

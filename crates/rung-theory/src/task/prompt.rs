@@ -23,12 +23,35 @@ pub struct Field {
     pub name: String,
     /// Ids run from 0 to one less than this.
     pub vocabulary: u32,
+    /// Whether the last id says that the field says nothing here.
+    pub blank: bool,
+    /// What its ids stand for. Fields of one alphabet mean the same by the same id, blanks aside, so a model may give them one
+    /// table of vectors.
+    pub alphabet: String,
 }
 
 impl Field {
-    /// A field.
+    /// A field with an alphabet of its own and no blank.
     pub fn new(name: impl Into<String>, vocabulary: u32) -> Self {
-        Self { name: name.into(), vocabulary }
+        let name = name.into();
+        Self { alphabet: name.clone(), name, vocabulary, blank: false }
+    }
+
+    /// The same field, whose last id is a blank.
+    #[must_use]
+    pub fn with_blank(self) -> Self {
+        Self { blank: true, ..self }
+    }
+
+    /// The same field, whose ids are of this alphabet.
+    #[must_use]
+    pub fn of(self, alphabet: &str) -> Self {
+        Self { alphabet: alphabet.to_owned(), ..self }
+    }
+
+    /// Ids that are not the blank.
+    pub fn symbols(&self) -> u32 {
+        self.vocabulary.saturating_sub(u32::from(self.blank))
     }
 }
 

@@ -7,16 +7,20 @@ mod capacity;
 mod check;
 mod construct;
 mod decide;
+mod eval;
 mod explain;
 mod map;
 mod model;
 mod place;
 mod protocol;
 mod reproduce;
+mod runs;
 mod sparse;
 mod stack;
+mod sweep;
 mod task;
 mod trace;
+mod train;
 mod verify;
 
 use std::process::ExitCode;
@@ -38,6 +42,10 @@ pub enum Command {
     Audit(audit::Audit),
     Place(place::Place),
     Task(task::Task),
+    Train(train::Train),
+    Eval(eval::Eval),
+    Sweep(sweep::Sweep),
+    Runs(runs::Runs),
     Model(model::ModelCommand),
     Bench(bench::BenchCommand),
     Explain(explain::Explain),
@@ -64,6 +72,10 @@ impl Command {
             Self::Audit(command) => command.run(),
             Self::Place(command) => command.run(),
             Self::Task(command) => command.run(),
+            Self::Train(command) => command.run(),
+            Self::Eval(command) => command.run(),
+            Self::Sweep(command) => command.run(),
+            Self::Runs(command) => command.run(),
             Self::Model(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Explain(command) => command.run(),

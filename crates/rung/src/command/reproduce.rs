@@ -1,4 +1,7 @@
 //! `rung reproduce`: the main job. Rebuilds everything there is to show into one report.
+//!
+//! Training runs are kept below the output directory, each with its record, so the command can be stopped and given again: what is
+//! recorded is not run twice, and the report is made from records alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,24 +9,33 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, proved};
+use rung_lab::chapter::measured::Done;
+use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, measured, proved, summary};
+use rung_lab::experiment::{self, Experiment, Reading};
 use rung_lab::report::{Report, write_atomically};
+use rung_lab::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
-use crate::output::{print, print_json, steps};
+use crate::output::{print, print_json, spinner, steps};
+use crate::watch::{Interrupt, SweepWatcher, duration};
 
 /// Rebuild the whole hierarchy into one self-contained HTML report.
+///
+/// It can be stopped and started again; training goes on where it was. Exit codes: 0 all is there, 1 some runs failed, 130 interrupted.
 #[derive(Debug, clap::Args)]
 pub struct Reproduce {
     /// How much to do.
     #[arg(long, value_enum, default_value_t = Amount::Quick)]
     preset: Amount,
-    /// Only these chapters.
+    /// Only these chapters or experiments.
     #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<ChapterName>,
+    only: Vec<Part>,
     /// Where to write; made if it does not exist.
     #[arg(long, default_value = "out", value_name = "DIR")]
     out: PathBuf,
+    /// Training runs at the same time; all cores if not given. It changes the time and nothing else.
+    #[arg(long)]
+    threads: Option<usize>,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -31,17 +43,48 @@ pub struct Reproduce {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Amount {
-    /// Seconds on two cores.
+    /// Seconds: whether everything works.
+    Smoke,
+    /// Under 15 minutes on two cores.
     Quick,
-    /// Up to eight hops: under a minute.
+    /// A night.
     Full,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ChapterName {
+enum Part {
+    /// Certificates, maps, the sparse bound.
     Proved,
+    /// Explicit weights, run against the oracle.
     Constructed,
+    /// All experiments.
+    Measured,
+    /// The first experiment: hops against full layers.
+    Depth,
+    /// The second: what a bounded state holds.
+    Capacity,
+    /// The third: the same layers in another order.
+    Placement,
+    /// Public models.
     Audited,
+}
+
+impl Part {
+    fn of(experiment: &Experiment) -> Self {
+        match experiment.name {
+            "depth" => Self::Depth,
+            "capacity" => Self::Capacity,
+            _ => Self::Placement,
+        }
+    }
+}
+
+/// What the training part came to.
+#[derive(Default)]
+struct Training {
+    done: Vec<Done>,
+    interrupted: bool,
+    failed: bool,
 }
 
 impl Reproduce {
@@ -52,45 +95,136 @@ impl Reproduce {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let started = Instant::now();
         let preset = match self.preset {
+            Amount::Smoke => Preset::Smoke,
             Amount::Quick => Preset::Quick,
             Amount::Full => Preset::Full,
         };
-        fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
-        let expected = if preset == Preset::Quick { "a few seconds" } else { "under a minute" };
-        if !self.json {
-            print(&format!("rung reproduce: {expected} on two cores, into {}\n", self.out.display()))?;
+        if self.threads == Some(0) {
+            anyhow::bail!("--threads: found 0, expected at least 1");
         }
-        let wanted = |chapter| self.only.is_empty() || self.only.contains(&chapter);
+        fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
+        let sweeps = self.sweeps(preset)?;
+        self.announce(preset, &sweeps)?;
         let mut made: Vec<Made> = Vec::new();
-        if wanted(ChapterName::Proved) {
+        if self.wants(Part::Proved) {
             let bar = steps(proved::units(preset)).with_message("proved");
             made.push(proved::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
         }
-        if wanted(ChapterName::Constructed) {
+        if self.wants(Part::Constructed) {
             let bar = steps(constructed::units()).with_message("constructed");
             made.push(constructed::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
         }
-        if wanted(ChapterName::Audited) {
+        let training = self.train(sweeps);
+        let mut readings: Vec<(&str, Reading)> = Vec::new();
+        if !training.done.is_empty() {
+            let (chapter, found) = measured::make(preset, &training.done);
+            made.push(chapter);
+            readings = training.done.iter().map(|done| done.experiment.name).zip(found).collect();
+        }
+        if self.wants(Part::Audited) {
             made.push(audited::make());
         }
-        let path = self.write(made.as_slice())?;
+        let path = self.write(preset, &made, &readings)?;
         let seconds = started.elapsed().as_secs_f64();
-        let lines: Vec<String> = made.iter().map(|made| format!("{}: {}", made.chapter.title, made.summary)).collect();
+        let mut lines: Vec<String> =
+            made.iter().map(|made| format!("{}: {}", made.chapter.title, made.summary)).collect();
+        for (name, reading) in &readings {
+            lines.push(format!("  {name}: {}", reading.line));
+            lines.extend(
+                reading.contradictions.iter().map(|sentence| format!("    against the prediction: {sentence}")),
+            );
+        }
+        if training.interrupted {
+            lines.push("interrupted: the same command goes on where this one stopped".to_owned());
+        }
         if self.json {
-            print_json(&json!({"report": path, "chapters": lines, "seconds": seconds}))?;
+            print_json(
+                &json!({"report": path, "chapters": lines, "interrupted": training.interrupted, "seconds": seconds}),
+            )?;
         } else {
             print(&format!("{}\n{} (in {seconds:.1} s)\n", lines.join("\n"), path.display()))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(match (training.failed, training.interrupted) {
+            (true, _) => ExitCode::from(1),
+            (false, true) => ExitCode::from(130),
+            (false, false) => ExitCode::SUCCESS,
+        })
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.out.join("runs")
+    }
+
+    fn sweeps(&self, preset: Preset) -> anyhow::Result<Vec<(&'static Experiment, Sweep)>> {
+        let wanted = |experiment: &&&'static Experiment| self.wants(Part::Measured) || self.wants(Part::of(experiment));
+        let asked = experiment::ALL.iter().filter(wanted);
+        asked.map(|experiment| Ok((*experiment, experiment.sweep(preset)?))).collect()
+    }
+
+    /// Says how long it may take, before anything is begun.
+    fn announce(&self, preset: Preset, sweeps: &[(&Experiment, Sweep)]) -> anyhow::Result<()> {
+        let mut seconds = if preset == Preset::Full { 60.0 } else { 5.0 };
+        let bar = spinner("estimating".to_owned());
+        for (_, sweep) in sweeps {
+            seconds += sweep::estimate(sweep, &self.runs(), Shard::WHOLE, self.threads())?;
+        }
+        bar.finish_and_clear();
+        if self.json {
+            return Ok(());
+        }
+        let (threads, out) = (self.threads(), self.out.display());
+        print(&format!("rung reproduce: at most about {} on {threads} threads, into {out}\n", duration(seconds)))
+    }
+
+    fn train(&self, sweeps: Vec<(&'static Experiment, Sweep)>) -> Training {
+        let mut training = Training::default();
+        if sweeps.is_empty() {
+            return training;
+        }
+        let interrupt = Interrupt::install();
+        for (experiment, sweep) in sweeps {
+            if !self.json {
+                eprintln!("{}: {} runs", experiment.name, sweep.runs.len());
+            }
+            let watcher = SweepWatcher::new(&sweep, Shard::WHOLE, !self.json);
+            let tally = sweep::carry_out(&sweep, &self.runs(), Shard::WHOLE, self.threads(), &|event| {
+                watcher.show(&event);
+                !interrupt.seen()
+            });
+            watcher.finish();
+            training.interrupted |= interrupt.seen();
+            training.failed |= !tally.failed.is_empty();
+            let name = |number: usize| {
+                let config = &sweep.runs[number].config;
+                format!("{} on {}, seed {}", config.stack, config.task, config.seed)
+            };
+            let mut missing: Vec<String> =
+                tally.failed.iter().map(|(number, error)| format!("{} failed: {error}", name(*number))).collect();
+            let stopped = (0..sweep.runs.len()).filter(|number| {
+                tally.records[*number].is_none() && !tally.failed.iter().any(|(failed, _)| failed == number)
+            });
+            missing.extend(stopped.map(|number| format!("{} was not finished.", name(number))));
+            training.done.push(Done { experiment, records: tally.records.into_iter().flatten().collect(), missing });
+        }
+        training
     }
 
     /// Files first, the report last: whoever finds a report finds everything it speaks of.
-    fn write(&self, made: &[Made]) -> anyhow::Result<PathBuf> {
+    fn write(&self, preset: Preset, made: &[Made], readings: &[(&str, Reading)]) -> anyhow::Result<PathBuf> {
         for artefact in made.iter().flat_map(|made| &made.artefacts) {
             write_below(&self.out, artefact)?;
         }
+        let told: Vec<(&str, &Reading)> = readings.iter().map(|(name, reading)| (*name, reading)).collect();
         let mut report = Report::new("Rung: what one forward pass can climb")
             .summary(
                 "How many steps of reasoning an attention stack can climb in one forward pass, and how we know. A figure tagged \
@@ -98,9 +232,10 @@ impl Reproduce {
                  named; measured means somebody ran it.",
             )
             .fact("made by", format!("rung {}", env!("CARGO_PKG_VERSION")))
-            .fact("command", format!("rung reproduce --preset {}", if self.preset == Amount::Quick { "quick" } else { "full" }));
+            .fact("command", format!("rung reproduce --preset {}", preset.name()))
+            .chapter(summary::make(made, &told));
         for made in made {
-            report = report.summary(format!("{}: {}", made.chapter.title, made.summary)).chapter(made.chapter.clone());
+            report = report.chapter(made.chapter.clone());
         }
         let path = self.out.join("report.html");
         report.write(&path).with_context(|| format!("writing {}", path.display()))?;

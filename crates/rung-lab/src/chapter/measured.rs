@@ -1,0 +1,75 @@
+//! "Measured": what training finds, experiment by experiment, from the records of its runs and nothing else.
+
+use super::{Artefact, Made, Preset};
+use crate::experiment::{Experiment, Page, Reading};
+use crate::report::{Chapter, Prose};
+use crate::run::Record;
+
+/// An experiment with what was recorded of it.
+pub struct Done {
+    /// Which.
+    pub experiment: &'static Experiment,
+    /// Its records, in the order of its sweep.
+    pub records: Vec<Record>,
+    /// Runs that have none, with the reason: interrupted or failed.
+    pub missing: Vec<String>,
+}
+
+/// The chapter, and what each experiment says.
+pub fn make(preset: Preset, done: &[Done]) -> (Made, Vec<Reading>) {
+    let mut chapter = Chapter::new("measured", "Measured");
+    let mut artefacts = Vec::new();
+    introduction(&mut chapter, preset);
+    let mut readings = Vec::new();
+    for Done { experiment, records, missing } in done {
+        chapter.heading(experiment.title);
+        let command = format!("rung reproduce --preset {} --only {}", preset.name(), experiment.name);
+        let place = chapter.blocks.len();
+        let mut page = Page { chapter: &mut chapter, artefacts: &mut artefacts, command };
+        let reading = if records.is_empty() { Reading::default() } else { (experiment.show)(records, &mut page) };
+        // What the figures say comes before the figures.
+        let mut figures = chapter.blocks.split_off(place);
+        chapter.paragraph(reading.paragraph.clone());
+        chapter.blocks.append(&mut figures);
+        for sentence in reading.contradictions.iter().chain(missing) {
+            chapter.note(Prose::from(sentence.as_str()));
+        }
+        let path = format!("sweeps/{}-{}.toml", experiment.name, preset.name());
+        let text = experiment.text(preset);
+        chapter.paragraph(Prose::new().text("The runs, as ").code(format!("rung sweep {path}")).text(" takes them:"));
+        chapter.command(text.trim_end());
+        artefacts.push(Artefact { path, bytes: text.as_bytes().to_vec() });
+        let lines: String = records.iter().map(Record::line).collect();
+        artefacts.push(Artefact { path: format!("records/{}.jsonl", experiment.name), bytes: lines.into_bytes() });
+        readings.push(reading);
+    }
+    let runs: usize = done.iter().map(|done| done.records.len()).sum();
+    let against: usize = readings.iter().map(|reading| reading.contradictions.len()).sum();
+    let missing: usize = done.iter().map(|done| done.missing.len()).sum();
+    let mut summary = format!("{runs} training runs; {against} results against the prediction");
+    if missing > 0 {
+        summary = format!("{summary}; {missing} runs missing");
+    }
+    let made = Made { chapter, summary: format!("{summary}."), artefacts };
+    (made, readings)
+}
+
+fn introduction(chapter: &mut Chapter, preset: Preset) {
+    chapter.paragraph(
+        "What weights exist is one question; what training finds is another. Here small models are trained on function composition from \
+         fresh weights, several seeds each, and asked questions of every number of hops. A proof speaks about all weights, so no run can \
+         beat it; a construction promises weights that training may miss, and where it misses them we say so.",
+    );
+    chapter.paragraph(
+        "The recipe matters. Many queries are asked about the same tables; the number of hops is drawn for each query and said in it; \
+         arguments and values share one table of vectors; query and key projections start equal; there are no absolute positions; and \
+         small tables come before large ones. With one query per prompt, separate tables or untied projections nothing was learned in \
+         the same time.",
+    );
+    if preset == Preset::Smoke {
+        chapter.note(
+            "This is the smoke preset: runs of a few steps that show that everything works. Nothing below is a finding; the quick \
+             preset has those.",
+        );
+    }
+}

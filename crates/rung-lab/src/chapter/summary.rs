@@ -1,0 +1,83 @@
+//! "In two minutes": what somebody who designs a model takes away.
+//!
+//! The rule, whether training bears it out, what it costs, and what it does not say. Every number comes from the chapters that were
+//! made; a chapter that was left out leaves its sentence out.
+
+use super::Made;
+use crate::Evidence;
+use crate::experiment::Reading;
+use crate::report::{Cell, Chapter, Column, Prose, Table};
+use rung_theory::stack::{Defaults, Plan};
+
+/// Layouts that a designer compares.
+const LAYOUTS: [(&str, &str); 5] = [
+    ("full*8", "full attention only"),
+    ("gdn*8", "bounded state only"),
+    ("(gdn*3 full)*2", "one full layer in four"),
+    ("full gdn*6 full", "full at both ends"),
+    ("full full gdn*6", "state only after the full layers"),
+];
+
+/// Makes the page.
+pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
+    let mut chapter = Chapter::new("in-two-minutes", "In two minutes");
+    chapter.paragraph(
+        "A full-attention layer can look one thing up in the text. A layer with a state of fixed size cannot look anything up in a table \
+         larger than its state, but it can hand a value on. So in one forward pass, on long texts, a stack makes as many dependent \
+         look-ups as it has full layers, less one that is spent on finding the start, unless a layer with state saves it: standing \
+         before the first full layer, or between the first and the second.",
+    );
+    let columns = [
+        Column::text("eight layers"),
+        Column::text("in words"),
+        Column::number("full"),
+        Column::number("look-ups in one pass"),
+    ];
+    let mut table = Table::new("What the same number of layers is worth", columns);
+    for (stack, words) in LAYOUTS {
+        let Ok(plan) = Plan::parse(stack, &Defaults::default()) else { continue };
+        let capacity = plan.capacity();
+        table.row([
+            Cell::code(stack),
+            Cell::from(words),
+            Cell::from(capacity.full.to_string()),
+            Cell::from(capacity.rungs.to_string()).known(Evidence::Proved),
+        ]);
+    }
+    chapter.table(table);
+    for (name, reading) in readings.iter().filter(|(_, reading)| !reading.line.is_empty()) {
+        let against = match reading.contradictions.len() {
+            0 => String::new(),
+            1 => " One result is against the prediction; see there.".to_owned(),
+            count => format!(" {count} results are against the prediction; see there."),
+        };
+        chapter.paragraph(
+            Prose::new()
+                .strong(format!("Does training find it ({name})? "))
+                .number(reading.line.clone(), Evidence::Measured)
+                .text(format!(".{against}")),
+        );
+    }
+    chapter.paragraph(
+        Prose::new().strong("For a design: ").text(
+            "count the dependent look-ups that an answer needs before the model writes anything down; have at least as many full layers; \
+             put one layer with state before the second full layer; spend all others where they are cheapest. More layers with state \
+             elsewhere buy no look-up, though they buy other things, such as tracking a state.",
+        ),
+    );
+    chapter.paragraph(
+        Prose::new().strong("What this does not say: ").text(
+            "the limit is a worst case for tables larger than the state. At the sizes of today's models the proved bound starts far \
+             beyond any context, chain of thought climbs as many steps as it writes, and nothing here says that a given model cannot \
+             do something.",
+        ),
+    );
+    for made in made {
+        chapter.paragraph(
+            Prose::new()
+                .link(made.chapter.title.clone(), format!("#{}", made.chapter.id))
+                .text(format!(": {}", made.summary)),
+        );
+    }
+    chapter
+}

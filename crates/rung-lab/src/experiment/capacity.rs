@@ -1,0 +1,167 @@
+//! State capacity: how much of a table can a bounded state hold, against what its bits allow?
+//!
+//! Stacks without any full layer, on one look-up in a table of m entries. All that such a stack knows of the table when the
+//! question comes is its state of S bits. Shannon's converse for a uniform source says how often it can answer right at most: with
+//! error rate e, S >= m (log m - h(e) - e log(m - 1)), h being the entropy of a coin. That curve is proved; where trained states lie
+//! below it is measured.
+
+use super::table::{Cell, Spread, cells, outline, show};
+use super::{Experiment, Page, Reading};
+use crate::Evidence;
+use crate::chapter::figure_files;
+use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use crate::report::{Figure, Prose};
+use crate::run::Record;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "capacity",
+    title: "State capacity: the pigeonhole line, measured",
+    sweeps: [
+        include_str!("capacity-smoke.toml"),
+        include_str!("capacity-quick.toml"),
+        include_str!("capacity-full.toml"),
+    ],
+    show: capacity,
+};
+
+/// The largest share of right answers that so many bits per entry allow, for values among `m`.
+pub fn most_right(bits_per_entry: f64, m: f64) -> f64 {
+    let needed = |error: f64| {
+        let entropy = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
+        m.log2() - entropy(error) - entropy(1.0 - error) - error * (m - 1.0).log2()
+    };
+    // Bits needed fall as the error grows, down to zero at a guess.
+    let (mut low, mut high) = (0.0, 1.0 - 1.0 / m);
+    if bits_per_entry >= m.log2() {
+        return 1.0;
+    }
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if needed(middle) > bits_per_entry { low = middle } else { high = middle }
+    }
+    1.0 - high
+}
+
+fn capacity(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let cells = cells(records);
+    let chart = chart(&cells);
+    page.artefacts.extend(figure_files("capacity", &chart));
+    let caption = "One look-up by stacks without full attention. Across: bits of the state over bits of the table, m log m. No weights can \
+                   be above the proved line. Bars go from the worst seed to the best.";
+    page.chapter.figure(Figure::new(&chart, caption, page.command.clone(), "capacity.csv"));
+    page.chapter.table(show("State capacity: every state", &cells));
+    reading(&cells)
+}
+
+fn ratio(cell: &Cell<'_>) -> f64 {
+    cell.state_bits() / cell.any().facts.table_bits.unwrap_or(f64::NAN)
+}
+
+/// m of the task.
+fn entries(cell: &Cell<'_>) -> f64 {
+    1.0 / super::depth::guess(cell, 1)
+}
+
+fn chart(cells: &[Cell<'_>]) -> LineChart {
+    let mut chart = LineChart::new(
+        "One look-up without full attention: accuracy against state",
+        AxisSpec::new("state bits / (m log m)", Scale::Log2),
+        AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
+    );
+    let m = cells.iter().map(entries).fold(f64::NAN, f64::max);
+    let ratios = cells.iter().map(ratio);
+    let (low, high) = ratios.fold((1.0_f64, 1.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
+    let steps = 60;
+    let line = (0..=steps).map(|step| {
+        let x = low / 1.2 * ((1.44 * high / low).log2() * f64::from(step) / f64::from(steps)).exp2();
+        Point::new(x, most_right(x * m.log2(), m))
+    });
+    chart =
+        chart.series(Series::line(format!("no weights do better, m = {m}"), line.collect()).known(Evidence::Proved));
+    let family_of = |cell: &Cell<'_>| {
+        let config = &cell.any().config;
+        format!("{}, numbers of {} bits", outline(&config.stack), config.model.bits.unwrap_or(32))
+    };
+    let mut families: Vec<String> = Vec::new();
+    for cell in cells {
+        let family = family_of(cell);
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    for family in families {
+        let own = cells.iter().filter(|cell| family_of(cell) == family);
+        let mut points: Vec<Point> = own
+            .map(|cell| {
+                let Spread { mean, low, high } = cell.accuracy(1);
+                Point::new(ratio(cell), mean).between(low, high)
+            })
+            .collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        chart = chart.series(Series::line_and_points(family, points).known(Evidence::Measured));
+    }
+    chart
+}
+
+fn reading(cells: &[Cell<'_>]) -> Reading {
+    let mut reading = Reading::default();
+    let above: Vec<&Cell<'_>> = cells
+        .iter()
+        .filter(|cell| {
+            let most = most_right(ratio(cell) * entries(cell).log2(), entries(cell));
+            // A sample may lie above the line by chance; its interval may not.
+            cell.records.iter().any(|record| record.accuracy.values().any(|tally| tally.interval().0 > most))
+        })
+        .collect();
+    let best_of = |small: bool| {
+        let fitting = cells.iter().filter(|cell| (ratio(cell) < 1.0) == small);
+        fitting.map(|cell| (cell, cell.accuracy(1))).max_by(|a, b| a.1.mean.total_cmp(&b.1.mean))
+    };
+    let mut paragraph = Prose::new();
+    let mut lines = Vec::new();
+    for (small, words) in [(true, "fewer bits than the table"), (false, "more bits than the table")] {
+        let Some((cell, spread)) = best_of(small) else { continue };
+        paragraph = paragraph
+            .text(format!("Of the states with {words}, the best is "))
+            .code(cell.any().config.stack.clone())
+            .text(format!(" at a ratio of {:.2}: ", ratio(cell)))
+            .number(spread.percent(), Evidence::Measured)
+            .text(format!(
+                " right, where its bits allow {:.1}%. ",
+                100.0 * most_right(ratio(cell) * entries(cell).log2(), entries(cell))
+            ));
+        lines.push(format!("at ratio {:.2} {:.1}%", ratio(cell), 100.0 * spread.mean));
+    }
+    reading.contradictions = above
+        .iter()
+        .map(|cell| {
+            format!(
+                "{} lies above the proved line at ratio {:.2}: its state is counted too small.",
+                cell.any().config.stack,
+                ratio(cell)
+            )
+        })
+        .collect();
+    reading.paragraph = match reading.contradictions.len() {
+        0 => paragraph.text("No measured point lies above the proved line."),
+        count => paragraph.text(format!("{count} points lie above the proved line, which must not be.")),
+    };
+    reading.line = format!("best one-hop accuracy without full attention: {}", lines.join(", "));
+    reading
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_goes_from_a_guess_to_certainty() {
+        assert!((most_right(0.0, 32.0) - 1.0 / 32.0).abs() < 1e-6);
+        assert!((most_right(5.0, 32.0) - 1.0).abs() < 1e-12);
+        let middle: Vec<f64> = (0..=10).map(|tenth| most_right(0.5 * f64::from(tenth), 32.0)).collect();
+        assert!(middle.windows(2).all(|pair| pair[0] < pair[1]));
+        // Storing half the table whole, and guessing the rest, is possible, so the line must be above that.
+        assert!(middle[5] > 0.5 + 0.5 / 32.0);
+    }
+}

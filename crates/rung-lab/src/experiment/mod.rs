@@ -1,0 +1,100 @@
+//! Experiments: named sweeps that ship with the program, and how their records are read.
+//!
+//! Each experiment is one file here and two sweeps beside it, `NAME-quick.toml` and `NAME-full.toml`. It has a question, runs that
+//! could answer it either way, and a reader that turns records into figures and one paragraph. The paragraph is written from the data:
+//! what agrees with the prediction is said to agree, what does not is listed.
+//!
+//! | experiment | question |
+//! |---|---|
+//! | [`depth`] | does a stack climb as many hops as its layout has rungs, and not one more? |
+//! | [`capacity`] | how much of a table can a bounded state hold, against what its bits allow? |
+//! | [`placement`] | does it matter where the layer with state stands? |
+//!
+//! # Which learning rate
+//!
+//! Where a sweep has a grid of rates, each stack and task is shown at one of them: the rate with the best mean accuracy over seeds at
+//! the largest number of hops; among equals the lower mean loss, then the smaller rate. The rule favours every stack equally,
+//! also those that are predicted to fail.
+
+pub mod capacity;
+pub mod depth;
+pub mod placement;
+pub mod table;
+
+use crate::chapter::{Artefact, Preset};
+use crate::report::{Chapter, Prose};
+use crate::run::{Record, RunError};
+use crate::sweep::{Sweep, SweepConfig};
+
+/// An experiment.
+pub struct Experiment {
+    /// What users type.
+    pub name: &'static str,
+    /// Its heading in the report.
+    pub title: &'static str,
+    /// The sweeps, smallest first: smoke, quick, full.
+    pub sweeps: [&'static str; 3],
+    /// Turns records into figures, tables and a reading.
+    pub show: fn(&[Record], &mut Page<'_>) -> Reading,
+}
+
+/// Where an experiment puts what it shows.
+pub struct Page<'a> {
+    /// The chapter.
+    pub chapter: &'a mut Chapter,
+    /// The files behind it.
+    pub artefacts: &'a mut Vec<Artefact>,
+    /// The command that makes it again.
+    pub command: String,
+}
+
+/// What an experiment says.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// One paragraph, with its numbers tagged.
+    pub paragraph: Prose,
+    /// One line for terminals and for the summary.
+    pub line: String,
+    /// What contradicts the prediction, a sentence each.
+    pub contradictions: Vec<String>,
+}
+
+/// All experiments.
+pub const ALL: [&Experiment; 3] = [&depth::EXPERIMENT, &capacity::EXPERIMENT, &placement::EXPERIMENT];
+
+impl Experiment {
+    /// Its runs.
+    ///
+    /// # Errors
+    /// The text that ships with the program is wrong; a test makes sure that it is not.
+    pub fn sweep(&self, preset: Preset) -> Result<Sweep, RunError> {
+        SweepConfig::read(self.text(preset))?.resolve()
+    }
+
+    /// Its runs as text.
+    pub fn text(&self, preset: Preset) -> &'static str {
+        match preset {
+            Preset::Smoke => self.sweeps[0],
+            Preset::Quick => self.sweeps[1],
+            Preset::Full => self.sweeps[2],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sweep_resolves_and_has_seeds() {
+        for experiment in ALL {
+            for preset in [Preset::Smoke, Preset::Quick, Preset::Full] {
+                let sweep =
+                    experiment.sweep(preset).unwrap_or_else(|error| panic!("{} {preset:?}: {error}", experiment.name));
+                let seeds: std::collections::BTreeSet<u64> = sweep.runs.iter().map(|run| run.config.seed).collect();
+                assert!(preset == Preset::Smoke || seeds.len() >= 3, "{} {preset:?}", experiment.name);
+                assert!(sweep.runs.iter().all(|run| run.config.train.threads == 1), "one run, one thread");
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Records grouped: one cell for each stack and task, at the learning rate that the rule picks, with its seeds.
+
+use std::collections::BTreeMap;
+
+use crate::Evidence;
+use crate::report::{Cell as TableCell, Column, Prose, Table};
+use crate::run::Record;
+
+/// Above this share of right answers a hop counts as learned.
+pub const LEARNED: f64 = 0.99;
+
+/// The runs of one stack on one task at one rate, one for each seed.
+pub struct Cell<'a> {
+    /// In order of seed.
+    pub records: Vec<&'a Record>,
+    /// Rates that were tried.
+    pub rates: Vec<f64>,
+}
+
+/// A mean over seeds and its extremes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// The worst seed.
+    pub low: f64,
+    /// The best seed.
+    pub high: f64,
+}
+
+impl Spread {
+    /// Of some numbers; not a number if there are none.
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.collect();
+        Self {
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            low: values.iter().copied().fold(f64::NAN, f64::min),
+            high: values.iter().copied().fold(f64::NAN, f64::max),
+        }
+    }
+
+    /// "99.8% (99.5 to 100.0)".
+    pub fn percent(&self) -> String {
+        let [mean, low, high] = [self.mean, self.low, self.high].map(|share| format!("{:.1}", 100.0 * share));
+        if low == high { format!("{mean}%") } else { format!("{mean}% ({low} to {high})") }
+    }
+}
+
+impl<'a> Cell<'a> {
+    /// The first record, for what all of them share.
+    pub fn any(&self) -> &'a Record {
+        self.records[0]
+    }
+
+    /// Hops of the task; 0 if it is another task.
+    pub fn hops(&self) -> usize {
+        self.any().facts.hops.unwrap_or(0)
+    }
+
+    /// Hops that the layout allows for large tables.
+    pub fn rungs(&self) -> usize {
+        self.any().facts.rungs
+    }
+
+    /// Accuracy at so many hops, over seeds.
+    pub fn accuracy(&self, hops: usize) -> Spread {
+        Spread::of(self.records.iter().map(|record| record.mean(hops as u16)))
+    }
+
+    /// State bits of all blocks.
+    pub fn state_bits(&self) -> f64 {
+        self.any().facts.state_bits.iter().map(|bits| *bits as f64).sum()
+    }
+
+    /// The names of its mixers, without numbers.
+    pub fn outline(&self) -> String {
+        outline(&self.any().config.stack)
+    }
+}
+
+/// A stack without the options of its mixers.
+pub fn outline(stack: &str) -> String {
+    let mut depth = 0_usize;
+    let kept = stack.chars().filter(|character| {
+        match character {
+            '{' => depth += 1,
+            '}' => {
+                depth = depth.saturating_sub(1);
+                return false;
+            }
+            _ => {}
+        }
+        depth == 0
+    });
+    kept.collect()
+}
+
+/// Groups records and picks a rate for each group by the rule of [`super`], in the order in which stacks are met.
+pub fn cells(records: &[Record]) -> Vec<Cell<'_>> {
+    let mut groups: Vec<(String, BTreeMap<u64, Vec<&Record>>)> = Vec::new();
+    for record in records {
+        // Everything but seed and rate makes a group.
+        let mut config = record.config.clone();
+        (config.seed, config.train.rate) = (0, 0.0);
+        let key = config.text();
+        let at = groups.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            groups.push((key, BTreeMap::new()));
+            groups.len() - 1
+        });
+        // Rates are positive, so their bits are in their order.
+        groups[at].1.entry(record.config.train.rate.to_bits()).or_default().push(record);
+    }
+    groups.into_iter().filter_map(|(_, rates)| chosen(rates)).collect()
+}
+
+fn chosen(rates: BTreeMap<u64, Vec<&Record>>) -> Option<Cell<'_>> {
+    let tried = rates.keys().map(|bits| f64::from_bits(*bits)).collect();
+    let score = |records: &[&Record]| {
+        let top = records[0].accuracy.keys().next_back().copied().unwrap_or(0);
+        let mean = Spread::of(records.iter().map(|record| record.mean(top))).mean;
+        (mean, -Spread::of(records.iter().map(|record| record.loss)).mean)
+    };
+    // Later ones win ties, so the smaller rate comes last.
+    let best = rates.into_values().rev().max_by(|a, b| {
+        let (a, b) = (score(a), score(b));
+        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+    let mut records = best?;
+    records.sort_by_key(|record| record.config.seed);
+    Some(Cell { records, rates: tried })
+}
+
+/// Every cell with its prediction, for the report.
+pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
+    let columns = [
+        Column::text("stack"),
+        Column::text("task"),
+        Column::number("rungs"),
+        Column::number("state bits / m log m"),
+        Column::number("hops"),
+        Column::text("rungs; verdict at this size"),
+        Column::number("accuracy, mean over seeds (worst to best)"),
+        Column::number("seeds"),
+        Column::number("steps"),
+        Column::number("rate (of)"),
+    ];
+    let mut table = Table::new(caption, columns);
+    for cell in cells {
+        let record = cell.any();
+        let ratio = record.facts.table_bits.map_or(f64::NAN, |bits| cell.state_bits() / bits);
+        let steps = Spread::of(cell.records.iter().map(|record| record.steps as f64));
+        for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
+            let within = hops <= cell.rungs();
+            // The verdict is about all hops of the task.
+            let verdict = record.facts.verdict.as_ref().filter(|_| Some(hops) == record.facts.hops);
+            let known = verdict.map_or_else(String::new, |[word, _]| format!("; {word}"));
+            table.row([
+                TableCell::code(record.config.stack.clone()),
+                TableCell::code(record.config.task.clone()),
+                TableCell::from(cell.rungs().to_string()).known(Evidence::Proved),
+                TableCell::from(format!("{ratio:.2}")),
+                TableCell::from(hops.to_string()),
+                TableCell::from(format!("{}{known}", if within { "within" } else { "beyond" })),
+                TableCell::from(Prose::from(cell.accuracy(hops).percent())).known(Evidence::Measured),
+                TableCell::from(cell.records.len().to_string()),
+                TableCell::from(format!("{:.0}", steps.mean)),
+                TableCell::from(format!("{} ({})", record.config.train.rate, cell.rates.len())),
+            ]);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::run::tally::Tally;
+    use crate::run::trainer::Over;
+    use crate::run::{Facts, RunConfig, record};
+
+    /// A record as if a run had ended with these shares of right answers, per thousand.
+    pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, right: &[u64]) -> Record {
+        let mut config = RunConfig::new(stack, task);
+        (config.seed, config.train.rate) = (seed, rate);
+        let run = config.resolve().unwrap();
+        let tallies = right.iter().map(|right| Tally { right: *right, count: 1000 });
+        Record {
+            id: record::id(&run),
+            edition: record::EDITION,
+            facts: Facts::of(&run),
+            config: run.config,
+            over: Over::Finished,
+            steps: 100,
+            loss: 1.0,
+            accuracy: (1..).zip(tallies).collect(),
+            looks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_rate_is_chosen_at_the_deepest_hop_and_ties_go_to_the_smaller() {
+        let task = "funccomp{hops=2,m=8,n=[3],mixed=yes}";
+        let records = [
+            record("gdn full", task, 1, 1e-3, &[900, 100]),
+            record("gdn full", task, 0, 1e-3, &[900, 300]),
+            record("gdn full", task, 0, 4e-3, &[999, 150]),
+            record("gdn full", task, 1, 4e-3, &[999, 150]),
+            record("full full", task, 0, 4e-3, &[500, 100]),
+            record("full full", task, 0, 2e-3, &[500, 100]),
+        ];
+        let cells = cells(&records);
+        assert_eq!(cells.len(), 2);
+        let told: Vec<_> = cells.iter().map(|cell| (cell.any().config.train.rate, cell.records.len())).collect();
+        assert_eq!(told, [(1e-3, 2), (2e-3, 1)]);
+        let spread = cells[0].accuracy(2);
+        assert!((spread.mean - 0.2).abs() < 1e-9 && (spread.low, spread.high) == (0.1, 0.3));
+        assert_eq!(cells[0].records[0].config.seed, 0);
+    }
+
+    #[test]
+    fn outlines_leave_numbers_out() {
+        assert_eq!(outline("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
+    }
+}

@@ -1,0 +1,111 @@
+//! Why a run cannot be made, or did not end.
+
+use std::path::PathBuf;
+
+use rung_engine::StepError;
+use rung_nn::ModelError;
+use rung_theory::stack::StackError;
+use rung_theory::task::TaskError;
+
+use crate::report::ReportError;
+
+/// What can go wrong. Before a run starts: its config. Afterwards: the disk, or numbers that stop being finite.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The text is no TOML, or has keys or types that a config does not have.
+    #[error("{place}: {reason}")]
+    Text {
+        /// The file, or `config`.
+        place: String,
+        /// What the reader met, with the line.
+        reason: String,
+    },
+    /// A number makes no sense.
+    #[error("{field}: found {found}, expected {expected}")]
+    Value {
+        /// The key.
+        field: String,
+        /// What it says.
+        found: String,
+        /// What it could have said.
+        expected: String,
+    },
+    /// The stack cannot be read.
+    #[error("stack: {0}")]
+    Stack(#[from] StackError),
+    /// A task cannot be read.
+    #[error("{field}: {source}")]
+    Task {
+        /// The key that names it.
+        field: String,
+        /// Why.
+        source: TaskError,
+    },
+    /// A task's tokens do not fit the model's.
+    #[error("{field}: `{task}` does not fit the model: {found}, expected {expected}")]
+    Misfit {
+        /// The key that names it.
+        field: String,
+        /// The task.
+        task: String,
+        /// What it has.
+        found: String,
+        /// What the model has.
+        expected: String,
+    },
+    /// The model cannot be built or run.
+    #[error("model: {0}")]
+    Model(#[from] ModelError),
+    /// Too large for a machine.
+    #[error(
+        "the run would take about {found} MiB, expected at most {most} MiB: a smaller batch, task or width would fit"
+    )]
+    Memory {
+        /// Mebibytes, estimated.
+        found: u128,
+        /// The limit.
+        most: u128,
+    },
+    /// Training went wrong.
+    #[error("step {step}: {source}; a smaller train.rate or train.clip may help")]
+    Step {
+        /// The step.
+        step: usize,
+        /// Where.
+        source: StepError,
+    },
+    /// A file or directory cannot be read or written.
+    #[error("{}: {reason}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Another process is at it.
+    #[error("{}: another process is working on this run", .path.display())]
+    Busy {
+        /// The run's directory.
+        path: PathBuf,
+    },
+}
+
+impl RunError {
+    /// A value that makes no sense.
+    pub(crate) fn value(field: &str, found: impl ToString, expected: impl ToString) -> Self {
+        Self::Value { field: field.to_owned(), found: found.to_string(), expected: expected.to_string() }
+    }
+
+    /// A file that cannot be read or written.
+    pub(crate) fn file(path: impl Into<PathBuf>, reason: impl ToString) -> Self {
+        Self::File { path: path.into(), reason: reason.to_string() }
+    }
+
+    /// What [`write_atomically`](crate::report::write_atomically) met.
+    pub(crate) fn unwritten(error: ReportError) -> Self {
+        match error {
+            ReportError::Write { path, source } => Self::file(path, format!("cannot write: {source}")),
+            other => Self::file(PathBuf::new(), other),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Asking a model questions and counting right answers.
+
+use rung_engine::{Native, Ops, Parameters};
+use rung_nn::{Model, ModelError};
+use rung_theory::task::NO_TARGET;
+
+use super::source::{Batch, Purpose, Source};
+use super::tally::{Accuracy, rounded};
+
+/// What an evaluation found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Right answers in each group.
+    pub accuracy: Accuracy,
+    /// Mean cross-entropy of all questions, in nats.
+    pub loss: f64,
+}
+
+/// Prompts that are read at once. Fixed, because products of other shapes may round differently.
+const ROWS: usize = 8;
+
+/// Asks a model all questions of `prompts` prompts. The same numbers give the same prompts, however they are divided.
+///
+/// # Errors
+/// The prompts do not fit the model: longer than its learned positions, say.
+pub fn evaluate(
+    model: &Model,
+    weights: &Parameters<f32>,
+    source: &mut Source,
+    (seed, purpose): (u64, Purpose),
+    prompts: usize,
+) -> Result<Found, ModelError> {
+    let ops = Native::new();
+    let (mut batch, mut found, mut losses) = (Batch::default(), Found::default(), 0.0);
+    let mut questions = 0;
+    for (number, start) in (0..prompts).step_by(ROWS).enumerate() {
+        let rows = ROWS.min(prompts - start);
+        source.fill(seed, purpose, number as u64, rows, &mut batch);
+        ops.bind_frozen(weights);
+        let asked: Vec<usize> = (0..batch.targets.len()).filter(|at| batch.targets[*at] != NO_TARGET).collect();
+        if asked.is_empty() {
+            continue;
+        }
+        let (hidden, _) = model.forward(&ops, &batch.tokens, rows, None)?;
+        let flat = ops.reshape(&hidden, &[batch.targets.len(), model.width()]);
+        let logits = ops.values(&model.logits(&ops, &ops.gather_rows(&flat, &asked)));
+        for (scores, at) in logits.chunks_exact(model.classes()).zip(&asked) {
+            let target = batch.targets[*at] as usize;
+            found.accuracy.entry(batch.groups[*at]).or_default().add(best(scores) == target);
+            losses += cross_entropy(scores, target);
+        }
+        questions += asked.len();
+    }
+    ops.release();
+    found.loss = rounded(losses / questions.max(1) as f64);
+    Ok(found)
+}
+
+/// The first of the largest scores.
+fn best(scores: &[f32]) -> usize {
+    let mut best = 0;
+    for (class, score) in scores.iter().enumerate() {
+        if *score > scores[best] {
+            best = class;
+        }
+    }
+    best
+}
+
+fn cross_entropy(scores: &[f32], target: usize) -> f64 {
+    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = scores.iter().map(|score| f64::from(score - most).exp()).sum();
+    sum.ln() - f64::from(scores[target] - most)
+}

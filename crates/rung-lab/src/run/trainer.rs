@@ -1,0 +1,292 @@
+//! The training loop.
+//!
+//! A [`Trainer`] holds a model in training and takes it one step at a time: prompts of the present stage, one step of the team,
+//! one of the optimiser. At every look (`evaluate.every` steps) it evaluates on the stage's task. What follows from a look
+//! depends on nothing else, so a run that was interrupted makes the same decisions again:
+//!
+//! - a stage of the curriculum is over when the look is good enough, or its steps are;
+//! - the run is over when the look at the task itself is good enough, when the loss has not fallen for `patience` looks, or when
+//!   all steps are done.
+
+use std::time::Instant;
+
+use rung_engine::{AdamW, Native, Ops as _, Parameters, Schedule, Team};
+use rung_nn::{Input, Model};
+use rung_theory::task::seeded;
+use serde::{Deserialize, Serialize};
+
+use super::config::Run;
+use super::error::RunError;
+use super::evaluate::{Found, evaluate};
+use super::source::{Batch, Purpose, Source, stirred};
+use super::tally::{Accuracy, reached};
+
+/// One look at a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    /// Steps done.
+    pub step: usize,
+    /// The stage it was at; the task itself is the last.
+    pub stage: usize,
+    /// Mean cross-entropy, in nats.
+    pub loss: f64,
+    /// Right answers in each group.
+    pub accuracy: Accuracy,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Steps done.
+    pub step: usize,
+    /// The present stage.
+    pub stage: usize,
+    /// The step at which it began.
+    pub stage_began: usize,
+    /// Every look so far.
+    pub looks: Vec<Look>,
+    /// Why it is over, if it is.
+    pub over: Option<Over>,
+}
+
+/// Why a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// Every group of questions is good enough.
+    Learned,
+    /// The loss no longer falls.
+    Stalled,
+    /// All steps are done.
+    Finished,
+}
+
+/// A run at one moment, for whoever watches.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// Steps done.
+    pub step: usize,
+    /// Steps of the whole run.
+    pub steps: usize,
+    /// Loss of the last step.
+    pub loss: f64,
+    /// The last look, if it was made at this step.
+    pub look: Option<&'a Look>,
+    /// Tokens per second so far, in this process.
+    pub tokens_per_second: f64,
+    /// Seconds left if all steps are needed.
+    pub seconds_left: f64,
+}
+
+/// A model in training.
+pub struct Trainer<'a> {
+    run: &'a Run,
+    pub(super) model: Model,
+    pub(super) weights: Parameters<f32>,
+    pub(super) optimizer: AdamW<f32>,
+    pub(super) progress: Progress,
+    team: Team<f32>,
+    schedule: Schedule,
+    source: Source,
+    batch: Batch,
+    started: Instant,
+    tokens: u64,
+    steps_here: u64,
+}
+
+impl<'a> Trainer<'a> {
+    /// A model with fresh weights.
+    ///
+    /// # Errors
+    /// The model cannot be built.
+    pub fn new(run: &'a Run) -> Result<Self, RunError> {
+        let (model, weights) = fresh(run)?;
+        Ok(Self {
+            run,
+            model,
+            weights,
+            optimizer: run.optimizer().init(),
+            progress: Progress::default(),
+            team: Team::new(run.config.train.threads, run.piece()),
+            schedule: run.schedule(),
+            source: run.source(0),
+            batch: Batch::default(),
+            started: Instant::now(),
+            tokens: 0,
+            steps_here: 0,
+        })
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The weights as they are.
+    pub fn weights(&self) -> &Parameters<f32> {
+        &self.weights
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Seconds of work in this process.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Puts a trainer where a checkpoint was.
+    pub(super) fn go_on(&mut self, progress: Progress) {
+        self.source = self.run.source(progress.stage);
+        self.progress = progress;
+    }
+
+    /// One step, and a look if one is due.
+    ///
+    /// # Errors
+    /// A number stopped being finite.
+    pub fn step(&mut self) -> Result<Moment<'_>, RunError> {
+        let (train, step) = (&self.run.config.train, self.progress.step);
+        self.source.fill(self.run.config.seed, Purpose::Training, step as u64, train.batch, &mut self.batch);
+        let (model, batch) = (&self.model, &self.batch);
+        let share = 1.0 / batch.questions.max(1) as f64;
+        let outcome = self.team.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
+            let ids = &batch.tokens[rows.start * batch.ids..rows.end * batch.ids];
+            let targets = &batch.targets[rows.start * batch.length..rows.end * batch.length];
+            let (loss, _) = model
+                .loss(ops, ids, rows.len(), targets)
+                .unwrap_or_else(|error| unreachable!("prompts were fitted to the model: {error}"));
+            ops.scale(&loss, share)
+        });
+        let outcome = outcome.map_err(|source| RunError::Step { step, source })?;
+        self.optimizer.update(&mut self.weights, self.team.gradient(), self.schedule.factor(step));
+        self.progress.step += 1;
+        self.tokens += self.batch.targets.len() as u64;
+        self.steps_here += 1;
+        let due = self.progress.step.is_multiple_of(self.run.config.evaluate.every);
+        let last = self.progress.step == train.steps;
+        if due || last {
+            self.look()?;
+        }
+        Ok(self.moment(outcome.loss, due || last))
+    }
+
+    fn moment(&self, loss: f64, looked: bool) -> Moment<'_> {
+        let (seconds, step, steps) = (self.seconds(), self.progress.step, self.run.config.train.steps);
+        Moment {
+            step,
+            steps,
+            loss,
+            look: self.progress.looks.last().filter(|_| looked),
+            tokens_per_second: self.tokens as f64 / seconds,
+            seconds_left: seconds / self.steps_here.max(1) as f64 * (steps - step) as f64,
+        }
+    }
+
+    fn look(&mut self) -> Result<(), RunError> {
+        let (config, progress) = (&self.run.config, &mut self.progress);
+        let prompts = config.evaluate.prompts;
+        let found = evaluate(&self.model, &self.weights, &mut self.source, (config.seed, Purpose::Looking), prompts)?;
+        let look = Look { step: progress.step, stage: progress.stage, loss: found.loss, accuracy: found.accuracy };
+        let at_task = progress.stage == config.curriculum.len();
+        if let Some(stage) = config.curriculum.get(progress.stage) {
+            let done = progress.step - progress.stage_began >= stage.steps;
+            if done || reached(&look.accuracy, stage.until) {
+                progress.stage += 1;
+                progress.stage_began = progress.step;
+                self.source = self.run.source(progress.stage);
+            }
+        }
+        progress.looks.push(look);
+        let stalled = config.evaluate.patience > 0 && stalled(&progress.looks, config.evaluate.patience);
+        progress.over = match progress.looks.last() {
+            Some(look) if at_task && reached(&look.accuracy, config.evaluate.stop_at) => Some(Over::Learned),
+            _ if at_task && stalled => Some(Over::Stalled),
+            _ if progress.step >= config.train.steps => Some(Over::Finished),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// The last evaluation: the task itself, on prompts that no decision was made by.
+    ///
+    /// # Errors
+    /// The model cannot read them.
+    pub fn test(&self) -> Result<Found, RunError> {
+        let (config, mut source) = (&self.run.config, self.run.source(usize::MAX));
+        let numbers = (config.seed, Purpose::Testing);
+        Ok(evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?)
+    }
+}
+
+/// Whether the last `patience` looks at the present stage brought no loss below those before them.
+fn stalled(looks: &[Look], patience: usize) -> bool {
+    let Some(last) = looks.last() else { return false };
+    let here: Vec<f64> = looks.iter().filter(|look| look.stage == last.stage).map(|look| look.loss).collect();
+    let least = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
+    here.len() > patience && least(&here[here.len() - patience..]) >= least(&here[..here.len() - patience])
+}
+
+/// A model and its first weights: fresh ones, with embeddings and the query and key projections of full layers scaled as the
+/// config says, and blanks at zero: what says nothing adds nothing.
+///
+/// # Errors
+/// The model cannot be built.
+pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
+    let mut weights = Parameters::new();
+    let model = run.model.init(&run.plan, &mut weights, &mut seeded(stirred(run.config.seed)))?;
+    let (part, deviation) = (&run.config.model, run.model.deviation);
+    let attention = part.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
+    let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
+    for (name, range) in entries {
+        let factor = match name.as_str() {
+            name if name.starts_with("embeddings.") => part.embedding_scale / deviation,
+            name if of_attention(run, name) => attention,
+            _ => continue,
+        };
+        weights.flat_mut()[range.clone()].iter_mut().for_each(|weight| *weight *= factor as f32);
+        if has_blank(run, &name) {
+            let blank = range.end - run.plan.width as usize..range.end;
+            weights.flat_mut()[blank].fill(0.0);
+        }
+    }
+    if part.tied_value_output {
+        tie_values(&mut weights);
+    }
+    Ok((model, weights))
+}
+
+/// Starts each output projection as the transpose of its mixer's value projection, where the shapes allow it: what is read is then
+/// close to what was there, and the next layer can look for it.
+fn tie_values(weights: &mut Parameters<f32>) {
+    let names: Vec<String> = weights.entries().map(|(_, entry)| entry.name.clone()).collect();
+    for name in names {
+        let Some(mixer) = name.strip_suffix("v_proj.weight") else { continue };
+        let ids = weights.find(&name).zip(weights.find(&format!("{mixer}o_proj.weight")));
+        let Some((value, output)) = ids else { continue };
+        let [rows, columns] = weights.entry(value).shape[..] else { continue };
+        if weights.entry(output).shape[..] != [columns, rows] {
+            continue;
+        }
+        let values = weights.get(value).to_vec();
+        for (at, weight) in weights.get_mut(output).iter_mut().enumerate() {
+            *weight = values[at % rows * columns + at / rows];
+        }
+    }
+}
+
+/// Whether a weight projects the queries or keys of a layer that is nothing but full attention.
+fn of_attention(run: &Run, name: &str) -> bool {
+    let projection = name.ends_with(".mixer.q_proj.weight") || name.ends_with(".mixer.k_proj.weight");
+    let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
+    let layer = number.and_then(|number| run.plan.layers.get(number.parse::<usize>().ok()?));
+    projection && layer.is_some_and(rung_theory::stack::Layer::is_full)
+}
+
+/// Whether the last row of a weight is the vector of a blank.
+fn has_blank(run: &Run, name: &str) -> bool {
+    let Input::Fields(fields) = &run.model.input else { return false };
+    fields.iter().any(|field| field.blank && name == format!("embeddings.{}.weight", field.alphabet))
+}

@@ -1,0 +1,146 @@
+//! Carrying out a sweep.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::list::{Shard, Sweep};
+use crate::run::{self, Record, Run, RunError, Trainer, place, record};
+
+/// What happens during a sweep, as it happens. Runs are named by their number in the sweep.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A run was recorded before.
+    Known(usize, &'a Record),
+    /// A run took a step: done, in all.
+    Step(usize, usize, usize),
+    /// A run is over.
+    Recorded(usize, &'a Record, f64),
+}
+
+/// What came of a sweep.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Records by number of run; none for other shards and for what was not finished.
+    pub records: Vec<Option<Record>>,
+    /// How many of them had been recorded before.
+    pub known: usize,
+    /// Runs that failed: number and reason.
+    pub failed: Vec<(usize, RunError)>,
+    /// Whether the watcher said stop.
+    pub interrupted: bool,
+}
+
+/// Carries out the runs of a shard on so many threads, longest first. `watch` hears of everything and says whether to go on.
+///
+/// A run that fails does not stop the others; one that cannot write to the disk does, since the others could not either.
+pub fn carry_out(
+    sweep: &Sweep,
+    directory: &Path,
+    shard: Shard,
+    threads: usize,
+    watch: &(dyn Fn(Event<'_>) -> bool + Sync),
+) -> Tally {
+    let mut order: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.has(*number)).collect();
+    order.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let empty = Tally { records: sweep.runs.iter().map(|_| None).collect(), ..Tally::default() };
+    let tally = Mutex::new(empty);
+    let work = || {
+        while let Some(&number) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let run = &sweep.runs[number];
+            let outcome = run::carry_out(run, Some(&directory.join(record::id(run))), &mut |moment| {
+                let go_on = watch(Event::Step(number, moment.step, moment.steps));
+                if !go_on {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                !stop.load(Ordering::Relaxed)
+            });
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            match outcome {
+                Ok(outcome) => {
+                    tally.known += usize::from(outcome.known);
+                    tally.interrupted |= outcome.record.is_none();
+                    if let Some(record) = &outcome.record {
+                        let known = outcome.known;
+                        let event = if known {
+                            Event::Known(number, record)
+                        } else {
+                            Event::Recorded(number, record, outcome.seconds)
+                        };
+                        if !watch(event) {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    tally.records[number] = outcome.record;
+                }
+                Err(error) => {
+                    if matches!(error, RunError::File { .. }) {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    tally.failed.push((number, error));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, order.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    tally.interrupted |= stop.load(Ordering::Relaxed);
+    tally.failed.sort_by_key(|(number, _)| *number);
+    tally
+}
+
+/// Work of a run, in units that only compare.
+fn cost(run: &Run) -> u128 {
+    let train = &run.config.train;
+    let tokens = (train.steps * train.batch) as u128 * run.longest as u128;
+    tokens * run.plan.layers.len() as u128 * (run.longest as u128 + 16 * u128::from(run.plan.width))
+}
+
+/// Seconds that the unrecorded runs of a shard take at most, from a few steps of each kind of run on one thread. Stages of a
+/// curriculum and early stops make it less.
+///
+/// # Errors
+/// A run cannot be started.
+pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -> Result<f64, RunError> {
+    const STEPS: usize = 3;
+    let mut kinds: Vec<(String, f64)> = Vec::new();
+    let mut seconds = 0.0;
+    for (number, run) in sweep.runs.iter().enumerate() {
+        let place = directory.join(record::id(run));
+        if !shard.has(number) || place::recorded(run, &place)?.is_some() {
+            continue;
+        }
+        // Runs that differ in nothing that costs time are timed once.
+        let train = &run.config.train;
+        let kind = format!("{} {} {} {:?}", run.config.stack, run.config.task, train.batch, run.config.model);
+        let known = kinds.iter().find(|(known, _)| *known == kind).map(|(_, step)| *step);
+        let step = match known {
+            Some(step) => step,
+            None => {
+                let mut config = run.config.clone();
+                config.curriculum.clear();
+                let run = config.resolve()?;
+                let mut trainer = Trainer::new(&run)?;
+                trainer.step()?;
+                let started = Instant::now();
+                for _ in 0..STEPS {
+                    trainer.step()?;
+                }
+                let step = started.elapsed().as_secs_f64() / STEPS as f64;
+                kinds.push((kind, step));
+                step
+            }
+        };
+        seconds += step * train.steps as f64;
+    }
+    Ok(seconds / threads.max(1) as f64)
+}

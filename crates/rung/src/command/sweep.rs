@@ -1,0 +1,119 @@
+//! `rung sweep FILE`: many runs, on all cores, interrupted or not.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use rung_lab::sweep::{self, Shard, SweepConfig};
+use serde_json::json;
+
+use super::train::read_text;
+use crate::output::{print, print_json};
+use crate::watch::{Interrupt, SweepWatcher, accuracy_text, duration};
+
+/// Carry out every run of a sweep; what is recorded is skipped, what was interrupted goes on.
+///
+/// Exit codes: 0 all runs are recorded, 1 some failed, 2 bad input, 130 interrupted (checkpoints were written).
+#[derive(Debug, clap::Args)]
+pub struct Sweep {
+    /// The sweep as TOML: seeds, [base], [grid], [[runs]].
+    file: PathBuf,
+    /// Where to keep the runs, each in a directory of its own.
+    #[arg(long, default_value = "runs", value_name = "DIR")]
+    out: PathBuf,
+    /// Runs at the same time; all cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Only the i-th of k parts, for several machines or jobs.
+    #[arg(long, value_name = "i/k", default_value = "1/1")]
+    shard: Shard,
+    /// Check the sweep, list its runs, and stop.
+    #[arg(long)]
+    dry_run: bool,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sweep {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The sweep makes no sense.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let text = read_text(&self.file)?;
+        let place = || format!("{}", self.file.display());
+        let sweep = SweepConfig::read(&text).and_then(|config| config.resolve()).with_context(place)?;
+        if self.dry_run {
+            return self.list(&sweep);
+        }
+        let threads = match self.threads {
+            Some(0) => bail!("--threads: found 0, expected at least 1"),
+            Some(threads) => threads,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        std::fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
+        let seconds = sweep::estimate(&sweep, &self.out, self.shard, threads)?;
+        let mine = (0..sweep.runs.len()).filter(|number| self.shard.has(*number)).count();
+        if !self.json {
+            let least = duration(seconds);
+            print(&format!("{mine} runs on {threads} threads, at most about {least}, into {}\n", self.out.display()))?;
+        }
+        let interrupt = Interrupt::install();
+        let watcher = SweepWatcher::new(&sweep, self.shard, !self.json);
+        let tally = sweep::carry_out(&sweep, &self.out, self.shard, threads, &|event| {
+            watcher.show(&event);
+            !interrupt.seen()
+        });
+        watcher.finish();
+        let recorded = tally.records.iter().flatten().count();
+        if self.json {
+            let runs = tally.records.iter().flatten().map(|record| {
+                json!({"id": record.id, "stack": record.config.stack, "task": record.config.task, "seed": record.config.seed,
+                       "over": record.over, "steps": record.steps, "accuracy": record.accuracy})
+            });
+            let failed =
+                tally.failed.iter().map(|(number, error)| json!({"run": number + 1, "reason": error.to_string()}));
+            print_json(&json!({
+                "runs": mine,
+                "recorded": recorded,
+                "recorded_before": tally.known,
+                "interrupted": tally.interrupted,
+                "failed": failed.collect::<Vec<_>>(),
+                "records": runs.collect::<Vec<_>>(),
+            }))?;
+        } else {
+            let mut text = format!("{recorded} of {mine} recorded, {} of them before\n", tally.known);
+            for (number, error) in &tally.failed {
+                writeln!(text, "run {} failed: {error}", number + 1)?;
+            }
+            if recorded < mine && tally.failed.is_empty() {
+                writeln!(text, "the same command goes on where this one stopped")?;
+            }
+            print(&text)?;
+        }
+        Ok(match (tally.failed.is_empty(), recorded < mine) {
+            (false, _) => ExitCode::from(1),
+            (true, true) => ExitCode::from(130),
+            (true, false) => ExitCode::SUCCESS,
+        })
+    }
+
+    fn list(&self, sweep: &sweep::Sweep) -> anyhow::Result<ExitCode> {
+        let mine = sweep.runs.iter().enumerate().filter(|(number, _)| self.shard.has(*number));
+        let mut text = String::new();
+        for (number, run) in mine {
+            let config = &run.config;
+            let (stack, task, seed) = (&config.stack, &config.task, config.seed);
+            writeln!(text, "{:4}  {stack}  {task}  seed {seed}  rate {}", number + 1, config.train.rate)?;
+        }
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// One line for a record.
+pub fn line(record: &rung_lab::run::Record) -> String {
+    format!("{}  {} steps  {}", record.id, record.steps, accuracy_text(&record.accuracy))
+}

@@ -1,0 +1,200 @@
+//! `rung train`: a stack learns a task.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use rung_lab::run::place::{CONFIG, RECORD, RESUME};
+use rung_lab::run::{Record, Run, RunConfig, carry_out, record};
+use serde_json::{Value, json};
+
+use crate::output::{print, print_json};
+use crate::watch::{Interrupt, Watcher, accuracy_text};
+
+/// Train a stack on a task, with checkpoints, and record what it learned.
+///
+/// Exit codes: 0 the run is over and recorded, 2 bad input, 130 interrupted (a checkpoint was written).
+#[derive(Debug, clap::Args)]
+pub struct Train {
+    /// A stack such as `gdn full`.
+    #[arg(long, required_unless_present_any = ["config", "resume"])]
+    stack: Option<String>,
+    /// A task such as `funccomp{hops=1,m=32,queries=16}`; `rung task list` has them all.
+    #[arg(long, required_unless_present_any = ["config", "resume"])]
+    task: Option<String>,
+    /// A run as TOML; options given here as well go before it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to keep the run; `runs/` and its name if not given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on from the checkpoint in a run's directory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "stack", "task", "out", "seed", "steps", "batch", "rate", "set"])]
+    resume: Option<PathBuf>,
+    /// Seed of the first weights and of every prompt.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Steps.
+    #[arg(long)]
+    steps: Option<usize>,
+    /// Prompts per step.
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Peak learning rate.
+    #[arg(long)]
+    rate: Option<f64>,
+    /// Threads; all cores if not given. Part of what the run is: other threads, other rounding.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Any other key of a config, such as `model.head=16`; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Check the config, print it with every default, and stop.
+    #[arg(long)]
+    dry_run: bool,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Train {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The config makes no sense, a file cannot be written, or training fails.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let run = self.resolve()?;
+        if self.dry_run {
+            print(&run.config.text())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let directory = self.directory(&run)?;
+        if !self.json {
+            eprint!("{}", heading(&run, &directory));
+        }
+        let interrupt = Interrupt::install();
+        let mut watcher = Watcher::new(run.config.train.steps, !self.json);
+        let outcome = carry_out(&run, Some(&directory), &mut |moment| {
+            watcher.show(moment);
+            !interrupt.seen()
+        });
+        watcher.finish();
+        let outcome = outcome?;
+        let Some(record) = outcome.record else {
+            let resume = format!("rung train --resume {}", directory.display());
+            if self.json {
+                print_json(&json!({"status": "interrupted", "directory": directory, "resume": resume}))?;
+            } else {
+                print(&format!("interrupted; a checkpoint is kept. Go on with\n  {resume}\n"))?;
+            }
+            return Ok(ExitCode::from(130));
+        };
+        if self.json {
+            print_json(&summary(&record, &directory, outcome.seconds, outcome.known))?;
+        } else {
+            let known = if outcome.known { " (recorded before)" } else { "" };
+            let (over, steps) = (format!("{:?}", record.over).to_lowercase(), record.steps);
+            let accuracy = accuracy_text(&record.accuracy);
+            let took = if outcome.known { String::new() } else { format!(", {:.0} s", outcome.seconds) };
+            let path = directory.join(RECORD);
+            print(&format!("{over} after {steps} steps{took}{known}: {accuracy} (measured)\n{}\n", path.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn resolve(&self) -> anyhow::Result<Run> {
+        if let Some(directory) = &self.resume {
+            let path = directory.join(CONFIG);
+            if !path.is_file() {
+                bail!("--resume: found no {} in {}, expected the directory of a run", CONFIG, directory.display());
+            }
+            return Ok(read_config(&path)?.resolve()?);
+        }
+        let mut config = match &self.config {
+            Some(path) => read_config(path)?,
+            None => RunConfig::new("", ""),
+        };
+        if let Some(stack) = &self.stack {
+            config.stack.clone_from(stack);
+        }
+        if let Some(task) = &self.task {
+            config.task.clone_from(task);
+        }
+        config.seed = self.seed.unwrap_or(config.seed);
+        config.train.steps = self.steps.unwrap_or(config.train.steps);
+        config.train.batch = self.batch.unwrap_or(config.train.batch);
+        config.train.rate = self.rate.unwrap_or(config.train.rate);
+        // A file says what its run is; typed options leave the threads to the machine.
+        let threads = if self.config.is_some() { config.train.threads } else { cores() };
+        config.train.threads = self.threads.unwrap_or(threads);
+        for setting in &self.set {
+            config = config.with(setting)?;
+        }
+        Ok(config.resolve()?)
+    }
+
+    fn directory(&self, run: &Run) -> anyhow::Result<PathBuf> {
+        if let Some(directory) = &self.resume {
+            return Ok(directory.clone());
+        }
+        let directory = self.out.clone().unwrap_or_else(|| Path::new("runs").join(record::id(run)));
+        if directory.join(RESUME).exists() {
+            let place = directory.display();
+            bail!("{place}: found a checkpoint; go on with `rung train --resume {place}`, or choose another --out");
+        }
+        Ok(directory)
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Reads a config from a file that may be anything.
+fn read_config(path: &Path) -> anyhow::Result<RunConfig> {
+    let text = read_text(path)?;
+    RunConfig::read(&text).with_context(|| format!("{}", path.display()))
+}
+
+/// A file of at most a mebibyte as text.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    use std::io::Read as _;
+    const MOST: u64 = 1 << 20;
+    let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;
+    let mut text = String::new();
+    file.take(MOST + 1).read_to_string(&mut text).with_context(|| format!("{}", path.display()))?;
+    if text.len() as u64 > MOST {
+        bail!("{}: found more than {MOST} bytes, expected a config", path.display());
+    }
+    Ok(text)
+}
+
+fn heading(run: &Run, directory: &Path) -> String {
+    let capacity = run.plan.capacity();
+    format!(
+        "{} on {}\n  {} weights, {} tokens a prompt, {} a step; the layout has {} rungs (proved, for large tables)\n  kept in {}\n",
+        run.config.stack,
+        run.config.task,
+        crate::output::grouped(run.weights),
+        run.task().length(),
+        run.config.train.batch,
+        capacity.rungs,
+        directory.display()
+    )
+}
+
+/// A record as `--json` shows it.
+pub fn summary(record: &Record, directory: &Path, seconds: f64, known: bool) -> Value {
+    json!({
+        "status": "recorded",
+        "id": record.id,
+        "directory": directory,
+        "over": record.over,
+        "steps": record.steps,
+        "loss": record.loss,
+        "accuracy": record.accuracy,
+        "rungs": record.facts.rungs,
+        "recorded_before": known,
+        "seconds": seconds,
+    })
+}

@@ -1,0 +1,158 @@
+//! Showing a training run as it goes, and hearing Ctrl-C.
+
+use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rung_lab::run::{Accuracy, Moment};
+use rung_lab::sweep::{Event, Shard, Sweep};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Ctrl-C, or a request to terminate. The first is noted, so that work can be saved; the second ends the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupt(());
+
+impl Interrupt {
+    /// Listens from now on. Where the system offers no signals nothing is heard.
+    pub fn install() -> Self {
+        let _ = ctrlc::set_handler(|| {
+            if INTERRUPTED.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+            eprintln!("\nsaving; once more to leave at once");
+        });
+        Self(())
+    }
+
+    /// Whether it was heard.
+    pub fn seen(self) -> bool {
+        INTERRUPTED.load(Ordering::Relaxed)
+    }
+}
+
+/// A bar on a terminal, a line per look elsewhere.
+pub struct Watcher {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    last: String,
+    drawn: Instant,
+}
+
+impl Watcher {
+    /// For a run of this many steps; silent unless `loud`.
+    pub fn new(steps: usize, loud: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (loud && terminal).then(|| {
+            let bar = ProgressBar::new(steps as u64);
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self { bar, lines: loud && !terminal, last: String::new(), drawn: Instant::now() }
+    }
+
+    /// Shows a moment.
+    pub fn show(&mut self, moment: &Moment<'_>) {
+        if let Some(look) = moment.look {
+            self.last = accuracy_text(&look.accuracy);
+        }
+        let left = Duration::from_secs_f64(moment.seconds_left.clamp(0.0, 1e9));
+        let text = format!(
+            "loss {:.3}  {}  {:.0} tokens/s  about {} left",
+            moment.loss,
+            self.last,
+            moment.tokens_per_second,
+            indicatif::HumanDuration(left)
+        );
+        match &self.bar {
+            Some(bar) if self.drawn.elapsed() > Duration::from_millis(100) || moment.look.is_some() => {
+                bar.set_position(moment.step as u64);
+                bar.set_message(text);
+                self.drawn = Instant::now();
+            }
+            None if self.lines && moment.look.is_some() => eprintln!("step {}/{}  {text}", moment.step, moment.steps),
+            _ => {}
+        }
+    }
+
+    /// Clears the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// "hop 1: 99.8%, hop 2: 31.2%"; without hops, the share alone.
+pub fn accuracy_text(accuracy: &Accuracy) -> String {
+    let share = |mean: f64| format!("{:.1}%", 100.0 * mean);
+    match accuracy.iter().next() {
+        Some((0, tally)) if accuracy.len() == 1 => share(tally.mean()),
+        _ => {
+            let each = accuracy.iter().map(|(hops, tally)| format!("hop {hops} {}", share(tally.mean())));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// A bar of steps over all runs on a terminal, a line per finished run elsewhere.
+pub struct SweepWatcher {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    /// Steps of each run that were counted.
+    done: Mutex<Vec<u64>>,
+    steps: Vec<u64>,
+}
+
+impl SweepWatcher {
+    /// For the runs of a shard; silent unless `loud`.
+    pub fn new(sweep: &Sweep, shard: Shard, loud: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
+        let mine = steps.iter().enumerate().filter(|(number, _)| shard.has(*number)).map(|(_, steps)| *steps);
+        let bar = (loud && terminal).then(|| crate::output::steps(mine.sum()));
+        Self { bar, lines: loud && !terminal, done: Mutex::new(vec![0; steps.len()]), steps }
+    }
+
+    /// Shows an event.
+    pub fn show(&self, event: &Event<'_>) {
+        let advance = |number: usize, to: u64| {
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            let more = to.saturating_sub(done[number]);
+            done[number] = to;
+            if let Some(bar) = &self.bar {
+                bar.inc(more);
+            }
+        };
+        match event {
+            Event::Step(number, step, _) => advance(*number, *step as u64),
+            // A run that stopped early counts whole, or the bar would never fill.
+            Event::Known(number, _) => advance(*number, self.steps[*number]),
+            Event::Recorded(number, record, seconds) => {
+                advance(*number, self.steps[*number]);
+                let text =
+                    format!("{}  {} steps  {}", record.config.stack, record.steps, accuracy_text(&record.accuracy));
+                if let Some(bar) = &self.bar {
+                    bar.set_message(text);
+                } else if self.lines {
+                    eprintln!("{}: {text}  {seconds:.0} s", record.id);
+                }
+            }
+        }
+    }
+
+    /// Clears the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A time as people say it.
+pub fn duration(seconds: f64) -> String {
+    indicatif::HumanDuration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9))).to_string()
+}
