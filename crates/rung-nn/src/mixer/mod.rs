@@ -159,6 +159,7 @@ registry! {
     mamba2: Mamba2, Mamba2Config;
     deltanet: Deltanet, DeltanetConfig;
     gdn: GatedDeltanet, GatedDeltanetConfig;
+    kda: KimiDelta, KimiDeltaConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
     none: Nothing, NothingConfig;
 }

@@ -43,6 +43,8 @@ const CASES: &[(&str, Positions)] = &[
     ("deltanet{heads=2,key=4,value=3,conv=0,negative=yes}", Positions::None),
     ("gdn{heads=2,value-heads=4,key=3,value=5}", Positions::None),
     ("gdn{heads=2,key=4,value=4,conv=0,negative=yes}", Positions::None),
+    ("kda{heads=2,value-heads=4,key=3,value=5}", Positions::None),
+    ("kda{heads=2,key=4,value=4,conv=0}", Positions::None),
     ("conv{taps=3,channels=5}", Positions::None),
     ("conv{taps=1,gated=no}", Positions::None),
     ("none", Positions::None),
@@ -385,7 +387,9 @@ fn fresh_weights_lie_where_the_references_put_them() {
         assert!(values.clone().all(|value| low <= value && value <= high), "{name}: {:?}", values.collect::<Vec<_>>());
     };
     let softplus = |value: f64| value.exp().ln_1p();
-    for (text, least) in [("mamba2{heads=64,head=2,state=3}", 1.0), ("gdn{heads=64,head=2}", 0.0)] {
+    for (text, least) in
+        [("mamba2{heads=64,head=2,state=3}", 1.0), ("gdn{heads=64,head=2}", 0.0), ("kda{heads=64,head=2}", 1.0)]
+    {
         let weights = fresh(text);
         within(&weights, "dt_bias", 0.999e-3, 1.001e-1, softplus);
         within(&weights, "A_log", least, 16.0, f64::exp);

@@ -6,6 +6,7 @@ use rung_theory::task::seeded;
 use super::super::deltanet::DeltanetConfig;
 use super::super::gdn::GatedDeltanetConfig;
 use super::super::gla::GlaConfig;
+use super::super::kda::KimiDeltaConfig;
 use super::super::linear::LinearAttentionConfig;
 use super::super::mamba2::Mamba2Config;
 use super::super::retnet::RetnetConfig;
@@ -90,6 +91,42 @@ fn gated_deltanet_that_never_decays_is_deltanet() {
     set(&mut weights, "A_log", -1e4);
     let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
     assert_close(&read(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
+}
+
+#[test]
+fn kimi_delta_that_never_decays_is_deltanet() {
+    let (delta, delta_weights) = concrete::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
+    let (kimi, mut weights) = concrete::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
+    copy_common(&delta_weights, &mut weights);
+    set(&mut weights, "A_log", -1e4);
+    let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
+}
+
+/// Every channel takes the sum of the gate's low rank, and so does the one decay of a Gated DeltaNet's head.
+#[test]
+fn kimi_delta_whose_channels_agree_is_gated_deltanet() {
+    let (gated, mut gated_weights) = concrete::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
+    let (kimi, mut weights) = concrete::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
+    set(&mut gated_weights, "dt_bias", 0.1);
+    for name in ["q_proj", "k_proj", "v_proj", "b_proj", "q_conv1d", "k_conv1d", "v_conv1d"] {
+        let name = format!("{name}.weight");
+        let values = gated_weights.get(gated_weights.find(&name).unwrap()).to_vec();
+        let target = weights.find(&name).unwrap();
+        weights.get_mut(target).copy_from_slice(&values);
+    }
+    let rates = gated_weights.get(gated_weights.find("A_log").unwrap()).to_vec();
+    let target = weights.find("A_log").unwrap();
+    weights.get_mut(target).copy_from_slice(&rates);
+    set(&mut weights, "dt_bias", 0.1);
+    set(&mut weights, "f_proj.1.weight", 1.0);
+    let low = weights.get(weights.find("f_proj.0.weight").unwrap()).to_vec();
+    let step = gated_weights.find("a_proj.weight").unwrap();
+    for (cell, value) in gated_weights.get_mut(step).iter_mut().enumerate() {
+        *value = low.chunks_exact(WIDTH).map(|row| row[cell % WIDTH]).sum();
+    }
+    let expected = read(&gated_weights, |ops, x| gated.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
 }
 
 /// Mamba-2 with a steady step is RetNet's core on other names: q = C, k = B, v = dt x, gamma = exp(dt a), and no turns.
