@@ -4,6 +4,8 @@ use rung_engine::{Attention, Native, Ops, Parameters, Sight, Tensor};
 use rung_theory::task::seeded;
 
 use super::super::deltanet::DeltanetConfig;
+use super::super::deltaproduct::DeltaProductConfig;
+use super::super::fastmax::FastmaxConfig;
 use super::super::gdn::GatedDeltanetConfig;
 use super::super::gla::GlaConfig;
 use super::super::kda::KimiDeltaConfig;
@@ -91,6 +93,48 @@ fn gated_deltanet_that_never_decays_is_deltanet() {
     set(&mut weights, "A_log", -1e4);
     let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
     assert_close(&read(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
+}
+
+#[test]
+fn one_step_of_a_delta_product_is_a_delta_rule() {
+    for negative in ["no", "yes"] {
+        let sizes = format!("heads=2,key=4,value=6,negative={negative}");
+        let (gated, gated_weights) = concrete::<GatedDeltanetConfig>(&format!("gdn{{{sizes}}}"));
+        let (product, mut weights) = concrete::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1}}"));
+        copy_common(&gated_weights, &mut weights);
+        let expected = read(&gated_weights, |ops, x| gated.read(ops, x, None).0);
+        assert_close(&read(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "gated");
+        let (delta, delta_weights) = concrete::<DeltanetConfig>(&format!("deltanet{{{sizes}}}"));
+        let (product, mut weights) =
+            concrete::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1,gate=no}}"));
+        copy_common(&delta_weights, &mut weights);
+        let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+        assert_close(&read(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "ungated");
+    }
+}
+
+/// With all values alike a convex combination is that value, and without queries every key weighs the same.
+#[test]
+fn fastmax_takes_means() {
+    for order in [1, 2] {
+        let (fastmax, weights) = concrete::<FastmaxConfig>(&format!("fastmax{{order={order},heads=2,key=4,value=6}}"));
+        let mut constant = weights.clone();
+        set(&mut constant, "v_proj.weight", 0.25);
+        let ops = Native::new();
+        ops.bind_frozen(&constant);
+        for value in ops.values(&fastmax.read(&ops, &ops.full(&[1, 9, WIDTH], 1.0), None).0) {
+            assert!((value - 3.0).abs() < 1e-4, "{value}");
+        }
+        let mut blind = weights.clone();
+        set(&mut blind, "q_proj.weight", 0.0);
+        let value = blind.find("v_proj.weight").unwrap();
+        let expected = read(&blind, |ops, x| {
+            let sums = ops.cumulative_sum(&ops.linear(x, &ops.parameter(value), None), 1);
+            let counts: Vec<f64> = (1..=11).map(f64::from).collect();
+            ops.div(&sums, &ops.constant(&[11, 1], &counts))
+        });
+        assert_close(&read(&blind, |ops, x| fastmax.read(ops, x, None).0), &expected, 1e-5, "means");
+    }
 }
 
 #[test]
