@@ -66,6 +66,17 @@ impl Streams {
         (heads, key): (usize, usize),
         (value_heads, value): (usize, usize),
     ) -> Self {
+        Self::init_repeated(site, taps, (heads, key), (value_heads, value), 1)
+    }
+
+    /// The same with `steps` keys and values for every query. The heads of a step stand together.
+    pub(super) fn init_repeated<S: Scalar>(
+        site: &mut Site<'_, S>,
+        taps: usize,
+        (heads, key): (usize, usize),
+        (value_heads, value): (usize, usize),
+        steps: usize,
+    ) -> Self {
         let width = site.settings.width;
         let mut stream = |name: &str, heads: usize, head: usize| Stream {
             projection: site.linear(&format!("{name}_proj"), width, heads * head),
@@ -74,8 +85,8 @@ impl Streams {
         };
         let streams = Self {
             query: stream("q", heads, key),
-            key: stream("k", heads, key),
-            value: stream("v", value_heads, value),
+            key: stream("k", steps * heads, key),
+            value: stream("v", steps * value_heads, value),
         };
         site.tie(&streams.query.projection, &streams.key.projection, heads, heads);
         streams

@@ -166,11 +166,15 @@ registry! {
     softmax: Softmax, SoftmaxConfig;
     window: Window, WindowConfig;
     linear: LinearAttention, LinearAttentionConfig;
+    fastmax: Fastmax, FastmaxConfig;
     retnet: Retnet, RetnetConfig;
     gla: Gla, GlaConfig;
+    mamba1: Mamba1, Mamba1Config;
     mamba2: Mamba2, Mamba2Config;
     deltanet: Deltanet, DeltanetConfig;
     gdn: GatedDeltanet, GatedDeltanetConfig;
+    kda: KimiDelta, KimiDeltaConfig;
+    deltaproduct: DeltaProduct, DeltaProductConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
     none: Nothing, NothingConfig;
 }

@@ -35,14 +35,22 @@ const CASES: &[(&str, Positions)] = &[
     ("linear{heads=2,key=3,value=5,map=relu}", Positions::None),
     ("linear{heads=2,key=3,value=5,map=relu,normaliser=no}", Positions::None),
     ("linear{heads=3,key=4,value=2,map=identity,normaliser=no}", Positions::None),
+    ("fastmax{order=1,heads=2,key=3,value=5}", Positions::None),
+    ("fastmax{order=2,heads=3,key=3,value=2}", Positions::None),
     ("retnet{heads=3,key=4,value=6}", Positions::None),
     ("gla{heads=2,key=3,value=5,rank=2}", Positions::None),
+    ("mamba1{inner=7,state=3,conv=3,rank=2}", Positions::None),
+    ("mamba1{inner=5,state=1,conv=1,rank=1}", Positions::None),
     ("mamba2{heads=4,head=3,state=5,groups=2,conv=3}", Positions::None),
     ("mamba2{heads=2,head=3,state=5,conv=1}", Positions::None),
     ("deltanet{heads=2,key=4,value=3}", Positions::None),
     ("deltanet{heads=2,key=4,value=3,conv=0,negative=yes}", Positions::None),
     ("gdn{heads=2,value-heads=4,key=3,value=5}", Positions::None),
     ("gdn{heads=2,key=4,value=4,conv=0,negative=yes}", Positions::None),
+    ("kda{heads=2,value-heads=4,key=3,value=5}", Positions::None),
+    ("kda{heads=2,key=4,value=4,conv=0}", Positions::None),
+    ("deltaproduct{heads=2,value-heads=4,key=3,value=2}", Positions::None),
+    ("deltaproduct{heads=2,key=4,value=3,steps=3,conv=0,gate=no,negative=no}", Positions::None),
     ("conv{taps=3,channels=5}", Positions::None),
     ("conv{taps=1,gated=no}", Positions::None),
     ("none", Positions::None),
@@ -385,11 +393,18 @@ fn fresh_weights_lie_where_the_references_put_them() {
         assert!(values.clone().all(|value| low <= value && value <= high), "{name}: {:?}", values.collect::<Vec<_>>());
     };
     let softplus = |value: f64| value.exp().ln_1p();
-    for (text, least) in [("mamba2{heads=64,head=2,state=3}", 1.0), ("gdn{heads=64,head=2}", 0.0)] {
+    for (text, least) in
+        [("mamba2{heads=64,head=2,state=3}", 1.0), ("gdn{heads=64,head=2}", 0.0), ("kda{heads=64,head=2}", 1.0)]
+    {
         let weights = fresh(text);
         within(&weights, "dt_bias", 0.999e-3, 1.001e-1, softplus);
         within(&weights, "A_log", least, 16.0, f64::exp);
     }
+    let mamba = fresh("mamba1{inner=64,state=3,rank=4}");
+    within(&mamba, "dt_proj.bias", 0.999e-3, 1.001e-1, softplus);
+    within(&mamba, "dt_proj.weight", -0.5, 0.5, |value| value);
+    let rates: Vec<f64> = mamba.get(mamba.find("A_log").unwrap()).iter().map(|rate| rate.exp().round()).collect();
+    assert_eq!(rates, [1.0, 2.0, 3.0].repeat(64));
     let retnet = fresh("retnet{heads=2,key=4,value=6}");
     let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
     let into = reach(2_f64.powf(-2.5), WIDTH + 8);
@@ -404,10 +419,10 @@ fn fresh_weights_lie_where_the_references_put_them() {
 }
 
 #[test]
-fn only_matrices_decay() {
+fn only_matrices_decay_and_no_rates() {
     for &(text, positions) in CASES {
         for (_, entry) in build::<f32>(text, positions, 1).weights.entries() {
-            assert_eq!(entry.decay, entry.shape.len() > 1, "{text}: {}", entry.name);
+            assert_eq!(entry.decay, entry.shape.len() > 1 && entry.name != "A_log", "{text}: {}", entry.name);
         }
     }
 }

@@ -4,8 +4,11 @@ use rung_engine::{Attention, Native, Ops, Parameters, Sight, Tensor};
 use rung_theory::task::seeded;
 
 use super::super::deltanet::DeltanetConfig;
+use super::super::deltaproduct::DeltaProductConfig;
+use super::super::fastmax::FastmaxConfig;
 use super::super::gdn::GatedDeltanetConfig;
 use super::super::gla::GlaConfig;
+use super::super::kda::KimiDeltaConfig;
 use super::super::linear::LinearAttentionConfig;
 use super::super::mamba2::Mamba2Config;
 use super::super::retnet::RetnetConfig;
@@ -90,6 +93,84 @@ fn gated_deltanet_that_never_decays_is_deltanet() {
     set(&mut weights, "A_log", -1e4);
     let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
     assert_close(&read(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
+}
+
+#[test]
+fn one_step_of_a_delta_product_is_a_delta_rule() {
+    for negative in ["no", "yes"] {
+        let sizes = format!("heads=2,key=4,value=6,negative={negative}");
+        let (gated, gated_weights) = concrete::<GatedDeltanetConfig>(&format!("gdn{{{sizes}}}"));
+        let (product, mut weights) = concrete::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1}}"));
+        copy_common(&gated_weights, &mut weights);
+        let expected = read(&gated_weights, |ops, x| gated.read(ops, x, None).0);
+        assert_close(&read(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "gated");
+        let (delta, delta_weights) = concrete::<DeltanetConfig>(&format!("deltanet{{{sizes}}}"));
+        let (product, mut weights) =
+            concrete::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1,gate=no}}"));
+        copy_common(&delta_weights, &mut weights);
+        let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+        assert_close(&read(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "ungated");
+    }
+}
+
+/// With all values alike a convex combination is that value, and without queries every key weighs the same.
+#[test]
+fn fastmax_takes_means() {
+    for order in [1, 2] {
+        let (fastmax, weights) = concrete::<FastmaxConfig>(&format!("fastmax{{order={order},heads=2,key=4,value=6}}"));
+        let mut constant = weights.clone();
+        set(&mut constant, "v_proj.weight", 0.25);
+        let ops = Native::new();
+        ops.bind_frozen(&constant);
+        for value in ops.values(&fastmax.read(&ops, &ops.full(&[1, 9, WIDTH], 1.0), None).0) {
+            assert!((value - 3.0).abs() < 1e-4, "{value}");
+        }
+        let mut blind = weights.clone();
+        set(&mut blind, "q_proj.weight", 0.0);
+        let value = blind.find("v_proj.weight").unwrap();
+        let expected = read(&blind, |ops, x| {
+            let sums = ops.cumulative_sum(&ops.linear(x, &ops.parameter(value), None), 1);
+            let counts: Vec<f64> = (1..=11).map(f64::from).collect();
+            ops.div(&sums, &ops.constant(&[11, 1], &counts))
+        });
+        assert_close(&read(&blind, |ops, x| fastmax.read(ops, x, None).0), &expected, 1e-5, "means");
+    }
+}
+
+#[test]
+fn kimi_delta_that_never_decays_is_deltanet() {
+    let (delta, delta_weights) = concrete::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
+    let (kimi, mut weights) = concrete::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
+    copy_common(&delta_weights, &mut weights);
+    set(&mut weights, "A_log", -1e4);
+    let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
+}
+
+/// Every channel takes the sum of the gate's low rank, and so does the one decay of a Gated DeltaNet's head.
+#[test]
+fn kimi_delta_whose_channels_agree_is_gated_deltanet() {
+    let (gated, mut gated_weights) = concrete::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
+    let (kimi, mut weights) = concrete::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
+    set(&mut gated_weights, "dt_bias", 0.1);
+    for name in ["q_proj", "k_proj", "v_proj", "b_proj", "q_conv1d", "k_conv1d", "v_conv1d"] {
+        let name = format!("{name}.weight");
+        let values = gated_weights.get(gated_weights.find(&name).unwrap()).to_vec();
+        let target = weights.find(&name).unwrap();
+        weights.get_mut(target).copy_from_slice(&values);
+    }
+    let rates = gated_weights.get(gated_weights.find("A_log").unwrap()).to_vec();
+    let target = weights.find("A_log").unwrap();
+    weights.get_mut(target).copy_from_slice(&rates);
+    set(&mut weights, "dt_bias", 0.1);
+    set(&mut weights, "f_proj.1.weight", 1.0);
+    let low = weights.get(weights.find("f_proj.0.weight").unwrap()).to_vec();
+    let step = gated_weights.find("a_proj.weight").unwrap();
+    for (cell, value) in gated_weights.get_mut(step).iter_mut().enumerate() {
+        *value = low.chunks_exact(WIDTH).map(|row| row[cell % WIDTH]).sum();
+    }
+    let expected = read(&gated_weights, |ops, x| gated.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
 }
 
 /// Mamba-2 with a steady step is RetNet's core on other names: q = C, k = B, v = dt x, gamma = exp(dt a), and no turns.

@@ -1,0 +1,165 @@
+//! DeltaProduct: several delta steps per token, with or without a decay.
+//!
+//! # Recurrence
+//! `S <- alpha_t S` if gated, then for j = 1..steps: `S <- S + beta_tj k_tj (v_tj - S' k_tj)'`; `o_t = S' q_t / sqrt(key)` after the
+//! last; beta reaches 2 unless negative eigenvalues are switched off; decay, norm and output gate as in Gated DeltaNet.
+//!
+//! # Parallel form
+//! The gated delta rule on a text `steps` times as long, in chunks: the decay stands on the first step of a token, the query on its
+//! last, and only the outputs of last steps are kept.
+//!
+//! # State
+//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, and of k and v of every step.
+//!
+//! # Reduces to
+//! Gated DeltaNet when `steps = 1`; DeltaNet's core when, besides, there is no gate.
+//!
+//! # Source
+//! Siems et al. 2025 (2502.10297).
+
+use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::deltanet::{Streams, strength};
+use super::mamba2::step_bias;
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, Memory, join};
+use crate::site::{Fill, Site};
+
+/// Sizes of DeltaProduct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaProductConfig {
+    /// Query and key heads.
+    pub heads: usize,
+    /// Value heads, each with its own state.
+    pub value_heads: usize,
+    /// Width of a key head.
+    pub key: usize,
+    /// Width of a value head.
+    pub value: usize,
+    /// Taps of the short convolution; 0 for none.
+    pub taps: usize,
+    /// Delta steps per token.
+    pub steps: usize,
+    /// Whether the state decays.
+    pub gated: bool,
+    /// Whether beta reaches 2.
+    pub negative: bool,
+}
+
+/// DeltaProduct's mixer.
+pub struct DeltaProduct {
+    config: DeltaProductConfig,
+    streams: Streams,
+    beta: Linear,
+    forget: Option<Forget>,
+    gate: Linear,
+    norm: Gain,
+    output: Linear,
+    memory: Memory,
+}
+
+/// What makes the decay of a token.
+struct Forget {
+    step: Linear,
+    step_bias: Parameter,
+    log_rate: Parameter,
+}
+
+impl MixerConfig for DeltaProductConfig {
+    type Mixer = DeltaProduct;
+    const NAME: &'static str = "deltaproduct";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
+        shared_evenly(Self::NAME, "query and key heads", value_heads, heads)?;
+        let [key, value, taps, steps] = ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
+        // Of the words of these options, "yes" is the first.
+        let [gated, negative] = ["gate", "negative"].map(|option| number(mixer, option) == 0);
+        Ok(Self { heads, value_heads, key, value, taps, steps, gated, negative })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<DeltaProduct, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { heads, value_heads, key, value, taps, steps, .. } = *self;
+        let width = site.settings.width;
+        // Away from zero itself, whose logarithm is none.
+        let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
+        Ok(DeltaProduct {
+            config: *self,
+            streams: Streams::init_repeated(site, taps, (heads, key), (value_heads, value), steps),
+            beta: site.linear("b_proj", width, steps * value_heads),
+            forget: self.gated.then(|| Forget {
+                step: site.linear("a_proj", width, value_heads),
+                step_bias: site.offset("dt_bias", &[value_heads], Fill::Drawn(&step_bias)),
+                log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&log_rate)),
+            }),
+            gate: site.linear("g_proj", width, value_heads * value),
+            norm: site.gain("o_norm", value),
+            output: site.linear("o_proj", value_heads * value, width),
+            memory: site.memory(),
+        })
+    }
+}
+
+impl Forget {
+    /// Log-decays, `[batch, time, value heads]`.
+    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let step = ops.softplus(&ops.add(&self.step.apply(ops, x), &ops.parameter(self.step_bias)));
+        ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))))
+    }
+}
+
+impl DeltaProduct {
+    /// The read of every head before norm and gate, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let DeltaProductConfig { heads, value_heads, key: key_width, value: value_width, steps, .. } = self.config;
+        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
+        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
+        let beta = strength(ops, &self.beta, x, self.config.negative);
+        let decay = self.forget.as_ref().map(|forget| forget.apply(ops, x));
+        // A token's steps stand side by side; so they follow each other when time is cut finer.
+        let finer = |x: &O::Tensor, rest: &[usize]| ops.reshape(x, &[&[batch, time * steps], rest].concat());
+        let among = |x: &O::Tensor, place: usize, rest: &[usize]| {
+            let row = |count: usize| [&[batch, time, count], rest].concat();
+            let nothing = |count: usize| (count > 0).then(|| ops.zeros(&row(count)));
+            let parts = [nothing(place), Some(ops.reshape(x, &row(1))), nothing(steps - 1 - place)];
+            finer(&ops.concat(&parts.into_iter().flatten().collect::<Vec<_>>(), 2), rest)
+        };
+        let query = among(&query, steps - 1, &[heads, key_width]);
+        let decay = decay.map(|decay| among(&decay, 0, &[value_heads]));
+        let (out, matrix) = ops.recurrence(&Recurrence {
+            query: &query,
+            key: &finer(&key, &[heads, key_width]),
+            value: &finer(&value, &[value_heads, value_width]),
+            decay: decay.as_ref().map_or(Decay::None, Decay::Scalar),
+            beta: Some(&finer(&beta, &[value_heads])),
+            state: State::part(state, 0),
+            chunk: self.memory.chunk,
+            rounding: self.memory.rounding,
+        });
+        let out = ops.reshape(&out, &[batch, time, steps, value_heads * value_width]);
+        let out = ops.reshape(&ops.slice(&out, 2, steps - 1..steps), &[batch, time, value_heads, value_width]);
+        (out, State::new(State::seen(state) + time, [Some(matrix), first, second, third]))
+    }
+}
+
+impl TokenMixer for DeltaProduct {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        let out = self.norm.norm(ops, &out);
+        let gate = self.gate.heads(ops, x, self.config.value_heads);
+        (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
+    }
+}

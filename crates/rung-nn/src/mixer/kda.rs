@@ -1,0 +1,136 @@
+//! Kimi Delta Attention: Gated DeltaNet with a decay per key channel.
+//!
+//! # Recurrence
+//! `S <- Diag(alpha_t) S`, then `S <- S + beta_t k_t (v_t - S' k_t)'`, `o_t = S' q_t / sqrt(key)`;
+//! `log alpha = -exp(A_log) softplus(F_2 F_1 x + dt_bias)` per key channel; then a norm per head, times the sigmoid of a gate of
+//! low rank.
+//!
+//! # Parallel form
+//! Gated DeltaNet's triangular solve with the decays of the channels inside of the products, in chunks.
+//!
+//! # State
+//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v. Several value heads may share a
+//! query/key head, and then share its decays.
+//!
+//! # Reduces to
+//! Gated DeltaNet when the channels of a head decay alike; DeltaNet when nothing decays.
+//!
+//! # Source
+//! Kimi Linear (2510.26692).
+
+use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::deltanet::{Streams, strength};
+use super::mamba2::step_bias;
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, Memory, join, split};
+use crate::site::{Fill, Site};
+
+/// Sizes of Kimi Delta Attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KimiDeltaConfig {
+    /// Query and key heads.
+    pub heads: usize,
+    /// Value heads, each with its own state.
+    pub value_heads: usize,
+    /// Width of a key head, and the rank of the decay.
+    pub key: usize,
+    /// Width of a value head, and the rank of the output's gate.
+    pub value: usize,
+    /// Taps of the short convolution; 0 for none.
+    pub taps: usize,
+}
+
+/// Kimi Delta Attention's mixer.
+pub struct KimiDelta {
+    config: KimiDeltaConfig,
+    streams: Streams,
+    beta: Linear,
+    /// Down to the rank, then up to the key channels.
+    step: [Linear; 2],
+    step_bias: Parameter,
+    log_rate: Parameter,
+    /// Down to the rank, then up to the value channels with a bias.
+    gate: [Linear; 2],
+    norm: Gain,
+    output: Linear,
+    memory: Memory,
+}
+
+impl MixerConfig for KimiDeltaConfig {
+    type Mixer = KimiDelta;
+    const NAME: &'static str = "kda";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
+        shared_evenly(Self::NAME, "query and key heads", value_heads, heads)?;
+        let [key, value, taps] = ["key", "value", "conv"].map(|option| number(mixer, option));
+        Ok(Self { heads, value_heads, key, value, taps })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<KimiDelta, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { heads, value_heads, key, value, taps } = *self;
+        let width = site.settings.width;
+        Ok(KimiDelta {
+            config: *self,
+            streams: Streams::init(site, taps, (heads, key), (value_heads, value)),
+            beta: site.linear("b_proj", width, value_heads),
+            step: [site.linear("f_proj.0", width, key), site.linear("f_proj.1", key, heads * key)],
+            step_bias: site.offset("dt_bias", &[heads * key], Fill::Drawn(&step_bias)),
+            log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            gate: [site.linear("g_proj.0", width, value), site.linear_with_bias("g_proj.1", value, value_heads * value)],
+            norm: site.gain("o_norm", value),
+            output: site.linear("o_proj", value_heads * value, width),
+            memory: site.memory(),
+        })
+    }
+}
+
+impl KimiDelta {
+    /// The read of every head before norm and gate, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
+        let beta = strength(ops, &self.beta, x, false);
+        let decay = self.decay(ops, x);
+        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Vector(&decay), Some(&beta), state);
+        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
+    }
+
+    /// Log-decays of the key channels, `[batch, time, value heads, key]`.
+    fn decay<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let KimiDeltaConfig { heads, value_heads, key, .. } = self.config;
+        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
+        let raw = self.step[1].apply(ops, &self.step[0].apply(ops, x));
+        let step = split(ops, &ops.softplus(&ops.add(&raw, &ops.parameter(self.step_bias))), heads);
+        let rate = ops.reshape(&ops.exp(&ops.parameter(self.log_rate)), &[heads, 1]);
+        let decay = ops.neg(&ops.mul(&step, &rate));
+        if heads == value_heads {
+            return decay;
+        }
+        let decay = ops.reshape(&decay, &[batch, time, heads, 1, key]);
+        let decay = ops.broadcast(&decay, &[batch, time, heads, value_heads / heads, key]);
+        ops.reshape(&decay, &[batch, time, value_heads, key])
+    }
+}
+
+impl TokenMixer for KimiDelta {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        let out = self.norm.norm(ops, &out);
+        let gate = self.gate[1].heads(ops, &self.gate[0].apply(ops, x), self.config.value_heads);
+        (self.output.apply(ops, &join(ops, &ops.mul(&ops.sigmoid(&gate), &out))), state)
+    }
+}

@@ -1,0 +1,150 @@
+//! Mamba: a selective state space with its own decay for every channel and state index.
+//!
+//! # Recurrence
+//! `h_t[c,m] = exp(dt_tc A_cm) h_{t-1}[c,m] + dt_tc B_tm x_tc`, `y_tc = sum_m C_tm h_t[c,m] + D_c x_tc`; a short convolution and
+//! SiLU on x; `dt = softplus(W_dt .. + bias)` per channel, `A = -exp(A_log)`; the output times SiLU(z).
+//!
+//! # Parallel form
+//! Every channel is a head of gated linear attention: its key is B and its query C, which all channels share, its value is the one
+//! number `dt x`, and its decays are `dt A`. So the recurrence in chunks serves it as it is.
+//!
+//! # State
+//! `inner * state` numbers, and `conv - 1` inputs for each of the `inner` channels of the convolution.
+//!
+//! # Reduces to
+//! Mamba-2 when A is constant within a head.
+//!
+//! # Source
+//! Gu and Dao 2023 (2312.00752).
+
+use std::cell::Cell;
+
+use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::mamba2::step_bias;
+use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use crate::error::ModelError;
+use crate::parts::{Convolution, Linear, Memory};
+use crate::site::{Fill, Site};
+
+/// Sizes of Mamba.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mamba1Config {
+    /// Channels after expansion.
+    pub inner: usize,
+    /// State indices per channel.
+    pub state: usize,
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// Rank of the step size's projection.
+    pub rank: usize,
+}
+
+/// Mamba's mixer.
+pub struct Mamba1 {
+    config: Mamba1Config,
+    /// Into x and the gate.
+    input: Linear,
+    convolution: Convolution,
+    /// Into the low rank of the step, B and C.
+    select: Linear,
+    step: Linear,
+    log_rate: Parameter,
+    skip: Parameter,
+    output: Linear,
+    memory: Memory,
+}
+
+impl Mamba1Config {
+    /// Tokens per chunk at most. A value is one number wide, so that scores between tokens cost as much as the state itself
+    /// already in short chunks.
+    const CHUNK: usize = 16;
+}
+
+impl MixerConfig for Mamba1Config {
+    type Mixer = Mamba1;
+    const NAME: &'static str = "mamba1";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| number(mixer, option));
+        Ok(Self { inner, state, taps, rank })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Mamba1, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { inner, state, taps, rank } = *self;
+        let width = site.settings.width;
+        // PyTorch's own start of a convolution: uniform within the root of the number of taps.
+        let reach = (taps as f64).powf(-0.5);
+        let fill = Fill::Uniform(-reach, reach);
+        let up = (rank as f64).powf(-0.5);
+        // Every channel starts with the rates 1, 2, .. of its state indices.
+        let cell = Cell::new(0);
+        let log_rate = |_: f64| ((cell.replace(cell.get() + 1) % state + 1) as f64).ln();
+        let memory = site.memory();
+        Ok(Mamba1 {
+            config: *self,
+            input: site.linear("in_proj", width, 2 * inner),
+            convolution: Convolution {
+                weight: site.weight("conv1d.weight", &[inner, 1, taps], fill),
+                bias: Some(site.offset("conv1d.bias", &[inner], fill)),
+                channels: inner,
+                taps,
+                rounding: site.settings.precision.state,
+            },
+            select: site.linear("x_proj", inner, rank + 2 * state),
+            step: Linear {
+                bias: Some(site.offset("dt_proj.bias", &[inner], Fill::Drawn(&step_bias))),
+                ..site.linear_from("dt_proj", rank, inner, Fill::Uniform(-up, up))
+            },
+            log_rate: site.offset("A_log", &[inner, state], Fill::Drawn(&log_rate)),
+            skip: site.offset("D", &[inner], Fill::Constant(1.0)),
+            output: site.linear("out_proj", inner, width),
+            memory: Memory { chunk: memory.chunk.min(Self::CHUNK), ..memory },
+        })
+    }
+}
+
+impl Mamba1 {
+    /// The read of every channel before the gate, `[batch, time, inner]`, and the state. `x` is the token's content through the
+    /// input projection, of the same shape.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let Mamba1Config { inner, state: size, rank, .. } = self.config;
+        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
+        let (x, tail) = self.convolution.apply(ops, x, State::part(state, 1));
+        let x = ops.silu(&x);
+        let select = self.select.apply(ops, &x);
+        let shared = |start: usize| {
+            ops.reshape(&ops.slice(&select, 2, start..start + size), &[batch, time, 1, size])
+        };
+        let (entry, exit) = (shared(rank), shared(rank + size));
+        let step = ops.softplus(&self.step.apply(ops, &ops.slice(&select, 2, 0..rank)));
+        let value = ops.reshape(&ops.mul(&step, &x), &[batch, time, inner, 1]);
+        let rate = ops.exp(&ops.parameter(self.log_rate));
+        let decay = ops.neg(&ops.mul(&ops.reshape(&step, &[batch, time, inner, 1]), &rate));
+        let (read, matrix) = self.memory.run(ops, [&exit, &entry, &value], Decay::Vector(&decay), None, state);
+        let read = ops.reshape(&read, &[batch, time, inner]);
+        let out = ops.add(&read, &ops.mul(&x, &ops.parameter(self.skip)));
+        (out, State::new(State::seen(state) + time, [Some(matrix), tail]))
+    }
+}
+
+impl TokenMixer for Mamba1 {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (all, inner) = (self.input.apply(ops, x), self.config.inner);
+        let (out, state) = self.read(ops, &ops.slice(&all, 2, 0..inner), state);
+        let gate = ops.slice(&all, 2, inner..2 * inner);
+        (self.output.apply(ops, &ops.silu_gate(&gate, &out)), state)
+    }
+}
