@@ -97,7 +97,9 @@ impl Draft {
     pub fn new(name: &'static str, task: Box<dyn AnyTask>) -> Self {
         let mut registers = Registers::default();
         let one = registers.add("one", 1, Holds::Constant, "always 1, for offsets");
-        let fields = task.fields();
+        // Each field writes registers of its own, so none shares its vectors with another.
+        let own = |field: Field| Field::new(field.name, field.vocabulary);
+        let fields: Vec<Field> = task.fields().into_iter().map(own).collect();
         let codes = fields.iter().map(|_| Vec::new()).collect();
         let classes = task.classes() as usize;
         let mut draft = Self {

@@ -487,7 +487,8 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
         ops.bind_frozen(&weights);
         ops.values(&model.forward(&ops, tokens, 1, None).unwrap().0)
     };
-    assert_eq!(hidden(&[1, 2, 5]), hidden(&[1, 3, 2]), "number 2 beside a blank, whichever field says it");
+    let apart = hidden(&[1, 2, 5]).iter().zip(hidden(&[1, 3, 2])).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(apart < 1e-12, "number 2 beside a blank, whichever field says it, up to the order of the sum: {apart}");
     assert_ne!(hidden(&[1, 3, 3]), hidden(&[1, 3, 5]), "3 is a value and the blank of arguments");
     let ops = Native::new();
     ops.bind_frozen(&weights);
