@@ -13,7 +13,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Ctrl-C, or a request to terminate. The first is noted, so that work can be saved; the second ends the process.
 #[derive(Clone, Copy, Debug)]
-pub struct Interrupt(());
+pub struct Interrupt(&'static AtomicBool);
 
 impl Interrupt {
     /// Listens from now on. Where the system offers no signals nothing is heard.
@@ -24,12 +24,12 @@ impl Interrupt {
             }
             eprintln!("\nsaving; once more to leave at once");
         });
-        Self(())
+        Self(&INTERRUPTED)
     }
 
     /// Whether it was heard.
     pub fn seen(self) -> bool {
-        INTERRUPTED.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a run cannot be made, or did not end.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use rung_engine::StepError;
@@ -92,13 +93,13 @@ pub enum RunError {
 
 impl RunError {
     /// A value that makes no sense.
-    pub(crate) fn value(field: &str, found: impl ToString, expected: impl ToString) -> Self {
-        Self::Value { field: field.to_owned(), found: found.to_string(), expected: expected.to_string() }
+    pub(crate) fn value(field: &str, found: impl fmt::Display, expected: impl Into<String>) -> Self {
+        Self::Value { field: field.to_owned(), found: format!("{found}"), expected: expected.into() }
     }
 
     /// A file that cannot be read or written.
-    pub(crate) fn file(path: impl Into<PathBuf>, reason: impl ToString) -> Self {
-        Self::File { path: path.into(), reason: reason.to_string() }
+    pub(crate) fn file(path: impl Into<PathBuf>, reason: impl fmt::Display) -> Self {
+        Self::File { path: path.into(), reason: format!("{reason}") }
     }
 
     /// What [`write_atomically`](crate::report::write_atomically) met.

@@ -225,8 +225,8 @@ impl<'a> Trainer<'a> {
 fn stalled(looks: &[Look], patience: usize) -> bool {
     let Some(last) = looks.last() else { return false };
     let here: Vec<f64> = looks.iter().filter(|look| look.stage == last.stage).map(|look| look.loss).collect();
-    let least = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
-    here.len() > patience && least(&here[here.len() - patience..]) >= least(&here[..here.len() - patience])
+    let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
+    here.len() > patience && lowest(&here[here.len() - patience..]) >= lowest(&here[..here.len() - patience])
 }
 
 /// A model and its first weights: fresh ones, with embeddings and the query and key projections of full layers scaled as the

@@ -111,7 +111,6 @@ fn cost(run: &Run) -> u128 {
 /// # Errors
 /// A run cannot be started.
 pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -> Result<f64, RunError> {
-    const STEPS: usize = 3;
     let mut kinds: Vec<(String, f64)> = Vec::new();
     let mut seconds = 0.0;
     for (number, run) in sweep.runs.iter().enumerate() {
@@ -123,24 +122,29 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
         let train = &run.config.train;
         let kind = format!("{} {} {} {:?}", run.config.stack, run.config.task, train.batch, run.config.model);
         let known = kinds.iter().find(|(known, _)| *known == kind).map(|(_, step)| *step);
-        let step = match known {
-            Some(step) => step,
-            None => {
-                let mut config = run.config.clone();
-                config.curriculum.clear();
-                let run = config.resolve()?;
-                let mut trainer = Trainer::new(&run)?;
-                trainer.step()?;
-                let started = Instant::now();
-                for _ in 0..STEPS {
-                    trainer.step()?;
-                }
-                let step = started.elapsed().as_secs_f64() / STEPS as f64;
-                kinds.push((kind, step));
-                step
-            }
+        let step = if let Some(step) = known {
+            step
+        } else {
+            let step = seconds_per_step(run)?;
+            kinds.push((kind, step));
+            step
         };
         seconds += step * train.steps as f64;
     }
     Ok(seconds / threads.max(1) as f64)
+}
+
+/// Seconds of a step on the task itself, after one to warm up.
+fn seconds_per_step(run: &Run) -> Result<f64, RunError> {
+    const STEPS: usize = 3;
+    let mut config = run.config.clone();
+    config.curriculum.clear();
+    let run = config.resolve()?;
+    let mut trainer = Trainer::new(&run)?;
+    trainer.step()?;
+    let started = Instant::now();
+    for _ in 0..STEPS {
+        trainer.step()?;
+    }
+    Ok(started.elapsed().as_secs_f64() / STEPS as f64)
 }

@@ -109,7 +109,7 @@ fn same(found: &Value, typed: &str) -> bool {
     match found {
         Value::String(text) => text == typed,
         Value::Number(number) => typed.parse::<f64>().is_ok_and(|typed| number.as_f64() == Some(typed)),
-        other => other.to_string() == typed,
+        other => serde_json::from_str::<Value>(typed).is_ok_and(|typed| typed == *other),
     }
 }
 
