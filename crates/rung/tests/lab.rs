@@ -196,10 +196,13 @@ fn an_interrupted_run_is_saved_and_resumed_to_the_bit() {
     };
     assert!(run(&whole).status().unwrap().success());
     let mut child = run(&stopped).spawn().unwrap();
-    // The first line comes with the first look.
+    // After a heading the first line comes with the first look.
     let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    while !line.starts_with("step") && {
+        line.clear();
+        std::io::BufRead::read_line(&mut lines, &mut line).unwrap() > 0
+    } {}
     assert!(line.starts_with("step 25/150  loss"), "{line}");
     let signalled = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(signalled.success());

@@ -63,8 +63,7 @@ fn introduction(chapter: &mut Chapter, preset: Preset) {
     chapter.paragraph(
         "The recipe matters. Many queries are asked about the same tables; the number of hops is drawn for each query and said in it; \
          arguments and values share one table of vectors; query and key projections start equal; there are no absolute positions; and \
-         small tables come before large ones. With one query per prompt, separate tables or untied projections nothing was learned in \
-         the same time.",
+         small tables come before large ones.",
     );
     if preset == Preset::Smoke {
         chapter.note(

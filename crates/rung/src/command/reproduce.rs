@@ -45,7 +45,7 @@ pub struct Reproduce {
 enum Amount {
     /// Seconds: whether everything works.
     Smoke,
-    /// Under 15 minutes on two cores.
+    /// Minutes on two cores; the estimate comes first.
     Quick,
     /// A night.
     Full,
