@@ -97,6 +97,21 @@ const KINDS: &[Kind] = &[
         set: gdn,
     },
     Kind {
+        name: "kda",
+        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
+        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
+        slots: Some("key"),
+        set: kda,
+    },
+    Kind {
+        name: "mamba1",
+        // One channel marks the giver and one is always on, for what the state takes in and gives out.
+        channels: |mixer| number(mixer, "inner").saturating_sub(2) / 2,
+        smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
+        slots: None,
+        set: mamba1,
+    },
+    Kind {
         name: "window",
         channels: |mixer| if number(mixer, "size") > 1 { number(mixer, "kv") * number(mixer, "value") } else { 0 },
         smallest: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
@@ -409,6 +424,35 @@ fn gdn(plate: &mut Plate<'_>) {
     plate.all("dt_bias", value_heads, UNIT_STEP);
     plate.all("A_log", value_heads, FROZEN);
     plate.constant("g_proj", 0..value_heads * value, OPEN);
+}
+
+fn kda(plate: &mut Plate<'_>) {
+    let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| plate.number(option));
+    delta(plate, heads, value_heads, value, 1.0);
+    plate.constant("b_proj", 0..value_heads, -FROZEN);
+    plate.all("dt_bias", heads * key, UNIT_STEP);
+    plate.all("A_log", heads, FROZEN);
+    // Its output gate is a sigmoid.
+    plate.all("g_proj.1.bias", value_heads * value, -FROZEN);
+}
+
+/// Bits in pairs through SiLU, whose difference is exact: there is no norm to undo.
+fn mamba1(plate: &mut Plate<'_>) {
+    let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| plate.number(option));
+    let (mark, always) = (inner - 2, inner - 1);
+    plate.mark("in_proj", mark..always, OPEN, 0.0);
+    plate.constant("in_proj", always..2 * inner, OPEN);
+    plate.pass("conv1d", inner, taps);
+    plate.put("x_proj.weight", rank * inner + mark, 1.0 / silu(OPEN));
+    plate.put("x_proj.weight", (rank + state) * inner + always, 1.0 / silu(OPEN));
+    plate.all("dt_proj.bias", inner, UNIT_STEP);
+    plate.all("A_log", inner * state, FROZEN);
+    for (bit, column) in plate.carry.from.columns().enumerate() {
+        for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
+            plate.read("in_proj", channel, column, sign * SWING);
+            plate.write("out_proj", inner, bit, channel, sign / (SWING * silu(OPEN)));
+        }
+    }
 }
 
 /// What the delta family shares. Without negative eigenvalues beta is a sigmoid and wants a high input; with them twice a

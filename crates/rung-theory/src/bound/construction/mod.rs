@@ -82,7 +82,8 @@ enum Need {
 }
 
 /// Mixers whose weights for this are known and have a network: a name joins when both are true.
-pub const CARRIERS: &[&str] = &["linear", "retnet", "gla", "mamba2", "deltanet", "gdn", "window", "conv"];
+pub const CARRIERS: &[&str] =
+    &["linear", "retnet", "gla", "mamba2", "deltanet", "gdn", "kda", "mamba1", "window", "conv"];
 
 /// Bits that a mixer hands on by weights that exist. Values that go through SiLU go in pairs.
 pub fn carried_bits(mixer: &Mixer) -> u64 {
@@ -91,7 +92,9 @@ pub fn carried_bits(mixer: &Mixer) -> u64 {
         name if !CARRIERS.contains(&name) => 0,
         "mamba2" => number("heads") * (number("head") / 2),
         "deltanet" => number("heads") * (number("value") / 2),
-        "gdn" => number("value-heads") * (number("value") / 2),
+        "gdn" | "kda" => number("value-heads") * (number("value") / 2),
+        // Two of its channels mark the giver and the reader.
+        "mamba1" => number("inner").saturating_sub(2) / 2,
         "conv" if number("gated") == 1 => 0,
         // Its keys turn in pairs.
         "retnet" if number("key") % 2 == 1 => 0,
@@ -102,7 +105,7 @@ pub fn carried_bits(mixer: &Mixer) -> u64 {
 /// Slots of a table that a mixer's state holds by weights that exist.
 pub fn table_slots(mixer: &Mixer) -> u64 {
     match mixer.name() {
-        "linear" | "gla" | "deltanet" | "gdn" => mixer.number("key").unwrap_or_default(),
+        "linear" | "gla" | "deltanet" | "gdn" | "kda" => mixer.number("key").unwrap_or_default(),
         "mamba2" => mixer.number("state").unwrap_or_default(),
         _ => 0,
     }
