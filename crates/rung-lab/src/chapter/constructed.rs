@@ -84,7 +84,7 @@ impl Job {
 
     fn run(self, preset: Preset) -> Option<Outcome> {
         let built = construct::build::<f32>(self.name, &self.request()).ok()?;
-        let (few, samples) = if preset == Preset::Quick { (20_000, 2_000) } else { (1_000_000, 50_000) };
+        let (few, samples) = if preset == Preset::Full { (1_000_000, 50_000) } else { (20_000, 2_000) };
         let all = built.task.instances().is_some_and(|count| count <= few);
         let which = if all { Which::All } else { Which::Samples { count: samples, seed: 0 } };
         let found = verify(&built, which, 1, &|_| {}).ok()?;
