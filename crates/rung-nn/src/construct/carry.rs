@@ -466,16 +466,7 @@ fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, 
     plate.pass("v_conv1d", value_heads * value, taps);
     plate.all("o_norm.weight", value, 1.0);
     // An odd channel of a head stays empty.
-    let (room, square) = (value / 2, f64::midpoint(silu(SWING).powi(2), silu(-SWING).powi(2)));
-    for (bit, column) in plate.carry.from.columns().enumerate() {
-        let channel = bit / room * value + 2 * (bit % room);
-        let filled = 2.0 * plate.filled(bit / room, room) as f64;
-        let scale = (filled / value as f64 * square).sqrt() / SWING / gate;
-        for (offset, sign) in [(0, 1.0), (1, -1.0)] {
-            plate.read("v_proj", channel + offset, column, sign * SWING);
-            plate.write("o_proj", value_heads * value, bit, channel + offset, sign * scale);
-        }
-    }
+    plate.normed_pairs(("v_proj", 0), "o_proj", value_heads * value, value, gate);
 }
 
 fn window(plate: &mut Plate<'_>) {

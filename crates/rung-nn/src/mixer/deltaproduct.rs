@@ -17,15 +17,15 @@
 //! # Source
 //! Siems et al. 2025 (2502.10297).
 
-use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Recurrence, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
-use super::mamba2::step_bias;
+use super::gdn::Forget;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Gain, Linear, Memory, join};
-use crate::site::{Fill, Site};
+use crate::site::Site;
 
 /// Sizes of DeltaProduct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +60,6 @@ pub struct DeltaProduct {
     memory: Memory,
 }
 
-/// What makes the decay of a token.
-struct Forget {
-    step: Linear,
-    step_bias: Parameter,
-    log_rate: Parameter,
-}
-
 impl MixerConfig for DeltaProductConfig {
     type Mixer = DeltaProduct;
     const NAME: &'static str = "deltaproduct";
@@ -84,30 +77,16 @@ impl MixerConfig for DeltaProductConfig {
         causal_only(Self::NAME, site)?;
         let Self { heads, value_heads, key, value, taps, steps, .. } = *self;
         let width = site.settings.width;
-        // Away from zero itself, whose logarithm is none.
-        let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
         Ok(DeltaProduct {
             config: *self,
             streams: Streams::init_repeated(site, taps, (heads, key), (value_heads, value), steps),
             beta: site.linear("b_proj", width, steps * value_heads),
-            forget: self.gated.then(|| Forget {
-                step: site.linear("a_proj", width, value_heads),
-                step_bias: site.offset("dt_bias", &[value_heads], Fill::Drawn(&step_bias)),
-                log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&log_rate)),
-            }),
+            forget: self.gated.then(|| Forget::init(site, value_heads)),
             gate: site.linear("g_proj", width, value_heads * value),
             norm: site.gain("o_norm", value),
             output: site.linear("o_proj", value_heads * value, width),
             memory: site.memory(),
         })
-    }
-}
-
-impl Forget {
-    /// Log-decays, `[batch, time, value heads]`.
-    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let step = ops.softplus(&ops.add(&self.step.apply(ops, x), &ops.parameter(self.step_bias)));
-        ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))))
     }
 }
 

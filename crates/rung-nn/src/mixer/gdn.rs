@@ -49,13 +49,36 @@ pub struct GatedDeltanet {
     config: GatedDeltanetConfig,
     streams: Streams,
     beta: Linear,
-    step: Linear,
-    step_bias: Parameter,
-    log_rate: Parameter,
+    forget: Forget,
     gate: Linear,
     norm: Gain,
     output: Linear,
     memory: Memory,
+}
+
+/// What makes the decay of a token.
+pub(super) struct Forget {
+    step: Linear,
+    step_bias: Parameter,
+    log_rate: Parameter,
+}
+
+impl Forget {
+    pub(super) fn init<S: Scalar>(site: &mut Site<'_, S>, value_heads: usize) -> Self {
+        // Away from zero itself, whose logarithm is none.
+        let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
+        Self {
+            step: site.linear("a_proj", site.settings.width, value_heads),
+            step_bias: site.offset("dt_bias", &[value_heads], Fill::Drawn(&step_bias)),
+            log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&log_rate)),
+        }
+    }
+
+    /// Log-decays, `[batch, time, value heads]`.
+    pub(super) fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let step = ops.softplus(&ops.add(&self.step.apply(ops, x), &ops.parameter(self.step_bias)));
+        ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))))
+    }
 }
 
 impl MixerConfig for GatedDeltanetConfig {
@@ -73,15 +96,11 @@ impl MixerConfig for GatedDeltanetConfig {
         causal_only(Self::NAME, site)?;
         let Self { heads, value_heads, key, value, taps, .. } = *self;
         let width = site.settings.width;
-        // Away from zero itself, whose logarithm is none.
-        let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
         Ok(GatedDeltanet {
             config: *self,
             streams: Streams::init(site, taps, (heads, key), (value_heads, value)),
             beta: site.linear("b_proj", width, value_heads),
-            step: site.linear("a_proj", width, value_heads),
-            step_bias: site.offset("dt_bias", &[value_heads], Fill::Drawn(&step_bias)),
-            log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&log_rate)),
+            forget: Forget::init(site, value_heads),
             gate: site.linear("g_proj", width, value_heads * value),
             norm: site.gain("o_norm", value),
             output: site.linear("o_proj", value_heads * value, width),
@@ -100,8 +119,7 @@ impl GatedDeltanet {
     ) -> (O::Tensor, State<O::Tensor>) {
         let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
         let beta = strength(ops, &self.beta, x, self.config.negative);
-        let step = ops.softplus(&ops.add(&self.step.apply(ops, x), &ops.parameter(self.step_bias)));
-        let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
+        let decay = self.forget.apply(ops, x);
         let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Scalar(&decay), Some(&beta), state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
     }
