@@ -86,7 +86,7 @@ pub struct ModelPart {
     pub positions: PositionName,
     /// Whether fields that mean the same share their vectors.
     pub shared_tables: bool,
-    /// Whether key projections start equal to query projections.
+    /// Whether key projections start equal to query projections; as their negatives in full layers, where fields share tables.
     pub tied_query_key: bool,
     /// Whether output projections start as transposes of value projections.
     pub tied_value_output: bool,

@@ -482,14 +482,27 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     let model = config.init(&plan("none"), &mut weights, &mut seeded(1)).unwrap();
     let table = weights.find("embeddings.number.weight").unwrap();
     assert_eq!(weights.entry(table).shape[..], [6, 16], "five numbers and the blank");
-    let hidden = |tokens: &[u32]| {
+    let hidden = |weights: &Parameters<f64>, tokens: &[u32]| {
         let ops = Native::new();
-        ops.bind_frozen(&weights);
+        ops.bind_frozen(weights);
         ops.values(&model.forward(&ops, tokens, 1, None).unwrap().0)
     };
-    let apart = hidden(&[1, 2, 5]).iter().zip(hidden(&[1, 3, 2])).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert_ne!(
+        hidden(&weights, &[1, 0, 2]),
+        hidden(&weights, &[1, 2, 0]),
+        "argument 0 of value 2 is not argument 2 of value 0"
+    );
+    // With a gain of one the two would be the same.
+    let gain = weights.find("embeddings.value.gain").unwrap();
+    assert_eq!(weights.get(gain), [-1.0; 16]);
+    weights.get_mut(gain).fill(1.0);
+    let apart = hidden(&weights, &[1, 2, 5])
+        .iter()
+        .zip(hidden(&weights, &[1, 3, 2]))
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f64::max);
     assert!(apart < 1e-12, "number 2 beside a blank, whichever field says it, up to the order of the sum: {apart}");
-    assert_ne!(hidden(&[1, 3, 3]), hidden(&[1, 3, 5]), "3 is a value and the blank of arguments");
+    assert_ne!(hidden(&weights, &[1, 3, 3]), hidden(&weights, &[1, 3, 5]), "3 is a value and the blank of arguments");
     let ops = Native::new();
     ops.bind_frozen(&weights);
     assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
