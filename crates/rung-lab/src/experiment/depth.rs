@@ -60,7 +60,7 @@ fn chart(front: &str, cells: &[&Cell<'_>]) -> LineChart {
     let title = if front == "full" { "full attention alone".to_owned() } else { format!("{front} in front") };
     let mut chart = LineChart::new(
         format!("Accuracy by hops and full layers, {title}"),
-        AxisSpec::new("full layers F", Scale::Linear).from_to(-0.25, 4.25),
+        AxisSpec::new("full layers F", Scale::Whole).from_to(-0.25, 4.25),
         AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
     );
     let most = cells.iter().map(|cell| cell.hops()).max().unwrap_or(0);
@@ -86,7 +86,7 @@ fn chart(front: &str, cells: &[&Cell<'_>]) -> LineChart {
             Point::new(needed - 0.5, 1.0),
             Point::new(4.0, 1.0),
         ];
-        chart = chart.series(Series::line(format!("{hops} hops, predicted"), step));
+        chart = chart.series(Series::line(format!("{hops}-hop questions, predicted"), step));
     }
     chart
 }
@@ -223,7 +223,7 @@ mod tests {
     use super::super::table::tests::record;
     use super::*;
 
-    const TASK: &str = "funccomp{hops=1,m=8}";
+    const TASK: &str = "funccomp{hops=1,m=16}";
 
     #[test]
     fn a_separation_is_told_and_so_is_its_absence() {
