@@ -18,6 +18,7 @@
 pub(crate) mod vectorised;
 pub(crate) mod attention;
 pub(crate) mod convolution;
+pub(crate) mod delta;
 pub(crate) mod layout;
 pub(crate) mod loss;
 pub(crate) mod norm;

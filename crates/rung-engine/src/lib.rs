@@ -41,7 +41,9 @@ mod schedule;
 mod shape;
 
 pub use native::{Fault, Native, Outcome, StepError, Team, Tensor};
-pub use ops::{Attention, Binary, Decay, Ops, Recurrence, Rounding, Sight, Unary, rotary_angles, rotary_frequencies};
+pub use ops::{
+    Attention, Binary, Decay, GeneralDelta, Ops, Recurrence, Rounding, Sight, Unary, rotary_angles, rotary_frequencies,
+};
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{Added, Entry, Parameter, Parameters};
 pub use scalar::Scalar;

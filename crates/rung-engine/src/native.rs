@@ -20,6 +20,7 @@
 
 mod backward;
 mod crew;
+mod delta;
 mod pool;
 mod tape;
 mod team;
@@ -31,7 +32,7 @@ use crate::composed;
 use crate::kernels::pointwise::{self, Map, Pairing};
 use crate::kernels::product::{Into, MatrixMut, product};
 use crate::kernels::{attention, convolution, layout, loss, norm, recurrence, rotary};
-use crate::ops::{Attention, Binary, Decay, Ops, Recurrence, Unary};
+use crate::ops::{Attention, Binary, Decay, GeneralDelta, Ops, Recurrence, Unary};
 use crate::parameters::{Parameter, Parameters};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
@@ -491,6 +492,13 @@ impl<S: Scalar> Ops for Native<S> {
         }
         let last_shape = Shape::new(&[batch, heads, key_width, value_width]);
         (Tensor { data, shape: value.shape, var: out_var }, Tensor { data: last, shape: last_shape, var: last_var })
+    }
+
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        if inputs.rounding.is_some() {
+            return composed::general_delta(self, inputs);
+        }
+        self.replace(inputs)
     }
 
     fn rms_norm(&self, x: &Tensor<S>, weight: Option<&Tensor<S>>, epsilon: f64) -> Tensor<S> {

@@ -162,6 +162,33 @@ pub struct Recurrence<'a, T> {
     pub rounding: Option<Rounding>,
 }
 
+/// The inputs of the general delta rule, whose erasure has a direction and a strength of its own.
+///
+/// The state is `S <- Diag(exp(g)) S - r (s' S) + k v'`, all with the state before the token on the right, and the output
+/// `o = S' q` from the state after it. With `s` a unit key and `r = a s` this is RWKV-7's; with `g = 0`, `s` a key,
+/// `r = beta s` and `k = beta s` it is the delta rule of [`Recurrence`]. Unlike there, what is erased is looked up before
+/// anything fades.
+pub struct GeneralDelta<'a, T> {
+    /// `[batch, time, heads, key width]`.
+    pub query: &'a T,
+    /// `[batch, time, heads, key width]`.
+    pub key: &'a T,
+    /// `[batch, time, heads, value width]`.
+    pub value: &'a T,
+    /// Log-decays of the key channels, `[batch, time, heads, key width]`, never positive.
+    pub decay: &'a T,
+    /// `s`: the key under which something is looked up to be erased, `[batch, time, heads, key width]`.
+    pub sought: &'a T,
+    /// `r`: along what, and how much of it, it is erased, `[batch, time, heads, key width]`.
+    pub removed: &'a T,
+    /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
+    pub state: Option<&'a T>,
+    /// Tokens between the states that are kept for the gradient. It changes the cost, never the result.
+    pub chunk: usize,
+    /// Keeps the state in few bits, as in [`Recurrence`].
+    pub rounding: Option<Rounding>,
+}
+
 /// Operations on tensors, with gradients.
 pub trait Ops {
     /// The number type.
@@ -323,6 +350,10 @@ pub trait Ops {
     /// A linear recurrence in chunks: outputs `[batch, time, heads, value width]` and the state after the last token.
     fn recurrence(&self, inputs: &Recurrence<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor) {
         composed::recurrence(self, inputs)
+    }
+    /// The general delta rule: outputs `[batch, time, heads, value width]` and the state after the last token.
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor) {
+        composed::general_delta(self, inputs)
     }
     /// `x / sqrt(mean(x^2) + epsilon) * weight` over the last axis.
     fn rms_norm(&self, x: &Self::Tensor, weight: Option<&Self::Tensor>, epsilon: f64) -> Self::Tensor {

@@ -4,8 +4,8 @@
 //! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
 
 use rung_engine::{
-    Attention, Decay, Native, Ops, Parameter, Parameters, Recurrence, Scalar, Sight, composed, rotary_angles,
-    rotary_frequencies,
+    Attention, Decay, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence, Scalar, Sight, composed,
+    rotary_angles, rotary_frequencies,
 };
 
 /// Numbers that look random, the same in every run.
@@ -165,6 +165,49 @@ macro_rules! recurrence_case {
     };
 }
 
+/// Inputs: query, key, value, raw decay, sought, raw strength, state.
+fn general_delta<S: Scalar>(
+    ops: &Native<S>,
+    x: &[<Native<S> as Ops>::Tensor],
+    (state, chunk, strength): (bool, usize, f64),
+    fused: bool,
+) -> Vec<<Native<S> as Ops>::Tensor> {
+    let decay = ops.scale(&ops.softplus(&x[3]), -strength);
+    let sought = ops.l2_norm(&x[4], 1e-6);
+    let removed = ops.mul(&sought, &ops.scale(&ops.sigmoid(&x[5]), 2.0));
+    let inputs = GeneralDelta {
+        query: &x[0],
+        key: &x[1],
+        value: &x[2],
+        decay: &decay,
+        sought: &sought,
+        removed: &removed,
+        state: state.then_some(&x[6]),
+        chunk,
+        rounding: None,
+    };
+    let (out, last) = if fused { ops.general_delta(&inputs) } else { composed::general_delta(ops, &inputs) };
+    vec![out, last]
+}
+
+macro_rules! general_delta_case {
+    ($name:literal, $key:literal, $value:literal, $options:expr) => {
+        Case {
+            name: $name,
+            shapes: &[
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $value],
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $key],
+                &[2, 3, $key, $value],
+            ],
+            body: |ops, x, fused| general_delta(ops, x, $options, fused),
+        }
+    };
+}
+
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn cases<S: Scalar>() -> Vec<Case<S>> {
     vec![
@@ -213,6 +256,10 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
         recurrence_case!("gated delta rule, one chunk", 1, true, true, 16, 1.0),
         recurrence_case!("gated delta rule, fading at once", 1, true, true, 8, 40.0),
         recurrence_case!("delta rule with vector decay", 2, true, true, 5, 1.0),
+        general_delta_case!("general delta rule", 4, 3, (false, 4, 1.0)),
+        general_delta_case!("general delta rule from a state", 3, 5, (true, 16, 1.0)),
+        general_delta_case!("general delta rule, wide", 5, 37, (true, 1, 0.3)),
+        general_delta_case!("general delta rule, fading at once", 4, 4, (true, 3, 40.0)),
         Case {
             name: "rms norm",
             shapes: &[&[3, 5, 19], &[19]],
@@ -470,6 +517,34 @@ fn a_recurrence_is_its_definition() {
         }
         outputs.extend((0..3).map(|c| state[c] * q[0] + state[3 + c] * q[1]));
     }
+    assert!(difference(&outputs, &ops.values(&results[0])) < 1e-12);
+    assert!(difference(&state, &ops.values(&results[1])) < 1e-12);
+}
+
+#[test]
+fn the_general_delta_rule_is_its_definition() {
+    let row: &[usize] = &[1, 6, 1, 2];
+    let (weights, ids) = bind::<f64>(&[row, row, row, row, row, row, &[1, 1, 2, 2]], 5);
+    let ops = Native::<f64>::new();
+    ops.bind_frozen(&weights);
+    let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    let [query, key, value, raw, sought, strength] = [0, 1, 2, 3, 4, 5].map(|index| ops.values(&x[index]));
+    let (mut state, mut outputs) = (ops.values(&x[6]), Vec::new());
+    for row in (0..12).step_by(2) {
+        let size = (sought[row] * sought[row] + sought[row + 1] * sought[row + 1] + 1e-6).sqrt();
+        let unit = [sought[row] / size, sought[row + 1] / size];
+        let transition = |into: usize, from: usize| {
+            let kept = if into == from { (-raw[row + into].softplus()).exp() } else { 0.0 };
+            kept - 2.0 * strength[row + into].sigmoid() * unit[into] * unit[from]
+        };
+        let next = |into: usize, column: usize| {
+            let carried = transition(into, 0) * state[column] + transition(into, 1) * state[2 + column];
+            carried + key[row + into] * value[row + column]
+        };
+        state = vec![next(0, 0), next(0, 1), next(1, 0), next(1, 1)];
+        outputs.extend([0, 1].map(|column| query[row] * state[column] + query[row + 1] * state[2 + column]));
+    }
+    let results = general_delta(&ops, &x, (true, 4, 1.0), true);
     assert!(difference(&outputs, &ops.values(&results[0])) < 1e-12);
     assert!(difference(&state, &ops.values(&results[1])) < 1e-12);
 }

@@ -70,7 +70,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
         "rwkv7" | "rwkv6" => {
             let head = head.unwrap_or(64);
             let heads = heads.unwrap_or((width / head).max(1));
-            Recurrent::Known(if model == "rwkv7" { "rwkv7" } else { "rwkv6" }, vec![("heads", heads), ("head", head)])
+            Recurrent::Known(if model == "rwkv7" { "rwkv7" } else { "rwkv6" }, vec![("heads", heads), ("head", head), ("channel", 1)])
         }
         "gla" => {
             let heads = heads.unwrap_or(4);

@@ -116,7 +116,7 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
     }
     if let (Some(head), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
         let name = if config.has("attention.iclr_lora_rank") { "rwkv7" } else { "rwkv6" };
-        return Ok(Some(Recurrent::Known(name, vec![("heads", (width / head).max(1)), ("head", head)])));
+        return Ok(Some(Recurrent::Known(name, vec![("heads", (width / head).max(1)), ("head", head), ("channel", 1)])));
     }
     let conv = config.size("ssm.conv_kernel")?.unwrap_or(4);
     if let (Some(head), Some(heads)) = (config.size("kda.head_dim")?, heads_of(config)?) {

@@ -24,11 +24,13 @@ fn var<S: Scalar>(x: Option<&Tensor<S>>) -> Var {
 impl<S: Scalar> Record<S> {
     /// Passes the gradient of the outputs on to the inputs.
     pub(crate) fn backward(self, flow: &mut Flow<'_, S>) {
-        if let Self::Recurrence(record) = self {
-            return record.backward(flow);
-        }
-        let Some(slope) = flow.take(self.out()) else { return };
-        match self {
+        let record = match self {
+            Self::Recurrence(record) => return record.backward(flow),
+            Self::Delta(record) => return record.backward(flow),
+            record => record,
+        };
+        let Some(slope) = flow.take(record.out()) else { return };
+        match record {
             Self::Map { kind, x, kept, .. } => {
                 let mut out = flow.pool.take(slope.len());
                 pointwise::map_back(kind, &kept, &slope, out.write());
@@ -118,7 +120,7 @@ impl<S: Scalar> Record<S> {
                 loss::backward(logits.shape.width(), &logits.data, targets, &kept, &slope, out.write());
                 flow.give(logits.var, out);
             }
-            Self::Recurrence(_) => {}
+            Self::Recurrence(_) | Self::Delta(_) => {}
         }
     }
 
@@ -144,6 +146,7 @@ impl<S: Scalar> Record<S> {
             | Self::Rotary { out, .. }
             | Self::Loss { out, .. } => *out,
             Self::Recurrence(record) => record.out,
+            Self::Delta(record) => record.out,
         }
     }
 }

@@ -13,6 +13,7 @@
 use crate::kernels::pointwise::{Map, accumulate};
 use crate::kernels::update::all_finite;
 use crate::kernels::{attention, convolution, norm, recurrence};
+use crate::native::delta::Replaced;
 use crate::native::pool::{Buffer, Pool};
 use crate::ops::Binary;
 use crate::scalar::Scalar;
@@ -161,6 +162,7 @@ pub(crate) enum Record<S: Scalar> {
         out: Var,
     },
     Recurrence(Recurrent<S>),
+    Delta(Replaced<S>),
 }
 
 /// The record of a recurrence, which has the most to keep.

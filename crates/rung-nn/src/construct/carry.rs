@@ -7,6 +7,7 @@
 //! - `RetNet` and GLA norm each head, which keeps bits of ±1 as they are, and gate with a constant;
 //! - Mamba-2, `DeltaNet` and Gated `DeltaNet` pass values through SiLU: each bit goes as a pair (b, -b), since
 //!   `silu(x) - silu(-x) = x`, and a pair has the same square whatever its bit;
+//! - RWKV-7 takes the mean off each head, so that bits go in the same pairs without SiLU;
 //! - a window is a look-up among few tokens, and a convolution multiplies by its gate.
 //!
 //! Decays are set so slow that they do not matter, except `RetNet`'s, which is fixed and undone by the norm.
@@ -110,6 +111,13 @@ const KINDS: &[Kind] = &[
         smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
         slots: None,
         set: mamba1,
+    },
+    Kind {
+        name: "rwkv7",
+        channels: |mixer| number(mixer, "heads") * (number(mixer, "head") / 2),
+        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("rank", 1)],
+        slots: Some("head"),
+        set: rwkv7,
     },
     Kind {
         name: "window",
@@ -237,6 +245,26 @@ const UNIT_STEP: f64 = 0.541_324_854_612_918;
 /// How large bits go through a SiLU.
 const SWING: f64 = 4.0;
 
+/// How a bit b goes in two channels, of which one gets `size * b` and the other the opposite.
+struct Pair {
+    size: f64,
+    /// The mean of their squares where they arrive.
+    square: f64,
+    /// Their difference there, for b = 1.
+    apart: f64,
+}
+
+impl Pair {
+    /// As it is.
+    const PLAIN: Self = Self { size: 1.0, square: 1.0, apart: 2.0 };
+
+    /// Through SiLU.
+    fn bent() -> Self {
+        let square = f64::midpoint(silu(SWING).powi(2), silu(-SWING).powi(2));
+        Self { size: SWING, square, apart: SWING }
+    }
+}
+
 fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
@@ -342,17 +370,23 @@ impl Plate<'_> {
         }
     }
 
-    /// Values in pairs through SiLU and a norm over `normed` channels at a time, `room` bits in each.
-    fn normed_pairs(&mut self, (into, first): (&str, usize), out: &str, channels: usize, normed: usize, gate: f64) {
+    /// Values in pairs and a norm over `normed` channels at a time, each with room for half as many bits.
+    fn normed_pairs(
+        &mut self,
+        pair: &Pair,
+        (into, first): (&str, usize),
+        (out, channels): (&str, usize),
+        normed: usize,
+        gate: f64,
+    ) {
         let room = normed / 2;
-        let square = f64::midpoint(silu(SWING).powi(2), silu(-SWING).powi(2));
         for (bit, column) in self.carry.from.columns().enumerate() {
             let (head, place) = (bit / room, bit % room);
             let channel = head * normed + 2 * place;
             let filled = 2.0 * self.filled(head, room) as f64;
-            let scale = (filled / normed as f64 * square).sqrt() / SWING / gate;
+            let scale = (filled / normed as f64 * pair.square).sqrt() / pair.apart / gate;
             for (offset, sign) in [(0, 1.0), (1, -1.0)] {
-                self.read(into, first + channel + offset, column, sign * SWING);
+                self.read(into, first + channel + offset, column, sign * pair.size);
                 self.write(out, channels, bit, channel + offset, sign * scale);
             }
         }
@@ -404,7 +438,7 @@ fn mamba2(plate: &mut Plate<'_>) {
     plate.all("A_log", heads, FROZEN);
     plate.all("norm.weight", inner, 1.0);
     // The norm is over all channels, so heads are one.
-    plate.normed_pairs(("in_proj", inner), "out_proj", inner, inner - inner % 2, 1.0);
+    plate.normed_pairs(&Pair::bent(), ("in_proj", inner), ("out_proj", inner), inner - inner % 2, 1.0);
 }
 
 fn deltanet(plate: &mut Plate<'_>) {
@@ -466,7 +500,23 @@ fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, 
     plate.pass("v_conv1d", value_heads * value, taps);
     plate.all("o_norm.weight", value, 1.0);
     // An odd channel of a head stays empty.
-    plate.normed_pairs(("v_proj", 0), "o_proj", value_heads * value, value, gate);
+    plate.normed_pairs(&Pair::bent(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
+}
+
+/// Nothing is shifted and nothing decays; a slot is erased before it is written; the token itself has no share.
+fn rwkv7(plate: &mut Plate<'_>) {
+    let [heads, head, rank] = ["heads", "head", "rank"].map(|option| plate.number(option));
+    let inner = heads * head;
+    plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
+    plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
+    plate.all("k_k", inner, 1.0);
+    plate.all("w_proj.1.bias", inner, FROZEN);
+    plate.all("a_proj.1.bias", inner, -FROZEN);
+    plate.all("g_norm.weight", inner, 1.0);
+    // The gate is a sum of sigmoids, of which one is open and counts.
+    plate.constant("g_proj.0", 0..1, -FROZEN);
+    (0..inner).for_each(|channel| plate.put("g_proj.1.weight", channel * 2 * rank, 1.0));
+    plate.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, 1.0);
 }
 
 fn window(plate: &mut Plate<'_>) {

@@ -41,6 +41,7 @@ fn every_carrier_carries() {
         "deltanet{conv=0,negative=yes,heads=2,value=3}",
         "gdn{heads=1,value-heads=2,value=5}",
         "window{size=5,heads=4,kv=2,value=1}",
+        "rwkv7{heads=2,head=3,rank=2}",
     ];
     for mixer in carry::names()
         .chain(more)
@@ -137,9 +138,16 @@ fn recurrences_count_and_hybrids_retrieve() {
 #[test]
 fn small_tables_save_layers() {
     for n in [&[][..], &[2], &[2, 3]] {
-        for mixer in
-            ["linear", "linear{map=relu,normaliser=no}", "linear{map=identity}", "gla", "mamba2", "deltanet", "gdn"]
-        {
+        for mixer in [
+            "linear",
+            "linear{map=relu,normaliser=no}",
+            "linear{map=identity}",
+            "gla",
+            "mamba2",
+            "deltanet",
+            "gdn",
+            "rwkv7",
+        ] {
             let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
             let built = build::<f32>("S2", &request).unwrap();
             assert_eq!(built.plan.full_layers(), n.len());

@@ -171,6 +171,7 @@ registry! {
     gla: Gla, GlaConfig;
     mamba1: Mamba1, Mamba1Config;
     mamba2: Mamba2, Mamba2Config;
+    rwkv7: Rwkv7, Rwkv7Config;
     deltanet: Deltanet, DeltanetConfig;
     gdn: GatedDeltanet, GatedDeltanetConfig;
     kda: KimiDelta, KimiDeltaConfig;

@@ -43,6 +43,8 @@ const CASES: &[(&str, Positions)] = &[
     ("mamba1{inner=5,state=1,conv=1,rank=1}", Positions::None),
     ("mamba2{heads=4,head=3,state=5,groups=2,conv=3}", Positions::None),
     ("mamba2{heads=2,head=3,state=5,conv=1}", Positions::None),
+    ("rwkv7{heads=3,head=4,rank=2}", Positions::None),
+    ("rwkv7{heads=2,head=5,rank=1}", Positions::None),
     ("deltanet{heads=2,key=4,value=3}", Positions::None),
     ("deltanet{heads=2,key=4,value=3,conv=0,negative=yes}", Positions::None),
     ("gdn{heads=2,value-heads=4,key=3,value=5}", Positions::None),
@@ -374,6 +376,7 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("mamba2{heads=4,groups=3}", causal).contains("groups is 3"));
     assert!(error("conv{channels=5,gated=no}", causal).contains("channels is 5; expected 12"));
     assert!(error("window{key=4,value=2,tied=yes}", causal).contains("value width is 2; expected 4"));
+    assert!(error("rwkv7{channel=yes}", causal).contains("channel mixing with a shift of its own has no network"));
     assert!(error("nsa", causal).contains("there is no network for mixer `nsa`"));
     let both_ways = Settings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));
@@ -405,6 +408,10 @@ fn fresh_weights_lie_where_the_references_put_them() {
     within(&mamba, "dt_proj.weight", -0.5, 0.5, |value| value);
     let rates: Vec<f64> = mamba.get(mamba.find("A_log").unwrap()).iter().map(|rate| rate.exp().round()).collect();
     assert_eq!(rates, [1.0, 2.0, 3.0].repeat(64));
+    let rwkv = fresh("rwkv7{heads=16,head=4,rank=2}");
+    // Half-lives from about one token to a few hundred.
+    within(&rwkv, "w_proj.1.bias", 0.545, 0.998, |value| (-(-0.5_f64).exp() / (1.0 + (-value).exp())).exp());
+    within(&rwkv, "x_k", 0.0, 1.0, |value| value);
     let retnet = fresh("retnet{heads=2,key=4,value=6}");
     let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
     let into = reach(2_f64.powf(-2.5), WIDTH + 8);

@@ -28,7 +28,7 @@ pub use reading::{Reading, Reads};
 
 use std::cell::RefCell;
 
-use rung_engine::{Attention, Native, Ops, Parameters, Recurrence, Scalar, Tensor};
+use rung_engine::{Attention, GeneralDelta, Native, Ops, Parameters, Recurrence, Scalar, Tensor};
 use rung_theory::stack::Plan;
 use rung_theory::task::AnyTask;
 
@@ -175,6 +175,12 @@ impl<S: Scalar> Watch<S> for Recorder {
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.recurrence(inputs);
         self.keep(Reading::recurrence(ops, inputs, &output));
+        (output, state)
+    }
+
+    fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        let (output, state) = ops.general_delta(inputs);
+        self.keep(Reading::general_delta(ops, inputs, &output));
         (output, state)
     }
 

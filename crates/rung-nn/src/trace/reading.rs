@@ -5,13 +5,13 @@
 //!
 //! - attention: `softmax(scale q_t.k_s + bias)` over the keys in sight;
 //! - a recurrence is linear in its values, `o_t = sum_s c_ts v_s`. Going back from t with `r = q_t`: `c_ts = beta_s k_s.r`, then
-//!   `r <- a_s (r - beta_s k_s (k_s.r))`;
+//!   `r <- a_s (r - beta_s k_s (k_s.r))`; for the general delta rule `c_ts = k_s.r`, then `r <- a_s r - sought_s (removed_s.r)`;
 //! - a convolution: its taps.
 //!
 //! [`Reading::mismatch`] multiplies a row by the values and compares with what the kernel gave: this is how a picture knows that
 //! its arrows are the network's own.
 
-use rung_engine::{Attention, Decay, Ops, Recurrence, Scalar, Shape, Sight, Tensor};
+use rung_engine::{Attention, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Sight, Tensor};
 
 use crate::watch::Convolved;
 
@@ -42,6 +42,7 @@ pub struct Reading {
 enum Rule {
     Attention { query: Table, key: Table, bias: Option<(Shape, Vec<f64>)>, sight: Sight, scale: f64 },
     Recurrence { query: Table, key: Table, fade: Fade, beta: Option<Table> },
+    GeneralDelta { query: Table, key: Table, fade: Table, sought: Table, removed: Table },
     Convolution { filters: Vec<f64>, taps: usize, bias: Option<Vec<f64>> },
 }
 
@@ -120,6 +121,18 @@ impl Reading {
         }
     }
 
+    pub(super) fn general_delta<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
+        ops: &O,
+        inputs: &GeneralDelta<'_, Tensor<S>>,
+        output: &Tensor<S>,
+    ) -> Self {
+        let [values, output] = [inputs.value, output].map(|x| Table::of(ops, x));
+        let rows = [inputs.query, inputs.key, inputs.decay, inputs.sought, inputs.removed];
+        let [query, key, fade, sought, removed] = rows.map(|x| Table::of(ops, x));
+        let rule = Rule::GeneralDelta { query, key, fade, sought, removed };
+        Self { reads: Reads::State, heads: output.heads, values, output, rule }
+    }
+
     pub(super) fn convolution<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
         ops: &O,
         inputs: &Convolved<'_, S>,
@@ -172,6 +185,18 @@ impl Reading {
                     for (channel, (wanted, key)) in wanted.iter_mut().zip(key).enumerate() {
                         let kept = if strength.is_some() { *wanted - agrees * key } else { *wanted };
                         *wanted = kept * fade[channel % fade.len()].exp();
+                    }
+                }
+            }
+            Rule::GeneralDelta { query, key, fade, sought, removed } => {
+                let mut wanted = query.row(time, head, self.heads).to_vec();
+                for token in (0..=time).rev() {
+                    let [key, fade, sought, removed] =
+                        [key, fade, sought, removed].map(|table| table.row(token, head, self.heads));
+                    weights[token] = dot(key, &wanted);
+                    let erased = dot(removed, &wanted);
+                    for (wanted, (fade, sought)) in wanted.iter_mut().zip(fade.iter().zip(sought)) {
+                        *wanted = *wanted * fade.exp() - sought * erased;
                     }
                 }
             }

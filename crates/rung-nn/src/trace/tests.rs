@@ -40,6 +40,7 @@ fn recorded_weights_times_values_are_what_the_layers_computed() {
         "mamba2",
         "deltanet",
         "gdn{value-heads=4}",
+        "rwkv7{rank=2}",
         "conv",
         "full+gdn",
     ];
@@ -60,7 +61,7 @@ fn recorded_weights_times_values_are_what_the_layers_computed() {
 
 #[test]
 fn a_listener_changes_nothing() {
-    for stack in ["full linear", "gdn full", "mamba2 window{size=2}"] {
+    for stack in ["full linear", "gdn full", "rwkv7{rank=2} full", "mamba2 window{size=2}"] {
         with_random(stack, Positions::None, |subject, tokens| {
             let trace = Trace::record(subject, tokens).unwrap();
             let ops = Native::new();

@@ -83,14 +83,14 @@ enum Need {
 
 /// Mixers whose weights for this are known and have a network: a name joins when both are true.
 pub const CARRIERS: &[&str] =
-    &["linear", "retnet", "gla", "mamba2", "deltanet", "gdn", "kda", "mamba1", "window", "conv"];
+    &["linear", "retnet", "gla", "mamba2", "deltanet", "gdn", "kda", "mamba1", "rwkv7", "window", "conv"];
 
-/// Bits that a mixer hands on by weights that exist. Values that go through SiLU go in pairs.
+/// Bits that a mixer hands on by weights that exist. Values that go through SiLU, or a norm that takes off the mean, go in pairs.
 pub fn carried_bits(mixer: &Mixer) -> u64 {
     let number = |option: &str| mixer.number(option).unwrap_or_default();
     match mixer.name() {
         name if !CARRIERS.contains(&name) => 0,
-        "mamba2" => number("heads") * (number("head") / 2),
+        "mamba2" | "rwkv7" => number("heads") * (number("head") / 2),
         "deltanet" => number("heads") * (number("value") / 2),
         "gdn" | "kda" => number("value-heads") * (number("value") / 2),
         // Two of its channels mark the giver and the reader.
@@ -107,6 +107,7 @@ pub fn table_slots(mixer: &Mixer) -> u64 {
     match mixer.name() {
         "linear" | "gla" | "deltanet" | "gdn" | "kda" => mixer.number("key").unwrap_or_default(),
         "mamba2" => mixer.number("state").unwrap_or_default(),
+        "rwkv7" => mixer.number("head").unwrap_or_default(),
         _ => 0,
     }
 }

@@ -173,6 +173,9 @@ const KV_HEADS: Field = size("kv", "key/value heads", |n| n.defaults.kv_heads())
 const HEAD: Field = size("head", "width of a head", |n| n.defaults.head_dim);
 const KEY: Field = size("key", "width of a key head", |n| n.get("head"));
 const VALUE: Field = size("value", "width of a value head", |n| n.get("head"));
+/// RWKV's channel mixing shifts tokens too. It is no part of the mixer: stacks have it only if they say so.
+const CHANNEL_SHIFT: Field =
+    choice("channel", "whether RWKV's channel mixing, with a shift of its own, follows", NO_YES);
 const SHORT_CONVOLUTION: Field = count("conv", "taps of the short convolution, 0 for none", |_| 4);
 
 const NO_YES: &[&str] = &["no", "yes"];
@@ -505,8 +508,9 @@ mod tests {
             ("retnet{heads=8,key=256,value=512}", 8, 1_048_576, 0),
             ("gla{heads=4}", 4, 524_288, 0),
             ("hgrn2{expand=128}", 16, 262_144, 0),
-            ("rwkv6{head=64}", 32, 131_072, 4_096),
-            ("rwkv7{head=64}", 32, 131_072, 4_096),
+            ("rwkv6{head=64}", 32, 131_072, 2_048),
+            ("rwkv7{head=64}", 32, 131_072, 2_048),
+            ("rwkv7{head=64,channel=yes}", 32, 131_072, 4_096),
             ("mamba1", 16, 65_536, 12_288),
             ("mamba2", 16, 524_288, 13_056),
             ("deltanet{heads=4,key=512,value=512}", 4, 1_048_576, 18_432),
