@@ -59,6 +59,36 @@ fn breaking_any_one_weight_breaks_the_answers() {
     }
 }
 
+/// A norm may undo the loss of a factor, and two signs may undo each other, so that of a carrier's matrix only one of the two is
+/// asked: that answers go wrong without it, or with it turned over. A matrix of zeros has nothing to break.
+#[test]
+fn breaking_any_one_matrix_of_a_carrier_breaks_the_answers() {
+    for mixer in construct::carry::names() {
+        for name in ["U2", "U2'"] {
+            let request = Request { mixer: Some(mixer.to_owned()), hops: 2, m: 5, n: vec![3], ..Request::default() };
+            let mut built = construct::build::<f32>(name, &request).unwrap();
+            let whole = built.weights.flat().to_vec();
+            let entries: Vec<_> = built.weights.entries().map(|(_, entry)| entry.clone()).collect();
+            let matrices = entries.iter().filter(|entry| {
+                entry.shape.len() > 1 && whole[entry.range.clone()].iter().any(|number| *number != 0.0)
+            });
+            let mut broken = 0;
+            for entry in matrices {
+                let survives = [0.0, -1.0].into_iter().all(|factor| {
+                    built.weights.flat_mut().copy_from_slice(&whole);
+                    built.weights.flat_mut()[entry.range.clone()].iter_mut().for_each(|number| *number *= factor);
+                    let (right, all) = share(&built);
+                    right == all
+                });
+                assert!(!survives, "{name} of {mixer}: {} does not matter", entry.name);
+                broken += usize::from(entry.name.contains(".mixer."));
+            }
+            // Four of each full layer's, and two of the carrier's at least.
+            assert!(broken >= 4 * (built.plan.full_layers()) + 2, "{name} of {mixer}: {broken} matrices");
+        }
+    }
+}
+
 #[test]
 fn hostile_descriptions_are_refused() {
     let folder = scratch("hostile");

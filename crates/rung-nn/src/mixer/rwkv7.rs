@@ -92,14 +92,19 @@ impl Shift {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> ([O::Tensor; 6], Option<O::Tensor>) {
-        let (width, x) = (ops.shape(x)[2], rounded(ops, x, self.rounding));
+        let (width, kept) = (ops.shape(x)[2], rounded(ops, x, self.rounding));
         let mut last = None;
         let mixed = self.shares.map(|share| {
             let share = ops.reshape(&ops.parameter(share), &[width, 1]);
-            let filters = ops.concat(&[share.clone(), ops.affine(&share, -1.0, 1.0)], 1);
-            let (mixed, tail) = ops.short_convolution(&x, &filters, None, State::part(state, 1));
+            let own = ops.affine(&share, -1.0, 1.0);
+            let filters = ops.concat(&[share, own.clone()], 1);
+            let (mixed, tail) = ops.short_convolution(&kept, &filters, None, State::part(state, 1));
             last = Some(tail);
-            mixed
+            if self.rounding.is_none() {
+                return mixed;
+            }
+            // Only what is kept is in few bits: the token itself gets back what its rounding took.
+            ops.add(&mixed, &ops.mul(&ops.sub(x, &kept), &ops.reshape(&own, &[width])))
         });
         (mixed, last)
     }
