@@ -56,7 +56,7 @@ pub mod watch;
 pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;
 pub use inventory::{Inventory, inspect};
-pub use mixer::{Builtin, MixerConfig, State, TokenMixer};
+pub use mixer::{Builtin, Lent, MixerConfig, State, TokenMixer};
 pub use model::{ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
 pub use position::Positions;
 pub use precision::Precision;

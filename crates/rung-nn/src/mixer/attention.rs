@@ -9,7 +9,7 @@ use std::ops::Range;
 use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
-use super::{State, TokenMixer, number, shared_evenly};
+use super::{Lent, State, TokenMixer, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Linear, join};
 use crate::position::{Positions, Rotation, Spacing, alibi};
@@ -207,8 +207,9 @@ impl TokenMixer for Reader {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let lent = state.and_then(|state| state.lent.as_ref());
-        let cache = lent.expect("a layer that reads another's cache is given it by the model");
+        let Some(Lent::Cache(cache)) = state.and_then(|state| state.lent.as_ref()) else {
+            panic!("a layer that reads another's cache is given it by the model");
+        };
         let seen = State::seen(state);
         (self.read(ops, x, seen, cache), State::new(seen + ops.shape(x)[1], []))
     }
@@ -224,7 +225,7 @@ impl Heads {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (cache, mut next) = self.keep(ops, x, state);
         let out = self.reader.read(ops, x, State::seen(state), &cache);
-        next.lent = Some(cache);
+        next.lent = Some(Lent::Cache(cache));
         (out, next)
     }
 

@@ -38,8 +38,17 @@ pub struct State<T> {
     pub seen: usize,
     /// Its tensors, each with the batch as first axis.
     pub tensors: [Option<T>; SLOTS],
-    /// What attention has just read, for later layers that read the same and keep nothing themselves. It is not handed on.
-    pub lent: Option<Cache<T>>,
+    /// What later layers may use at the same tokens. It is not handed on.
+    pub lent: Option<Lent<T>>,
+}
+
+/// What a mixer lends to mixers of later layers.
+#[derive(Clone, Debug)]
+pub enum Lent<T> {
+    /// What attention has just read, for layers that read the same and keep nothing themselves.
+    Cache(Cache<T>),
+    /// Values, `[batch, time, heads, width]`, for layers that mix them into theirs.
+    Values(T),
 }
 
 impl<T> State<T> {
@@ -181,12 +190,14 @@ registry! {
 }
 
 impl Builtin {
-    /// Builds a plan's mixer that reads the keys and values of an earlier layer.
+    /// Builds a plan's mixer that uses what one of an earlier layer lends: attention that reads its keys and values, or RWKV-7
+    /// that mixes its values in.
     ///
     /// # Errors
-    /// It is no attention, has a convolution of its own in front, or does not fit the site.
+    /// It is neither, is attention with a convolution of its own in front, or does not fit the site.
     pub fn init_reader<S: Scalar>(mixer: &Mixer, site: &mut Site<'_, S>) -> Result<Self, ModelError> {
         let reader = match mixer.name() {
+            rwkv7::Rwkv7Config::NAME => return Ok(Self::Rwkv7(rwkv7::Rwkv7Config::resolve(mixer)?.init_later(site)?)),
             softmax::SoftmaxConfig::NAME => {
                 let config = softmax::SoftmaxConfig::resolve(mixer)?;
                 if config.taps > 0 {

@@ -11,9 +11,8 @@
 //! One token after another, in one kernel.
 //!
 //! # State
-//! `heads * head * head` numbers, and the last token's `width` for the shift. What else RWKV's layers have is not part of the
-//! mixer: the shift of its channel mixing, and the first layer's values, which later layers mix into theirs. This is the form of
-//! the first layer.
+//! `heads * head * head` numbers, and the last token's `width` for the shift. Layers after the first mix the first one's values
+//! of the same token into theirs, which crosses nothing. The shift of RWKV's channel mixing is not part of the mixer.
 //!
 //! # Reduces to
 //! `DeltaNet` when nothing decays and `k = a . kk`.
@@ -24,7 +23,7 @@
 use rung_engine::{GeneralDelta, Ops, Parameter, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::{Lent, MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
 use crate::parts::{Linear, Memory, join, split};
 use crate::precision::rounded;
@@ -37,7 +36,7 @@ pub struct Rwkv7Config {
     pub heads: usize,
     /// Width of a head's keys and values.
     pub head: usize,
-    /// Rank of the decay and of the learning rate; the gate has twice it.
+    /// Rank of the decay, of the learning rate and of the share of the first layer's values; the gate has twice it.
     pub rank: usize,
 }
 
@@ -48,6 +47,8 @@ pub struct Rwkv7 {
     receptance: Linear,
     key: Linear,
     value: Linear,
+    /// The share of the first layer's values, unless this is the first.
+    mix: Option<[Linear; 2]>,
     /// Down to the rank, then up to the channels with a bias.
     decay: [Linear; 2],
     /// The same for the learning rate.
@@ -127,17 +128,14 @@ impl MixerConfig for Rwkv7Config {
         causal_only(Self::NAME, site)?;
         let Self { heads, head, rank } = *self;
         let (width, inner) = (site.settings.width, heads * head);
-        let low_rank = |site: &mut Site<'_, S>, name: &str, rank: usize, bias: Option<Fill<'_>>| {
-            let bias = bias.map(|fill| site.offset(&format!("{name}.1.bias"), &[inner], fill));
-            let down = site.linear(&format!("{name}.0"), width, rank);
-            [down, Linear { bias, ..site.linear(&format!("{name}.1"), rank, inner) }]
-        };
+        let low_rank = |site: &mut _, name, rank, bias| low_rank(site, name, [width, rank, inner], bias);
         Ok(Rwkv7 {
             config: *self,
             shift: Shift::init(site),
             receptance: site.linear("r_proj", width, inner),
             key: site.linear("k_proj", width, inner),
             value: site.linear("v_proj", width, inner),
+            mix: None,
             // From slow to fast, as in the first layer of the published models, though not in the order of channels.
             decay: low_rank(site, "w_proj", rank, Some(Fill::Uniform(-5.5, 0.5))),
             rate: low_rank(site, "a_proj", rank, Some(Fill::Uniform(-0.39, 0.01))),
@@ -150,6 +148,27 @@ impl MixerConfig for Rwkv7Config {
             output: site.linear("o_proj", inner, width),
             memory: site.memory(),
         })
+    }
+}
+
+/// Two projections, the second with a bias that starts so.
+fn low_rank<S: Scalar>(
+    site: &mut Site<'_, S>,
+    name: &str,
+    [width, rank, inner]: [usize; 3],
+    bias: Option<Fill<'_>>,
+) -> [Linear; 2] {
+    let bias = bias.map(|fill| site.offset(&format!("{name}.1.bias"), &[inner], fill));
+    let down = site.linear(&format!("{name}.0"), width, rank);
+    [down, Linear { bias, ..site.linear(&format!("{name}.1"), rank, inner) }]
+}
+
+impl Rwkv7Config {
+    /// The form of layers after the first, which are lent its values.
+    pub(super) fn init_later<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv7, ModelError> {
+        let first = self.init(site)?;
+        let sizes = [site.settings.width, self.rank, self.heads * self.head];
+        Ok(Rwkv7 { mix: Some(low_rank(site, "v_mix", sizes, Some(Fill::Uniform(0.53, 0.93)))), ..first })
     }
 }
 
@@ -169,7 +188,15 @@ impl TokenMixer for Rwkv7 {
         let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
         let decay = split(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
         let raw = self.key.apply(ops, &for_key);
-        let value = self.value.heads(ops, &for_value, heads);
+        let own = self.value.heads(ops, &for_value, heads);
+        let value = match (&self.mix, state.and_then(|state| state.lent.as_ref())) {
+            (None, _) => own.clone(),
+            (Some(mix), Some(Lent::Values(first))) => {
+                let share = split(ops, &ops.sigmoid(&low_rank(mix, &for_value, |_, x| x.clone())), heads);
+                ops.add(&own, &ops.mul(&ops.sub(first, &own), &share))
+            }
+            _ => panic!("a layer after the first is given the first one's values by the model"),
+        };
         let rate = ops.sigmoid(&low_rank(&self.rate, &for_rate, |_, x| x.clone()));
         let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
@@ -196,6 +223,8 @@ impl TokenMixer for Rwkv7 {
         let share = ops.sum(&ops.mul(&ops.mul(&query, &key), &share), 3);
         let out = ops.add(&normed, &join(ops, &ops.mul(&share, &value)));
         let out = self.output.apply(ops, &ops.mul(&out, &gate));
-        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), last]))
+        let mut next = State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), last]);
+        next.lent = Some(Lent::Values(own));
+        (out, next)
     }
 }

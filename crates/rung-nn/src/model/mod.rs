@@ -22,6 +22,7 @@ mod tests;
 pub use channel::{Channel, ChannelConfig, Gelu};
 pub use embedding::{Embedding, Input};
 pub use norm::{Norm, NormConfig};
+pub(crate) use sharing::lends;
 
 use sharing::build_layer;
 
@@ -119,7 +120,7 @@ struct Layer<M> {
     name: String,
     mixer_norm: Norm,
     mixers: Vec<M>,
-    /// For every mixer, the one before it in the model whose cache it reads, if it has none; missing ones have their own.
+    /// For every mixer, the one before it in the model that lends it something, if one does.
     sources: Vec<Option<usize>>,
     channel: Option<(Norm, Channel)>,
 }
@@ -378,7 +379,7 @@ impl<M: TokenMixer> Model<M> {
         let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
-        // Norms after the sum, and caches that are lent, need all tokens in every layer.
+        // Norms after the sum, and what is lent, need all tokens in every layer.
         let lent = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
         let whole = lent || self.placement == Placement::Post;
         let front = if whole { self.layers.len() } else { front.min(self.layers.len()) };
@@ -526,12 +527,13 @@ impl<M: TokenMixer> Layer<M> {
         let mut x = residual(ops, x, &self.mixer_norm, placement, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
+                let own = before.map(|before| &before[index]);
                 let borrowed = self.sources.get(index).copied().flatten().map(|source| State {
                     seen: states[source].seen - ops.shape(x)[1],
-                    tensors: Default::default(),
+                    tensors: own.map_or_else(Default::default, |own| own.tensors.clone()),
                     lent: states[source].lent.clone(),
                 });
-                let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(before.map(|before| &before[index])));
+                let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(own));
                 states.push(next);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }

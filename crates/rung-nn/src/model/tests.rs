@@ -22,7 +22,8 @@ fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) 
     (model, weights)
 }
 
-const ALL: &str = "full window{size=3} linear retnet gla mamba2{state=8} deltanet gdn conv none full+gdn";
+const ALL: &str =
+    "full window{size=3} linear retnet gla mamba2{state=8} rwkv7{rank=2} deltanet gdn conv none full+gdn rwkv7{rank=2}";
 
 #[test]
 fn every_kind_of_model_runs_whole_and_from_a_state() {
@@ -147,6 +148,42 @@ fn a_shared_cache_is_the_cache_of_the_other_layer() {
     }
 }
 
+/// All of the first layer's values and none of its own, or the other way round.
+#[test]
+fn later_rwkv_layers_mix_in_the_values_of_the_first_of_their_heads() {
+    let text = "rwkv7{rank=2} full rwkv7{heads=4,head=4,rank=2} rwkv7{rank=2}";
+    let (model, mut weights) = build::<f64>(&small(), text);
+    let mixes: Vec<usize> =
+        (0..4).filter(|layer| weights.find(&format!("layers.{layer}.mixer.v_mix.0.weight")).is_some()).collect();
+    assert_eq!(mixes, [3]);
+    let id = |weights: &Parameters<f64>, name: &str| weights.find(&format!("layers.{name}")).unwrap();
+    // The first layer's values reach the last in no other way.
+    for name in ["0.mixer.o_proj.weight", "3.mixer.v_mix.0.weight"] {
+        let id = id(&weights, name);
+        weights.get_mut(id).fill(0.0);
+    }
+    let hidden = |weights: &Parameters<f64>| {
+        let ops = Native::new();
+        ops.bind_frozen(weights);
+        ops.values(&model.forward(&ops, &[1, 2, 3, 4, 5], 1, None).unwrap().0)
+    };
+    for (share, felt, other) in [
+        (40.0, "0.mixer.v_proj.weight", "3.mixer.v_proj.weight"),
+        (-40.0, "3.mixer.v_proj.weight", "0.mixer.v_proj.weight"),
+    ] {
+        let bias = id(&weights, "3.mixer.v_mix.1.bias");
+        weights.get_mut(bias).fill(share);
+        let before = hidden(&weights);
+        let moved = |name: &str| {
+            let mut changed = weights.clone();
+            let id = id(&changed, name);
+            changed.get_mut(id).iter_mut().for_each(|value| *value += 0.5);
+            hidden(&changed).iter().zip(&before).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+        };
+        assert!(moved(felt) > 1e-3 && moved(other) < 1e-12, "share {share}");
+    }
+}
+
 #[test]
 fn shared_caches_that_nobody_has_are_refused() {
     let refused = |text: &str, layer: usize| {
@@ -160,6 +197,7 @@ fn shared_caches_that_nobody_has_are_refused() {
     assert!(refused("window{size=3} window{size=4}", 1).contains("layer 1"));
     assert!(refused("gdn gdn", 1).contains("expected full or window attention there"));
     assert!(refused("full full{conv=3}", 1).contains("conv=0"));
+    assert!(refused("rwkv7 rwkv7", 1).contains("layer 1, which reads the cache of another"));
 }
 
 #[test]

@@ -23,7 +23,7 @@
 use super::{CHANNEL_SHIFT, Facts, Field, HEAD, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
 
 /// Five halves of the root of the width, in steps of 32.
-const RANK: Field = size("rank", "rank of the decay and of the learning rate; the gate has twice it", |n| {
+const RANK: Field = size("rank", "rank of the gates; the output's has twice it", |n| {
     let steps = (2.5 * (n.width() as f64).sqrt() / 32.0).round() as u64;
     32 * steps.max(1)
 });
@@ -34,7 +34,8 @@ pub(super) static KIND: MixerKind = MixerKind {
     fields: &[STATE_HEADS, HEAD, RANK, CHANNEL_SHIFT],
     facts: |n| {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
-        let low_rank = 4 * n.wide("rank") * (width + heads * head);
+        // The decay, the learning rate, the share of the first layer's values, and the gate with twice the rank.
+        let low_rank = 5 * n.wide("rank") * (width + heads * head);
         let core = with_weights(&matrix_state(heads, head, head, width, true), low_rank);
         Facts { tail: width * (1 + n.wide("channel")), ..core }
     },
