@@ -549,6 +549,35 @@ fn the_general_delta_rule_is_its_definition() {
     assert!(difference(&state, &ops.values(&results[1])) < 1e-12);
 }
 
+/// Nothing fades, the erased key is the written one, and both have the same strength.
+#[test]
+fn the_general_delta_rule_holds_the_delta_rule() {
+    let row: &[usize] = &[2, 9, 3, 4];
+    let (weights, ids) = bind::<f64>(&[row, row, &[2, 9, 3, 5], &[2, 9, 3], &[2, 3, 4, 5]], 8);
+    let ops = Native::<f64>::new();
+    ops.bind_frozen(&weights);
+    let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    let (key, beta) = (ops.l2_norm(&x[1], 1e-6), ops.scale(&ops.sigmoid(&x[3]), 2.0));
+    let written = ops.mul(&key, &ops.reshape(&beta, &[2, 9, 3, 1]));
+    let (query, value, state) = (&x[0], &x[2], Some(&x[4]));
+    let general = ops.general_delta(&GeneralDelta {
+        query,
+        key: &written,
+        value,
+        decay: &ops.zeros(row),
+        sought: &key,
+        removed: &written,
+        state,
+        chunk: 4,
+        rounding: None,
+    });
+    let (decay, beta) = (Decay::None, Some(&beta));
+    let delta = ops.recurrence(&Recurrence { query, key: &key, value, decay, beta, state, chunk: 4, rounding: None });
+    for (found, expected) in [(&general.0, &delta.0), (&general.1, &delta.1)] {
+        assert!(difference(&ops.values(expected), &ops.values(found)) < 1e-12);
+    }
+}
+
 #[test]
 fn gates_at_their_extremes_stay_finite() {
     let shape: &[&[usize]] = &[&[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2], &[1, 70, 2], &[1, 2, 8, 8]];

@@ -29,10 +29,16 @@ pub enum NetworkError {
     #[error(transparent)]
     Weights(#[from] CheckpointError),
     /// A run that is not over.
-    #[error("{}: found no {WEIGHTS}, expected a run that is over; go on with `rung train --resume {}`", .0.display(), .0.display())]
+    #[error(
+        "{}: found no {}, expected a run that is over; go on with `rung train --resume {}`",
+        .0.display(), WEIGHTS, .0.display()
+    )]
     Unfinished(PathBuf),
     /// Neither.
-    #[error("{}: found neither {} nor {CONFIG}, expected a folder of `rung construct --out` or of `rung train`", .0.display(), construct::SHEET)]
+    #[error(
+        "{}: found neither {} nor {}, expected a folder of `rung construct --out` or of `rung train`",
+        .0.display(), construct::SHEET, CONFIG
+    )]
     Neither(PathBuf),
 }
 

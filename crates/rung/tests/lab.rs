@@ -105,7 +105,8 @@ fn a_trained_network_is_shown_and_held_as_a_conversation() {
         assert!(rung(&["train", text(&config), "--out", text(&out)]).status.success());
         let shown = json(&["trace", text(&out), "--seed", "3", "--json"]);
         assert_eq!((&shown["constructed"], shown["layers"].as_array().unwrap().len()), (&false.into(), 2));
-        assert!(shown["mismatch"].as_f64().unwrap() < 1e-4, "{shown}");
+        // A state that is rounded at every token is no longer a sum of values.
+        assert!(bits < 32 || shown["mismatch"].as_f64().unwrap() < 1e-4, "{shown}");
         let held = json(&["protocol", text(&out), "--json"]);
         assert_eq!((&held["exact"], &held["bits"], &held["state_bits"]), (&true.into(), &bits.into(), &bits.into()));
         for epoch in held["epochs"].as_array().unwrap() {

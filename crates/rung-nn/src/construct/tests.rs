@@ -60,13 +60,15 @@ fn every_carrier_carries() {
 /// Small enough to leave no instance out.
 #[test]
 fn not_one_instance_of_small_tables_goes_wrong() {
-    for (name, mixer) in [("U1", None), ("U2", Some("gdn")), ("U2'", Some("linear")), ("U2'", Some("rwkv7"))] {
-        for (m, n, count) in [(5, &[][..], 15_625), (2, &[2], 4_096), (3, &[1, 1], 59_049)] {
-            let request = Request { mixer: mixer.map(str::to_owned), ..request(m, n) };
-            let built = build::<f32>(name, &request).unwrap();
-            let found = verify(&built, Which::All, 2, &|_| {}).unwrap();
-            assert_eq!((found.instances, found.correct), (count, count), "{name} of {mixer:?}: {:?}", found.wrong);
-        }
+    let walks =
+        [("U1", None), ("U2", Some("gdn")), ("U2", Some("rwkv7")), ("U2'", Some("linear")), ("U2'", Some("rwkv7"))];
+    let sizes = [(4, &[][..], 1_024), (2, &[2], 4_096), (2, &[1, 1, 1], 512)];
+    let small = walks.into_iter().flat_map(|walk| sizes.map(|size| (walk, size)));
+    for ((name, mixer), (m, n, count)) in small.chain([(("U2'", Some("gdn")), (3, &[1, 1], 59_049))]) {
+        let request = Request { mixer: mixer.map(str::to_owned), ..request(m, n) };
+        let built = build::<f32>(name, &request).unwrap();
+        let found = verify(&built, Which::All, 2, &|_| {}).unwrap();
+        assert_eq!((found.instances, found.correct), (count, count), "{name} of {mixer:?}: {:?}", found.wrong);
     }
 }
 
