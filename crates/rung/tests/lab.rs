@@ -102,7 +102,7 @@ fn a_trained_network_is_shown_and_held_as_a_conversation() {
         );
         std::fs::write(&config, run).unwrap();
         let out = directory.join(name);
-        assert!(rung(&["train", text(&config), "--out", text(&out)]).status.success());
+        assert!(rung(&["train", "--config", text(&config), "--out", text(&out)]).status.success());
         let shown = json(&["trace", text(&out), "--seed", "3", "--json"]);
         assert_eq!((&shown["constructed"], shown["layers"].as_array().unwrap().len()), (&false.into(), 2));
         // A state that is rounded at every token is no longer a sum of values.
