@@ -47,7 +47,6 @@ pub struct Tensor<S: Scalar> {
 }
 
 /// One operation, as its backward pass needs it.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation in every step")]
 pub(crate) enum Record<S: Scalar> {
     Map {
         kind: Map,

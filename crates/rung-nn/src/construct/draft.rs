@@ -379,8 +379,8 @@ fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place:
     match &layer.mixing {
         Mixing::Heads(heads) => writer.heads(&inner, heads, mixer),
         Mixing::Carry(carry, _) => {
-            let later = lends(plan, place.layer, place.mixer);
-            writer.settings(&inner, &carry::settings(carry, mixer, plan.width as usize, later));
+            let lent = lends(plan, place.layer, place.mixer);
+            writer.settings(&inner, &carry::settings(carry, mixer, plan.width as usize, lent));
         }
         Mixing::Own(_, settings) => writer.settings(&inner, settings),
     }

@@ -64,7 +64,7 @@ fn not_one_instance_of_small_tables_goes_wrong() {
         [("U1", None), ("U2", Some("gdn")), ("U2", Some("rwkv7")), ("U2'", Some("linear")), ("U2'", Some("rwkv7"))];
     let sizes = [(4, &[][..], 1_024), (2, &[2], 4_096), (2, &[1, 1, 1], 512)];
     let small = walks.into_iter().flat_map(|walk| sizes.map(|size| (walk, size)));
-    for ((name, mixer), (m, n, count)) in small.chain([(("U2'", Some("gdn")), (3, &[1, 1], 59_049))]) {
+    for ((name, mixer), (m, n, count)) in small.chain([(("U2'", Some("gdn")), (3, &[1, 1][..], 59_049))]) {
         let request = Request { mixer: mixer.map(str::to_owned), ..request(m, n) };
         let built = build::<f32>(name, &request).unwrap();
         let found = verify(&built, Which::All, 2, &|_| {}).unwrap();

@@ -183,22 +183,22 @@ impl TokenMixer for Rwkv7 {
         let low_rank = |[down, up]: &[Linear; 2], x: &O::Tensor, bend: fn(&O, &O::Tensor) -> O::Tensor| {
             up.apply(ops, &bend(ops, &down.apply(ops, x)))
         };
-        let ([for_query, for_decay, for_key, for_value, for_rate, for_gate], last) = self.shift.apply(ops, x, state);
-        let query = self.receptance.heads(ops, &for_query, heads);
-        let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
+        let ([asked, faded, found, held, learnt, gated], last) = self.shift.apply(ops, x, state);
+        let query = self.receptance.heads(ops, &asked, heads);
+        let decay = ops.sigmoid(&low_rank(&self.decay, &faded, O::tanh));
         let decay = split(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
-        let raw = self.key.apply(ops, &for_key);
-        let own = self.value.heads(ops, &for_value, heads);
+        let raw = self.key.apply(ops, &found);
+        let own = self.value.heads(ops, &held, heads);
         let value = match (&self.mix, state.and_then(|state| state.lent.as_ref())) {
             (None, _) => own.clone(),
             (Some(mix), Some(Lent::Values(first))) => {
-                let share = split(ops, &ops.sigmoid(&low_rank(mix, &for_value, |_, x| x.clone())), heads);
+                let share = split(ops, &ops.sigmoid(&low_rank(mix, &held, |_, x| x.clone())), heads);
                 ops.add(&own, &ops.mul(&ops.sub(first, &own), &share))
             }
             _ => panic!("a layer after the first is given the first one's values by the model"),
         };
-        let rate = ops.sigmoid(&low_rank(&self.rate, &for_rate, |_, x| x.clone()));
-        let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
+        let rate = ops.sigmoid(&low_rank(&self.rate, &learnt, |_, x| x.clone()));
+        let gate = low_rank(&self.gate, &gated, O::sigmoid);
 
         let sought = ops.l2_norm(&split(ops, &ops.mul(&raw, &ops.parameter(self.sought)), heads), SHORTEST);
         let removed = ops.mul(&sought, &split(ops, &rate, heads));
