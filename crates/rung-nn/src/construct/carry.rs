@@ -7,11 +7,14 @@
 //! - `RetNet` and GLA norm each head, which keeps bits of ±1 as they are, and gate with a constant;
 //! - Mamba-2, `DeltaNet` and Gated `DeltaNet` pass values through SiLU: each bit goes as a pair (b, -b), since
 //!   `silu(x) - silu(-x) = x`, and a pair has the same square whatever its bit;
+//! - the mixers of [`recurrent`] say there how;
 //! - a window is a look-up among few tokens, and a convolution multiplies by its gate.
 //!
 //! Decays are set so slow that they do not matter, except `RetNet`'s, which is fixed and undone by the norm.
 //!
 //! To add a mixer: a line in [`KINDS`] and a function that sets its weights.
+
+mod recurrent;
 
 use rung_theory::spec::{Call, Value};
 use rung_theory::stack::{Defaults, Mixer, StackError};
@@ -110,6 +113,51 @@ const KINDS: &[Kind] = &[
         smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
         slots: None,
         set: mamba1,
+    },
+    Kind {
+        name: "hgrn2",
+        channels: |mixer| mixer.facts().carries as usize,
+        smallest: |_| vec![("expand", 1)],
+        slots: None,
+        set: recurrent::hgrn2,
+    },
+    Kind {
+        name: "rwkv6",
+        channels: |mixer| {
+            if number(mixer, "channel") == 0 { number(mixer, "heads") * (number(mixer, "head") / 2) } else { 0 }
+        },
+        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)],
+        slots: Some("head"),
+        set: recurrent::rwkv6,
+    },
+    Kind {
+        name: "fastmax",
+        // The second term of an exponential is never negative, so that everybody keeps some weight.
+        channels: |mixer| if number(mixer, "order") == 1 { number(mixer, "heads") * number(mixer, "value") } else { 0 },
+        smallest: |bits| vec![("order", 1), ("heads", 1), ("key", 1), ("value", bits)],
+        slots: None,
+        set: recurrent::fastmax,
+    },
+    Kind {
+        name: "deltaproduct",
+        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
+        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
+        slots: Some("key"),
+        set: recurrent::deltaproduct,
+    },
+    Kind {
+        name: "loglinear-mamba2",
+        channels: |mixer| number(mixer, "heads") * (number(mixer, "head") / 2),
+        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)],
+        slots: Some("state"),
+        set: mamba2,
+    },
+    Kind {
+        name: "loglinear-gdn",
+        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
+        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
+        slots: Some("key"),
+        set: gdn,
     },
     Kind {
         name: "window",

@@ -41,6 +41,9 @@ fn every_carrier_carries() {
         "deltanet{conv=0,negative=yes,heads=2,value=3}",
         "gdn{heads=1,value-heads=2,value=5}",
         "window{size=5,heads=4,kv=2,value=1}",
+        "rwkv6{heads=2,head=5}",
+        "fastmax{heads=3,key=2,value=2}",
+        "deltaproduct{conv=0,negative=no,gate=no,steps=3,heads=2,value-heads=2,value=3}",
     ];
     for mixer in carry::names()
         .chain(more)
@@ -139,6 +142,8 @@ fn small_tables_save_layers() {
     for n in [&[][..], &[2], &[2, 3]] {
         for mixer in
             ["linear", "linear{map=relu,normaliser=no}", "linear{map=identity}", "gla", "mamba2", "deltanet", "gdn"]
+                .into_iter()
+                .chain(["rwkv6", "deltaproduct", "loglinear-mamba2", "loglinear-gdn"])
         {
             let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
             let built = build::<f32>("S2", &request).unwrap();

@@ -56,6 +56,18 @@ impl MixerConfig for LogLinearDeltanetConfig {
     }
 }
 
+impl LogLinearDeltanet {
+    /// The read of every head before norm and gate, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        self.base.read_by(ops, x, state, |writes| self.hierarchy.run(ops, x, writes, state))
+    }
+}
+
 impl TokenMixer for LogLinearDeltanet {
     fn forward<O: Ops>(
         &self,
@@ -63,7 +75,7 @@ impl TokenMixer for LogLinearDeltanet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (out, state) = self.base.read_by(ops, x, state, |writes| self.hierarchy.run(ops, x, writes, state));
+        let (out, state) = self.read(ops, x, state);
         (self.base.after(ops, x, &out), state)
     }
 }

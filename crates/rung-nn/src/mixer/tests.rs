@@ -8,6 +8,7 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
 mod cores;
+mod levels;
 mod precision;
 mod reductions;
 
@@ -421,6 +422,10 @@ fn fresh_weights_lie_where_the_references_put_them() {
     within(&mamba, "dt_proj.weight", -0.5, 0.5, |value| value);
     let rates: Vec<f64> = mamba.get(mamba.find("A_log").unwrap()).iter().map(|rate| rate.exp().round()).collect();
     assert_eq!(rates, [1.0, 2.0, 3.0].repeat(64));
+    let rwkv = fresh("rwkv6{heads=8,head=4,mix-rank=2,decay-rank=2}");
+    within(&rwkv, "time_decay", -6.0, -1.0, |value| value);
+    within(&rwkv, "time_maa_k", 0.0, 1.0, |value| value);
+    within(&rwkv, "time_maa_w1", 0.0, 0.0, |value| value);
     let retnet = fresh("retnet{heads=2,key=4,value=6}");
     let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
     let into = reach(2_f64.powf(-2.5), WIDTH + 8);

@@ -462,12 +462,12 @@ fn gated_delta_facts(n: &Numbers, steps: u128) -> Facts {
     with_convolution(&core, keys + steps * (keys + values), n.wide("conv"))
 }
 
-/// A state for every level of the hierarchy, and for each of its `heads` a weight per level. No construction is claimed for it.
+/// A state for every level of the hierarchy, and for each of its `heads` a weight per level.
 fn log_linear(core: &Facts, heads: &str, n: &Numbers) -> Facts {
     let levels = n.wide("levels");
     let core = with_weights(core, n.width() * n.wide(heads) * levels);
     let work = Work { token: core.work.token + 2 * levels * core.state, ..core.work };
-    Facts { state: levels * core.state, work, carries: 0, log2_context: Some(n.get("levels") - 1), ..core }
+    Facts { state: levels * core.state, work, log2_context: Some(n.get("levels") - 1), ..core }
 }
 
 #[cfg(test)]
