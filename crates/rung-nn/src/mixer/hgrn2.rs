@@ -19,8 +19,6 @@
 //! # Source
 //! Qin et al. 2024 (2404.07904).
 
-use std::ops::Range;
-
 use rung_engine::{Decay, Ops, Parameter, Scalar};
 use rung_theory::stack::Mixer;
 
@@ -91,16 +89,16 @@ impl Floor {
     fn logs<O: Ops>(&self, ops: &O) -> [O::Tensor; 2] {
         let Depth { layer, layers } = self.depth;
         let table = ops.parameter(self.table);
-        let largest = ops.max(&table, 0);
-        let raised = ops.exp(&ops.sub(&table, &largest));
-        let share = |rows: &[Range<usize>]| {
-            let parts: Vec<_> = rows.iter().map(|rows| ops.sum(&ops.slice(&raised, 0, rows.clone()), 0)).collect();
-            ops.log(&ops.sum(&ops.concat(&parts, 0), 0))
+        // The logarithm of a sum of exponentials over rows.
+        let total = |x: &O::Tensor| {
+            let largest = ops.max(x, 0);
+            ops.add(&largest, &ops.log(&ops.sum(&ops.exp(&ops.sub(x, &largest)), 0)))
         };
-        let all = share(&[0..layers]);
-        let below = share(&[1..layer + 1]);
-        let above = if layer + 1 < layers { share(&[0..1, layer + 1..layers]) } else { share(&[0..1]) };
-        [below, above].map(|part| ops.reshape(&ops.sub(&part, &all), &[ops.shape(&table)[1]]))
+        let (below, above): (Vec<usize>, Vec<usize>) = (0..layers).partition(|row| (1..=layer).contains(row));
+        [below, above].map(|rows| {
+            let share = ops.sub(&total(&ops.gather_rows(&table, &rows)), &total(&table));
+            ops.reshape(&share, &[ops.shape(&table)[1]])
+        })
     }
 }
 

@@ -33,11 +33,11 @@ pub(super) fn rwkv6(plate: &mut Plate<'_>) {
     plate.constant("gate", 0..inner, OPEN);
     let columns: Vec<usize> = plate.carry.from.columns().collect();
     for (bit, column) in columns.into_iter().enumerate() {
-        let (in_head, place) = (bit / room, bit % room);
-        let filled = 2.0 * plate.filled(in_head, room) as f64;
+        let (group, pair) = (bit / room, bit % room);
+        let filled = 2.0 * plate.filled(group, room) as f64;
         let scale = (filled / head as f64).sqrt() / 2.0 / silu(OPEN);
         for (offset, sign) in [(0, 1.0), (1, -1.0)] {
-            let channel = in_head * head + 2 * place + offset;
+            let channel = group * head + 2 * pair + offset;
             plate.read("value", channel, column, sign);
             plate.write("output", inner, bit, channel, sign * scale);
         }

@@ -93,6 +93,21 @@ fn equal_levels_are_one_state() {
     assert_close(&read(&weights, |ops, x| levels.read(ops, x, None).0), &expected, 1e-12, "gdn");
 }
 
+/// A text longer than the levels that have a weight of their own goes on with the last one's.
+#[test]
+fn levels_past_the_last_weigh_as_the_last() {
+    let sizes = "heads=1,key=3,value=5";
+    let (few, few_weights) = concrete::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes},levels=3}}"));
+    // The same draws, and two rows more.
+    let (many, mut weights) = concrete::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes},levels=5}}"));
+    let rows = weights.find("l_proj.weight").unwrap();
+    for level in [3, 4] {
+        weights.get_mut(rows).copy_within(2 * WIDTH..3 * WIDTH, level * WIDTH);
+    }
+    let expected = read(&few_weights, |ops, x| few.read(ops, x, None).0);
+    assert_close(&read(&weights, |ops, x| many.read(ops, x, None).0), &expected, 1e-12, "levels");
+}
+
 /// The number of states after every token is the plan's, however the text came.
 #[test]
 fn levels_grow_with_the_logarithm_of_the_text() {
@@ -132,7 +147,9 @@ fn inline_rows_sum_to_one_and_see_the_size_of_a_query() {
     let mut values = input::<f64>(TIME, 1.0);
     for token in values.chunks_exact_mut(WIDTH) {
         let mean = token.iter().sum::<f64>() / WIDTH as f64;
-        token.iter_mut().for_each(|value| *value += 1.0 - mean);
+        for value in token {
+            *value += 1.0 - mean;
+        }
     }
     let out = ops.values(&inline.read(&ops, &ops.constant(&[BATCH, TIME, WIDTH], &values), None).0);
     assert_close(&out, &vec![3.0; out.len()], 1e-12, "alike");
