@@ -127,8 +127,9 @@ impl Hierarchy {
             let fresh = column(&|position| position.is_multiple_of(block));
             let kept = ops.mul(writes.decay, &ops.affine(&fresh, -1.0, 1.0));
             let value = ops.mul(writes.value, &ops.reshape(&column(&wrote), &[time, 1, 1]));
+            let asked = ops.reshape(&column(&|position| reads(position, level)), &[time, 1, 1]);
             let (out, matrix) = ops.recurrence(&Recurrence {
-                query: writes.query,
+                query: &ops.mul(writes.query, &asked),
                 key: writes.key,
                 value: &value,
                 decay: Decay::Scalar(&ops.add(&kept, &ops.scale(&fresh, Self::FORGET))),
@@ -139,10 +140,7 @@ impl Hierarchy {
                 rounding: self.memory.rounding,
             });
             let place = level.min(self.levels - 1);
-            let weight = ops.mul(
-                &ops.slice(weights, 3, place..place + 1),
-                &ops.reshape(&column(&|position| reads(position, level)), &[time, 1, 1]),
-            );
+            let weight = ops.slice(weights, 3, place..place + 1);
             let term = ops.mul(&out, &weight);
             sum = Some(sum.map_or(term.clone(), |sum| ops.add(&sum, &term)));
             next.push(if reads(last, level) { matrix } else { ops.zeros(&ops.shape(&matrix)) });

@@ -162,15 +162,15 @@ impl MixerConfig for Rwkv6Config {
                 site.weight("time_decay_w2", &[decay_rank, inner], Fill::Uniform(-0.01, 0.01)),
             ],
             bonus: by_channel(site, "time_faaaa", &[heads, head], bonus),
-            receptance: site.linear("receptance", width, inner),
-            key: site.linear("key", width, inner),
-            value: site.linear("value", width, inner),
-            gate: site.linear("gate", width, inner),
+            receptance: site.linear("r_proj", width, inner),
+            key: site.linear("k_proj", width, inner),
+            value: site.linear("v_proj", width, inner),
+            gate: site.linear("g_proj", width, inner),
             norm: [
                 site.offset("ln_x.weight", &[inner], Fill::Constant(1.0)),
                 site.offset("ln_x.bias", &[inner], Fill::Constant(0.0)),
             ],
-            output: site.linear("output", inner, width),
+            output: site.linear("o_proj", inner, width),
             memory: site.memory(),
         })
     }

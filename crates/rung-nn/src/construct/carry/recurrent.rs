@@ -25,12 +25,12 @@ pub(super) fn hgrn2(plate: &mut Plate<'_>) {
 pub(super) fn rwkv6(plate: &mut Plate<'_>) {
     let [heads, head] = ["heads", "head"].map(|option| plate.number(option));
     let (inner, room) = (heads * head, head / 2);
-    plate.keys("key", 0, heads, head, OPEN, 0.0);
-    plate.queries("receptance", 0, heads, head, OPEN, 0.0);
+    plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
+    plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
     plate.all("time_decay", inner, FROZEN);
     plate.all("time_faaaa", inner, 1.0);
     plate.all("ln_x.weight", inner, 1.0);
-    plate.constant("gate", 0..inner, OPEN);
+    plate.constant("g_proj", 0..inner, OPEN);
     let columns: Vec<usize> = plate.carry.from.columns().collect();
     for (bit, column) in columns.into_iter().enumerate() {
         let (group, pair) = (bit / room, bit % room);
@@ -38,8 +38,8 @@ pub(super) fn rwkv6(plate: &mut Plate<'_>) {
         let scale = (filled / head as f64).sqrt() / 2.0 / silu(OPEN);
         for (offset, sign) in [(0, 1.0), (1, -1.0)] {
             let channel = group * head + 2 * pair + offset;
-            plate.read("value", channel, column, sign);
-            plate.write("output", inner, bit, channel, sign * scale);
+            plate.read("v_proj", channel, column, sign);
+            plate.write("o_proj", inner, bit, channel, sign * scale);
         }
     }
 }

@@ -63,7 +63,7 @@ fn rwkv_that_neither_shifts_nor_forgets_is_linear_attention() {
         set(&mut weights, name, 0.0);
     }
     set(&mut weights, "time_decay", -1e4);
-    for (from, to) in [("receptance", "q_proj"), ("key", "k_proj"), ("value", "v_proj")] {
+    for (from, to) in [("r_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj")] {
         let values = weights.get(weights.find(&format!("{from}.weight")).unwrap()).to_vec();
         let target = linear_weights.find(&format!("{to}.weight")).unwrap();
         linear_weights.get_mut(target).copy_from_slice(&values);
