@@ -60,4 +60,4 @@ pub use mixer::{Builtin, Lent, MixerConfig, State, TokenMixer};
 pub use model::{ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
 pub use position::Positions;
 pub use precision::Precision;
-pub use site::{Fill, Listed, Settings, Site};
+pub use site::{Depth, Fill, Listed, Settings, Site};

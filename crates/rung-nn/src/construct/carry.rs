@@ -106,11 +106,54 @@ const KINDS: &[Kind] = &[
         set: weights::mamba1,
     },
     Kind {
+        name: "hgrn2",
+        channels: |mixer| mixer.facts().carries as usize,
+        smallest: |_| vec![("expand", 1)],
+        slots: None,
+        set: weights::hgrn2,
+    },
+    Kind {
+        name: "rwkv6",
+        channels: rwkv_channels,
+        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)],
+        slots: Some("head"),
+        set: weights::rwkv6,
+    },
+    Kind {
         name: "rwkv7",
-        channels: |mixer| number(mixer, "heads") * (number(mixer, "head") / 2),
+        channels: rwkv_channels,
         smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("rank", 1)],
         slots: Some("head"),
         set: weights::rwkv7,
+    },
+    Kind {
+        name: "fastmax",
+        // The second term of an exponential is never negative, so that everybody keeps some weight.
+        channels: |mixer| if number(mixer, "order") == 1 { number(mixer, "heads") * number(mixer, "value") } else { 0 },
+        smallest: |bits| vec![("order", 1), ("heads", 1), ("key", 1), ("value", bits)],
+        slots: None,
+        set: weights::fastmax,
+    },
+    Kind {
+        name: "deltaproduct",
+        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
+        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
+        slots: Some("key"),
+        set: weights::deltaproduct,
+    },
+    Kind {
+        name: "loglinear-mamba2",
+        channels: |mixer| number(mixer, "heads") * (number(mixer, "head") / 2),
+        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)],
+        slots: Some("state"),
+        set: weights::mamba2,
+    },
+    Kind {
+        name: "loglinear-gdn",
+        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
+        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
+        slots: Some("key"),
+        set: weights::gdn,
     },
     Kind {
         name: "window",
@@ -130,6 +173,11 @@ const KINDS: &[Kind] = &[
         set: weights::conv,
     },
 ];
+
+/// There is no network with RWKV's channel mixing.
+fn rwkv_channels(mixer: &Mixer) -> usize {
+    if number(mixer, "channel") == 0 { number(mixer, "heads") * (number(mixer, "head") / 2) } else { 0 }
+}
 
 /// Names of the mixers that can carry.
 pub fn names() -> impl Iterator<Item = &'static str> {

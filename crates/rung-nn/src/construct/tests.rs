@@ -42,6 +42,9 @@ fn every_carrier_carries() {
         "gdn{heads=1,value-heads=2,value=5}",
         "window{size=5,heads=4,kv=2,value=1}",
         "rwkv7{heads=2,head=3,rank=2}",
+        "rwkv6{heads=2,head=5}",
+        "fastmax{heads=3,key=2,value=2}",
+        "deltaproduct{conv=0,negative=no,gate=no,steps=3,heads=2,value-heads=2,value=3}",
     ];
     for mixer in carry::names()
         .chain(more)
@@ -161,7 +164,11 @@ fn small_tables_save_layers() {
             "mamba2",
             "deltanet",
             "gdn",
+            "rwkv6",
             "rwkv7",
+            "deltaproduct",
+            "loglinear-mamba2",
+            "loglinear-gdn",
         ] {
             let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
             let built = build::<f32>("S2", &request).unwrap();

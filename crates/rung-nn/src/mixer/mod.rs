@@ -17,6 +17,8 @@
 //! [`ModelConfig::init_with`](crate::ModelConfig::init_with).
 
 pub mod attention;
+mod fenwick;
+mod shift;
 #[cfg(test)]
 mod tests;
 
@@ -176,8 +178,11 @@ registry! {
     window: Window, WindowConfig;
     linear: LinearAttention, LinearAttentionConfig;
     fastmax: Fastmax, FastmaxConfig;
+    inline: Inline, InlineConfig;
     retnet: Retnet, RetnetConfig;
     gla: Gla, GlaConfig;
+    hgrn2: Hgrn2, Hgrn2Config;
+    rwkv6: Rwkv6, Rwkv6Config;
     mamba1: Mamba1, Mamba1Config;
     mamba2: Mamba2, Mamba2Config;
     rwkv7: Rwkv7, Rwkv7Config;
@@ -185,6 +190,8 @@ registry! {
     gdn: GatedDeltanet, GatedDeltanetConfig;
     kda: KimiDelta, KimiDeltaConfig;
     deltaproduct: DeltaProduct, DeltaProductConfig;
+    loglinear_mamba2: LogLinearMamba2, LogLinearMamba2Config;
+    loglinear_gdn: LogLinearDeltanet, LogLinearDeltanetConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
     none: Nothing, NothingConfig;
 }
@@ -242,6 +249,6 @@ fn causal_only<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(),
     Err(ModelError::Unsupported {
         mixer,
         what: "a bidirectional form".to_owned(),
-        expected: "a causal model, or mixers that see both ways (full, linear, none)".to_owned(),
+        expected: "a causal model, or mixers that see both ways (full, linear, inline, none)".to_owned(),
     })
 }

@@ -23,10 +23,9 @@
 use rung_engine::{GeneralDelta, Ops, Parameter, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{Lent, MixerConfig, State, TokenMixer, causal_only, number};
+use super::{Lent, MixerConfig, State, TokenMixer, causal_only, number, shift};
 use crate::error::ModelError;
 use crate::parts::{Linear, Memory, join, split};
-use crate::precision::rounded;
 use crate::site::{Fill, Site};
 
 /// Sizes of RWKV-7's time mixing.
@@ -71,7 +70,7 @@ const EPSILON: f64 = 64e-5;
 /// Smallest square of a key, as if its length were at least 1e-12.
 const SHORTEST: f64 = 1e-24;
 
-/// Mixtures of each token with the one before: convolutions of two taps that add up to one.
+/// Mixtures of each token with the one before.
 struct Shift {
     /// The earlier token's share per channel, for r, w, k, v, a and g.
     shares: [Parameter; 6],
@@ -87,27 +86,9 @@ impl Shift {
     }
 
     /// The six mixtures, and the last token.
-    fn apply<O: Ops>(
-        &self,
-        ops: &O,
-        x: &O::Tensor,
-        state: Option<&State<O::Tensor>>,
-    ) -> ([O::Tensor; 6], Option<O::Tensor>) {
-        let (width, kept) = (ops.shape(x)[2], rounded(ops, x, self.rounding));
-        let mut last = None;
-        let mixed = self.shares.map(|share| {
-            let share = ops.reshape(&ops.parameter(share), &[width, 1]);
-            let own = ops.affine(&share, -1.0, 1.0);
-            let filters = ops.concat(&[share, own.clone()], 1);
-            let (mixed, tail) = ops.short_convolution(&kept, &filters, None, State::part(state, 1));
-            last = Some(tail);
-            if self.rounding.is_none() {
-                return mixed;
-            }
-            // Only what is kept is in few bits: the token itself gets back what its rounding took.
-            ops.add(&mixed, &ops.mul(&ops.sub(x, &kept), &ops.reshape(&own, &[width])))
-        });
-        (mixed, last)
+    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> ([O::Tensor; 6], O::Tensor) {
+        let (change, last) = shift::change(ops, x, last, self.rounding);
+        (self.shares.map(|share| shift::mixture(ops, x, &change, &ops.parameter(share))), last)
     }
 }
 
@@ -116,10 +97,7 @@ impl MixerConfig for Rwkv7Config {
     const NAME: &'static str = "rwkv7";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
-        if number(mixer, "channel") > 0 {
-            let what = "RWKV's channel mixing with a shift of its own".to_owned();
-            return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected: "channel=no".to_owned() });
-        }
+        shift::of_tokens_only(Self::NAME, mixer)?;
         let [heads, head, rank] = ["heads", "head", "rank"].map(|option| number(mixer, option));
         Ok(Self { heads, head, rank })
     }
@@ -183,7 +161,7 @@ impl TokenMixer for Rwkv7 {
         let low_rank = |[down, up]: &[Linear; 2], x: &O::Tensor, bend: fn(&O, &O::Tensor) -> O::Tensor| {
             up.apply(ops, &bend(ops, &down.apply(ops, x)))
         };
-        let ([asked, faded, found, held, learnt, gated], last) = self.shift.apply(ops, x, state);
+        let ([asked, faded, found, held, learnt, gated], last) = self.shift.apply(ops, x, State::part(state, 1));
         let query = self.receptance.heads(ops, &asked, heads);
         let decay = ops.sigmoid(&low_rank(&self.decay, &faded, O::tanh));
         let decay = split(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
@@ -223,7 +201,7 @@ impl TokenMixer for Rwkv7 {
         let share = ops.sum(&ops.mul(&ops.mul(&query, &key), &share), 3);
         let out = ops.add(&normed, &join(ops, &ops.mul(&share, &value)));
         let out = self.output.apply(ops, &ops.mul(&out, &gate));
-        let mut next = State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), last]);
+        let mut next = State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), Some(last)]);
         next.lent = Some(Lent::Values(own));
         (out, next)
     }

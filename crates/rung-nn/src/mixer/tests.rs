@@ -8,6 +8,7 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
 mod cores;
+mod levels;
 mod precision;
 mod reductions;
 
@@ -15,7 +16,7 @@ use super::{Builtin, NAMES, State, TokenMixer};
 use crate::composed_only::ComposedOnly;
 use crate::position::Positions;
 use crate::precision::Precision;
-use crate::site::{Settings, Site};
+use crate::site::{Depth, Settings, Site};
 
 const ROTARY: Positions = Positions::Rotary { base: 100.0 };
 
@@ -37,8 +38,14 @@ const CASES: &[(&str, Positions)] = &[
     ("linear{heads=3,key=4,value=2,map=identity,normaliser=no}", Positions::None),
     ("fastmax{order=1,heads=2,key=3,value=5}", Positions::None),
     ("fastmax{order=2,heads=3,key=3,value=2}", Positions::None),
+    ("inline{heads=2,key=3,value=5}", Positions::None),
+    ("inline{heads=3,key=4,value=2,local=1}", Positions::None),
     ("retnet{heads=3,key=4,value=6}", Positions::None),
     ("gla{heads=2,key=3,value=5,rank=2}", Positions::None),
+    ("hgrn2{expand=4}", Positions::None),
+    ("hgrn2{expand=1}", Positions::None),
+    ("rwkv6{heads=3,head=4,mix-rank=2,decay-rank=3}", Positions::None),
+    ("rwkv6{heads=2,head=5,mix-rank=1,decay-rank=1}", Positions::None),
     ("mamba1{inner=7,state=3,conv=3,rank=2}", Positions::None),
     ("mamba1{inner=5,state=1,conv=1,rank=1}", Positions::None),
     ("mamba2{heads=4,head=3,state=5,groups=2,conv=3}", Positions::None),
@@ -53,12 +60,18 @@ const CASES: &[(&str, Positions)] = &[
     ("kda{heads=2,key=4,value=4,conv=0}", Positions::None),
     ("deltaproduct{heads=2,value-heads=4,key=3,value=2}", Positions::None),
     ("deltaproduct{heads=2,key=4,value=3,steps=3,conv=0,gate=no,negative=no}", Positions::None),
+    ("loglinear-mamba2{heads=4,head=3,state=5,groups=2,conv=3,levels=6}", Positions::None),
+    ("loglinear-mamba2{heads=2,head=3,state=2,conv=1,levels=5}", Positions::None),
+    ("loglinear-gdn{heads=2,value-heads=4,key=3,value=5,levels=64}", Positions::None),
+    ("loglinear-gdn{heads=2,key=4,value=4,conv=0,negative=yes,levels=5}", Positions::None),
     ("conv{taps=3,channels=5}", Positions::None),
     ("conv{taps=1,gated=no}", Positions::None),
     ("none", Positions::None),
 ];
 
 const WIDTH: usize = 12;
+/// Where the mixers of the table stand: neither first nor last, in case it matters.
+const MIDDLE: Depth = Depth { layer: 1, layers: 3 };
 const BATCH: usize = 2;
 
 fn resolve(text: &str) -> Mixer {
@@ -94,7 +107,9 @@ fn build_within<S: Scalar>(text: &str, positions: Positions, chunk: usize, preci
     let mut weights = Parameters::new();
     let mut rng = seeded(11);
     let settings = Settings { precision, ..settings(positions, chunk) };
-    let mixer = Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng));
+    let mut site = Site::new(settings, &mut weights, &mut rng);
+    site.depth = MIDDLE;
+    let mixer = Builtin::init(&resolve(text), &mut site);
     shake(&mut weights, 0.3);
     Built { mixer: mixer.unwrap(), weights }
 }
@@ -166,7 +181,7 @@ fn the_state_has_the_size_that_the_plan_says() {
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let facts = *resolve(text).facts();
-        let expected = facts.crossing() + facts.front + facts.growing * time as u128;
+        let expected = facts.crossing_after(time as u64) + facts.front + facts.growing * time as u128;
         for stretches in [vec![time], vec![1; time]] {
             let (_, state) = run(&ops, &mixer, &x, &stretches);
             assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
@@ -232,7 +247,7 @@ fn both_ways_or_a_clear_refusal() {
         assert_ne!(first(&values), before, "{text}");
     }
     able.dedup();
-    assert_eq!(able, ["full", "linear"]);
+    assert_eq!(able, ["full", "linear", "inline"]);
 }
 
 #[test]
@@ -376,7 +391,10 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("mamba2{heads=4,groups=3}", causal).contains("groups is 3"));
     assert!(error("conv{channels=5,gated=no}", causal).contains("channels is 5; expected 12"));
     assert!(error("window{key=4,value=2,tied=yes}", causal).contains("value width is 2; expected 4"));
-    assert!(error("rwkv7{channel=yes}", causal).contains("channel mixing with a shift of its own has no network"));
+    assert!(error("hgrn2{expand=5}", causal).contains("expand is 5; expected a divisor of 12"));
+    for mixer in ["rwkv6{channel=yes}", "rwkv7{channel=yes}"] {
+        assert!(error(mixer, causal).contains("channel mixing with a shift of its own has no network"));
+    }
     assert!(error("nsa", causal).contains("there is no network for mixer `nsa`"));
     let both_ways = Settings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));
@@ -412,6 +430,10 @@ fn fresh_weights_lie_where_the_references_put_them() {
     // Half-lives from about one token to a few hundred.
     within(&rwkv, "w_proj.1.bias", 0.545, 0.998, |value| (-(-0.5_f64).exp() / (1.0 + (-value).exp())).exp());
     within(&rwkv, "x_k", 0.0, 1.0, |value| value);
+    let rwkv = fresh("rwkv6{heads=8,head=4,mix-rank=2,decay-rank=2}");
+    within(&rwkv, "time_decay", -6.0, -1.0, |value| value);
+    within(&rwkv, "time_maa_k", 0.0, 1.0, |value| value);
+    within(&rwkv, "time_maa_w1", 0.0, 0.0, |value| value);
     let retnet = fresh("retnet{heads=2,key=4,value=6}");
     let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
     let into = reach(2_f64.powf(-2.5), WIDTH + 8);
@@ -429,7 +451,8 @@ fn fresh_weights_lie_where_the_references_put_them() {
 fn only_matrices_decay_and_no_rates() {
     for &(text, positions) in CASES {
         for (_, entry) in build::<f32>(text, positions, 1).weights.entries() {
-            assert_eq!(entry.decay, entry.shape.len() > 1 && entry.name != "A_log", "{text}: {}", entry.name);
+            let rate = ["A_log", "L", "time_faaaa", "lower_bounds"].contains(&entry.name.as_str());
+            assert_eq!(entry.decay, entry.shape.len() > 1 && !rate, "{text}: {}", entry.name);
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
 use crate::position::Positions;
 use crate::precision::{Precision, rounded};
-use crate::site::{Fill, Listed, Settings, Site};
+use crate::site::{Depth, Fill, Listed, Settings, Site};
 
 /// More weights than this are refused: eight gigabytes in single precision, before gradients.
 pub const MOST_WEIGHTS: u128 = 1 << 31;
@@ -289,6 +289,7 @@ impl ModelConfig {
         within_limit(site)?;
         let mut done = Vec::new();
         for index in 0..layers {
+            site.depth = Depth { layer: index, layers };
             let name = format!("layers.{index}");
             done.push(site.within(&name, |site| self.layer(site, &name, |site| build(site, index)))?);
             within_limit(site)?;

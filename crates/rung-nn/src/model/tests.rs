@@ -258,6 +258,21 @@ fn names_are_those_of_pytorch_and_ties_hold() {
     assert_eq!(get("layers.1.mixers.0.k_proj.weight"), get("layers.1.mixers.0.q_proj.weight"));
 }
 
+/// HGRN2's floors are one table, with a row for every layer of whatever kind; the first layer has no floor and does not ask.
+#[test]
+fn weights_that_layers_have_in_common_are_there_once() {
+    let (_, weights) = build::<f32>(&small(), "hgrn2 full hgrn2 hgrn2");
+    let tables: Vec<_> = weights.entries().filter(|(_, entry)| entry.name.contains("lower_bounds")).collect();
+    assert_eq!(tables.len(), 1);
+    assert_eq!((tables[0].1.name.as_str(), tables[0].1.shape[0]), ("lower_bounds", 4));
+    let text = plan("hgrn2 full hgrn2 hgrn2");
+    assert_eq!(small().count(&text).unwrap(), weights.size() as u128);
+    let listed = small().list(&text).unwrap();
+    assert!(listed.iter().map(|listed| &listed.name).eq(weights.entries().map(|(_, entry)| &entry.name)));
+    let (_, alone) = build::<f32>(&small(), "hgrn2 full");
+    assert!(alone.find("lower_bounds").is_none());
+}
+
 #[test]
 fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     let error = |config: &ModelConfig, plan: &Plan| {

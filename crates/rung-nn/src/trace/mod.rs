@@ -117,7 +117,7 @@ impl Trace {
         let depth = model.depth();
         let ops = Watched {
             native,
-            watch: Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None) },
+            watch: Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None), tokens: length },
         };
         let streams = model.streams(&ops, tokens, 1)?;
         let last = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
@@ -151,6 +151,8 @@ impl Trace {
 struct Recorder {
     layers: RefCell<Vec<Vec<Reading>>>,
     at: RefCell<Option<usize>>,
+    /// Tokens of the text.
+    tokens: usize,
 }
 
 impl Recorder {
@@ -174,7 +176,7 @@ impl<S: Scalar> Watch<S> for Recorder {
 
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.recurrence(inputs);
-        self.keep(Reading::recurrence(ops, inputs, &output));
+        self.keep(Reading::recurrence(ops, inputs, &output, self.tokens));
         (output, state)
     }
 

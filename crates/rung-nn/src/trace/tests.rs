@@ -93,7 +93,8 @@ fn answers(trace: &Trace, prompt: usize) -> Vec<usize> {
     (prompt - 1..trace.tokens()).collect()
 }
 
-/// The reads of a construction as (layer, from, to), without those of a token from itself.
+/// The reads of a construction as (layer, from, to), without those of a token from itself. RWKV's shift brings the token before
+/// as well as the state does; that is one read.
 fn reads(name: &str, request: &Request) -> (Trace, Vec<(usize, usize, usize)>, Vec<u32>) {
     let built = build::<f32>(name, request).unwrap();
     let mut prompt = Prompt::new();
@@ -102,7 +103,8 @@ fn reads(name: &str, request: &Request) -> (Trace, Vec<(usize, usize, usize)>, V
     let trace = Trace::record(&built.subject(), &tokens).unwrap();
     let flow = trace.flow(&answers(&trace, prompt.len()), 0.05, 20);
     let others = flow.reads.iter().filter(|read| read.from != read.to);
-    let reads = others.map(|read| (read.layer, read.from, read.to)).collect();
+    let mut reads: Vec<_> = others.map(|read| (read.layer, read.from, read.to)).collect();
+    reads.dedup();
     (trace, reads, prompt.tokens().to_vec())
 }
 

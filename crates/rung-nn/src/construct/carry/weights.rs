@@ -4,7 +4,13 @@
 //! - `RetNet` and GLA norm each head, which keeps bits of ±1 as they are, and gate with a constant;
 //! - Mamba-2, `DeltaNet` and Gated `DeltaNet` pass values through SiLU: each bit goes as a pair (b, -b), since
 //!   `silu(x) - silu(-x) = x`, and a pair has the same square whatever its bit;
-//! - RWKV-7 takes the mean off each head, so that bits go in the same pairs without SiLU;
+//! - HGRN2's key is what its gate lets go: only the giver's gate is shut, whatever the layer's floor, and all others stay open; its
+//!   norm is over the whole width;
+//! - RWKV-6 and 7 mix nothing of the token before, and take the mean off each head, so that bits go in the same pairs without
+//!   SiLU;
+//! - Fastmax of the first order gives a key opposite to the query no weight at all: everybody but the giver has that key;
+//! - `DeltaProduct` writes with its first step, the other steps have no key;
+//! - the log-linear mixers weigh all levels alike, and a norm undoes the weight;
 //! - a window is a look-up among few tokens, and a convolution multiplies by its gate.
 //!
 //! Decays are set so slow that they do not matter, except `RetNet`'s, which is fixed and undone by the norm.
@@ -18,6 +24,8 @@ use crate::construct::part::sharpness;
 const OPEN: f64 = 8.0;
 /// A logarithm of a rate so low that nothing decays.
 const FROZEN: f64 = -20.0;
+/// An input of a sigmoid that leaves nothing, in single precision, of what it shuts out.
+const SHUT: f64 = 40.0;
 /// `softplus` of this is 1.
 const UNIT_STEP: f64 = 0.541_324_854_612_918;
 /// How large bits go through a SiLU.
@@ -197,6 +205,14 @@ pub(super) fn linear(plate: &mut Plate<'_>) {
     }
 }
 
+pub(super) fn fastmax(plate: &mut Plate<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
+    plate.mark("k_proj", 0..heads * key, OPEN, -OPEN);
+    plate.constant("q_proj", 0..heads * key, OPEN);
+    plate.bits("v_proj", 0);
+    (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
+}
+
 pub(super) fn retnet(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
     plate.mark("k_proj", 0..heads * key, OPEN, 0.0);
@@ -249,6 +265,20 @@ pub(super) fn gdn(plate: &mut Plate<'_>) {
     plate.constant("g_proj", 0..value_heads * value, OPEN);
 }
 
+pub(super) fn deltaproduct(plate: &mut Plate<'_>) {
+    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| plate.number(option));
+    delta(plate, heads, value_heads, value, silu(OPEN));
+    // Of the words of these options, "yes" is the first.
+    if plate.number("negative") == 1 {
+        plate.constant("b_proj", 0..value_heads, -FROZEN);
+    }
+    if plate.number("gate") == 0 {
+        plate.all("dt_bias", value_heads, UNIT_STEP);
+        plate.all("A_log", value_heads, FROZEN);
+    }
+    plate.constant("g_proj", 0..value_heads * value, OPEN);
+}
+
 pub(super) fn kda(plate: &mut Plate<'_>) {
     let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| plate.number(option));
     delta(plate, heads, value_heads, value, 1.0);
@@ -290,6 +320,28 @@ fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, 
     plate.all("o_norm.weight", value, 1.0);
     // An odd channel of a head stays empty.
     plate.normed_pairs(&Pair::bent(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
+}
+
+pub(super) fn hgrn2(plate: &mut Plate<'_>) {
+    let width = plate.width;
+    plate.mark("f_proj", 0..width, -SHUT, SHUT);
+    plate.constant("q_proj", 0..width, OPEN);
+    plate.all("g_norm.weight", width, 1.0);
+    plate.bits("i_proj", 0);
+    let scale = (plate.carry.from.size as f64 / width as f64).sqrt();
+    (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", width, bit, bit, scale));
+}
+
+pub(super) fn rwkv6(plate: &mut Plate<'_>) {
+    let [heads, head] = ["heads", "head"].map(|option| plate.number(option));
+    let inner = heads * head;
+    plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
+    plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
+    plate.all("time_decay", inner, FROZEN);
+    plate.all("time_faaaa", inner, 1.0);
+    plate.all("ln_x.weight", inner, 1.0);
+    plate.constant("g_proj", 0..inner, OPEN);
+    plate.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, silu(OPEN));
 }
 
 /// Nothing is shifted and nothing decays; a slot is erased before it is written; the token itself has no share.

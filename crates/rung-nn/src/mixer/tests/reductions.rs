@@ -18,7 +18,7 @@ use crate::position::Positions;
 use crate::site::Site;
 
 /// Builds a mixer of known type into a store of its own.
-fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
+pub(super) fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
     let mut weights = Parameters::new();
     let config = C::resolve(&resolve(text)).unwrap();
     let mixer = config.init(&mut Site::new(settings(Positions::None, 4), &mut weights, &mut seeded(11))).unwrap();
@@ -26,7 +26,7 @@ fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
 }
 
 /// Copies the weights that both have.
-fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
+pub(super) fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
     for (id, entry) in from.entries() {
         if let Some(target) = to.find(&entry.name) {
             to.get_mut(target).copy_from_slice(from.get(id));
@@ -34,13 +34,13 @@ fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
     }
 }
 
-fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
+pub(super) fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
     let id = weights.find(name).unwrap();
     weights.get_mut(id).fill(value);
 }
 
 /// The values of a read of the same tokens.
-fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
+pub(super) fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     ops.values(&read(&ops, &ops.constant(&[BATCH, 11, WIDTH], &input(11, 1.0))))

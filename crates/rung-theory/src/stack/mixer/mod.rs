@@ -130,6 +130,15 @@ impl Facts {
     pub fn crossing(&self) -> u128 {
         self.state + self.tail + self.window * self.window_tokens.saturating_sub(1)
     }
+
+    /// The same after so many tokens, where a state grows with the logarithm of the text: of its levels only those are
+    /// filled that the text has reached, one more than the binary digits of the last token's position.
+    pub fn crossing_after(&self, tokens: u64) -> u128 {
+        let Some(last_level) = self.log2_context else { return self.crossing() };
+        let reached = tokens.saturating_sub(1).checked_ilog2().map_or(0, |log| u64::from(log) + 1);
+        let level = self.state / u128::from(last_level + 1);
+        self.crossing() - u128::from(last_level.saturating_sub(reached)) * level
+    }
 }
 
 /// One option of a mixer.
@@ -453,11 +462,12 @@ fn gated_delta_facts(n: &Numbers, steps: u128) -> Facts {
     with_convolution(&core, keys + steps * (keys + values), n.wide("conv"))
 }
 
-/// A state for every level of the hierarchy. No construction is claimed for it.
-fn log_linear(core: &Facts, n: &Numbers) -> Facts {
+/// A state for every level of the hierarchy, and for each of its `heads` a weight per level.
+fn log_linear(core: &Facts, heads: &str, n: &Numbers) -> Facts {
     let levels = n.wide("levels");
+    let core = with_weights(core, n.width() * n.wide(heads) * levels);
     let work = Work { token: core.work.token + 2 * levels * core.state, ..core.work };
-    Facts { state: levels * core.state, work, carries: 0, log2_context: Some(n.get("levels") - 1), ..*core }
+    Facts { state: levels * core.state, work, log2_context: Some(n.get("levels") - 1), ..core }
 }
 
 #[cfg(test)]
@@ -509,6 +519,7 @@ mod tests {
             ("gla{heads=4}", 4, 524_288, 0),
             ("hgrn2{expand=128}", 16, 262_144, 0),
             ("rwkv6{head=64}", 32, 131_072, 2_048),
+            ("rwkv6{head=64,channel=yes}", 32, 131_072, 4_096),
             ("rwkv7{head=64}", 32, 131_072, 2_048),
             ("rwkv7{head=64,channel=yes}", 32, 131_072, 4_096),
             ("mamba1", 16, 65_536, 12_288),
@@ -518,11 +529,22 @@ mod tests {
             ("kda{heads=16,key=128,value=128}", 16, 262_144, 18_432),
             ("linear{heads=1,key=4,value=4}", 1, 20, 0),
             ("fastmax{order=2,heads=1,key=3,value=5}", 1, (1 + 3 + 9) * 6, 0),
-            ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5) + 1, 2 * 2 * 5),
+            ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5), 2 * 2 * 5),
         ] {
             let mixer = parse(text, &wide(heads)).unwrap();
             assert_eq!((mixer.facts().state, mixer.facts().tail), (state, tail), "{text}");
         }
+    }
+
+    #[test]
+    fn a_log_linear_state_has_the_levels_that_the_text_has_reached() {
+        let mixer = parse("loglinear-gdn{heads=1,key=3,value=5,conv=0,levels=15}", &Defaults::default()).unwrap();
+        for (tokens, levels) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (16_384, 15), (1 << 40, 15)] {
+            assert_eq!(mixer.facts().crossing_after(tokens), levels * 15, "{tokens} tokens");
+        }
+        assert_eq!(mixer.facts().crossing(), 15 * 15);
+        let plain = parse("gdn", &Defaults::default()).unwrap();
+        assert_eq!(plain.facts().crossing_after(9), plain.facts().crossing());
     }
 
     #[test]

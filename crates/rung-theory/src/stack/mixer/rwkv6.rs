@@ -19,15 +19,22 @@
 //! # Source
 //! Peng et al. 2024 (2404.05892).
 
-use super::{CHANNEL_SHIFT, Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
+use super::{CHANNEL_SHIFT, Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "rwkv6",
     aliases: &["finch"],
-    fields: &[STATE_HEADS, HEAD, CHANNEL_SHIFT],
+    fields: &[
+        STATE_HEADS,
+        HEAD,
+        size("mix-rank", "rank of the token shift's mixtures", |_| 32),
+        size("decay-rank", "rank of the decay", |_| 64),
+        CHANNEL_SHIFT,
+    ],
     facts: |n| {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
-        let core = with_weights(&matrix_state(heads, head, head, width, false), width * (heads * head + 10 * 32 + 128));
-        Facts { tail: width * (1 + n.wide("channel")), carries: 0, ..core }
+        let low_rank = 10 * width * n.wide("mix-rank") + n.wide("decay-rank") * (width + heads * head);
+        let core = with_weights(&matrix_state(heads, head, head, width, false), width * heads * head + low_rank);
+        Facts { tail: width * (1 + n.wide("channel")), ..core }
     },
 };
