@@ -30,6 +30,7 @@
 //! - [`Parameters`]: the weights, by name, in one flat array;
 //! - [`AdamW`] and [`Schedule`]: the optimiser and its learning rate.
 
+mod choice;
 pub mod composed;
 mod kernels;
 mod native;
@@ -40,8 +41,12 @@ mod scalar;
 mod schedule;
 mod shape;
 
+pub use choice::{Choice, highest};
 pub use native::{Fault, Native, Outcome, StepError, Team, Tensor};
-pub use ops::{Attention, Binary, Decay, Ops, Recurrence, Rounding, Sight, Unary, rotary_angles, rotary_frequencies};
+pub use ops::{
+    Attention, Binary, BlockAttention, Decay, Ops, Recurrence, Rounding, Sight, Unary, rotary_angles,
+    rotary_frequencies,
+};
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{Added, Entry, Parameter, Parameters};
 pub use scalar::Scalar;
