@@ -595,7 +595,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
         };
         fails("gdm full", "parity", "did you mean `gdn`");
-        fails("nsa", "parity", "there is no network for mixer `nsa`");
+        fails("compressed", "parity", "there is no network for mixer `compressed`");
         fails("full", "funccomp{m=0}", "task `funccomp`");
         fails("full", "funccomp{hops=3,m=4,n=[2,16777216]}", "at most");
         fails("full*1000000", "parity", "weights");

@@ -26,6 +26,7 @@ use rung_theory::stack::Mixer;
 use attention::{Cache, Reader};
 
 use crate::error::ModelError;
+use crate::position::Positions;
 use crate::site::Site;
 
 /// The most tensors that a state has.
@@ -167,6 +168,8 @@ registry! {
     window: Window, WindowConfig;
     linear: LinearAttention, LinearAttentionConfig;
     fastmax: Fastmax, FastmaxConfig;
+    moba: BlockAttention, BlockAttentionConfig;
+    nsa: NativeSparse, NativeSparseConfig;
     retnet: Retnet, RetnetConfig;
     gla: Gla, GlaConfig;
     mamba1: Mamba1, Mamba1Config;
@@ -220,6 +223,15 @@ fn shared_evenly(mixer: &'static str, what: &'static str, heads: usize, groups: 
         return Ok(());
     }
     Err(ModelError::Shape { place: mixer, what, found: groups as u64, expected: format!("a divisor of {heads}") })
+}
+
+/// Refuses penalties on distance, which ask for a number for every pair of tokens.
+fn without_alibi<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(), ModelError> {
+    if site.settings.positions != Positions::Alibi {
+        return Ok(());
+    }
+    let (what, expected) = ("a penalty on distance".to_owned(), "other positions than ALiBi's".to_owned());
+    Err(ModelError::Unsupported { mixer, what, expected })
 }
 
 /// Refuses a bidirectional model.

@@ -37,6 +37,12 @@ const CASES: &[(&str, Positions)] = &[
     ("linear{heads=3,key=4,value=2,map=identity,normaliser=no}", Positions::None),
     ("fastmax{order=1,heads=2,key=3,value=5}", Positions::None),
     ("fastmax{order=2,heads=3,key=3,value=2}", Positions::None),
+    ("moba{heads=3,kv=3,head=4,block=3,top=2}", Positions::None),
+    ("moba{heads=4,kv=2,key=4,value=3,block=2,top=3,groups=2}", ROTARY),
+    ("moba{heads=4,kv=4,head=2,block=4,top=1,groups=1}", Positions::None),
+    ("nsa{heads=2,kv=2,head=3,block=3,top=2,length=2,stride=1,window=3}", Positions::None),
+    ("nsa{heads=4,kv=2,key=4,value=3,block=2,top=4,length=4,stride=2,window=2}", ROTARY),
+    ("nsa{heads=2,kv=1,head=4,block=2,top=3,length=2,stride=2,window=0}", ROTARY),
     ("retnet{heads=3,key=4,value=6}", Positions::None),
     ("gla{heads=2,key=3,value=5,rank=2}", Positions::None),
     ("mamba1{inner=7,state=3,conv=3,rank=2}", Positions::None),
@@ -164,7 +170,7 @@ fn the_state_has_the_size_that_the_plan_says() {
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let facts = *resolve(text).facts();
-        let expected = facts.crossing() + facts.front + facts.growing * time as u128;
+        let expected = facts.kept(time as u128);
         for stretches in [vec![time], vec![1; time]] {
             let (_, state) = run(&ops, &mixer, &x, &stretches);
             assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
@@ -374,7 +380,10 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("mamba2{heads=4,groups=3}", causal).contains("groups is 3"));
     assert!(error("conv{channels=5,gated=no}", causal).contains("channels is 5; expected 12"));
     assert!(error("window{key=4,value=2,tied=yes}", causal).contains("value width is 2; expected 4"));
-    assert!(error("nsa", causal).contains("there is no network for mixer `nsa`"));
+    assert!(error("moba{heads=4,kv=4,groups=3}", causal).contains("groups is 3; expected a divisor of 4"));
+    assert!(error("moba{index=8}", causal).contains("a separate index key has no network; expected index=0"));
+    assert!(error("nsa", settings(Positions::Alibi, 4)).contains("a penalty on distance has no network"));
+    assert!(error("compressed", causal).contains("there is no network for mixer `compressed`"));
     let both_ways = Settings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));
     assert!(error("full{heads=4,kv=2,head=4}", both_ways).is_empty());

@@ -66,7 +66,7 @@ fn the_state_of_a_model_has_the_size_that_its_plan_says() {
     let (_, state) = model.forward(&ops, &[1; 10], 2, None).unwrap();
     let layers = plan(ALL).layers;
     let facts = layers.iter().flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
-    let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 5 * facts.growing).sum();
+    let expected: u128 = facts.map(|facts| facts.kept(5)).sum();
     assert_eq!(state.numbers(&ops) as u128, expected);
 }
 
@@ -99,7 +99,7 @@ fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
         let (whole, state) = model.forward(&ops, &tokens, 1, None).unwrap();
         let own = plan.layers.iter().filter(|layer| !layer.shares_cache);
         let facts = own.flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
-        let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 9 * facts.growing).sum();
+        let expected: u128 = facts.map(|facts| facts.kept(9)).sum();
         assert_eq!(state.numbers(&ops) as u128, expected);
         assert!(state.states.iter().all(|state| state.lent.is_none()));
         let (mut outs, mut state) = (Vec::new(), None);

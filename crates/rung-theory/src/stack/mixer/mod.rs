@@ -83,6 +83,24 @@ pub struct Work {
     pub limit: Option<u128>,
 }
 
+/// What is kept of stretches of tokens beside the tokens themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summaries {
+    /// Numbers of one.
+    pub numbers: u128,
+    /// Tokens in it.
+    pub length: u128,
+    /// Tokens from the start of one to the start of the next.
+    pub stride: u128,
+}
+
+impl Summaries {
+    /// How many there are after that many tokens.
+    pub fn after(&self, tokens: u128) -> u128 {
+        if tokens < self.length { 0 } else { (tokens - self.length) / self.stride + 1 }
+    }
+}
+
 /// Everything the theory, the audit and the reports read off a mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -98,6 +116,8 @@ pub struct Facts {
     pub window_tokens: u128,
     /// Numbers kept for every token, for ever.
     pub growing: u128,
+    /// Numbers kept for every so many tokens, for ever.
+    pub summaries: Summaries,
     /// Numbers of state that stand *before* this layer: a convolution in front of the projections.
     pub front: u128,
     /// Weights.
@@ -119,6 +139,7 @@ impl Facts {
         window: 0,
         window_tokens: 0,
         growing: 0,
+        summaries: Summaries { numbers: 0, length: 1, stride: 1 },
         front: 0,
         parameters: 0,
         work: Work { token: 0, seen: 0, limit: None },
@@ -129,6 +150,16 @@ impl Facts {
     /// Numbers that cross from one token to the next. A window of W tokens hands on W-1 of them.
     pub fn crossing(&self) -> u128 {
         self.state + self.tail + self.window * self.window_tokens.saturating_sub(1)
+    }
+
+    /// Numbers kept after that many tokens, which are more than windows and bounded caches hold.
+    pub fn kept(&self, tokens: u128) -> u128 {
+        self.crossing() + self.front + self.growing * tokens + self.summaries.numbers * self.summaries.after(tokens)
+    }
+
+    /// Numbers by which a cache grows for every token: on average, rounded up.
+    pub fn per_token(&self) -> u128 {
+        self.growing + self.summaries.numbers.div_ceil(self.summaries.stride)
     }
 }
 
