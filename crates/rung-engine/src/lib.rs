@@ -37,6 +37,7 @@ mod native;
 pub mod ops;
 mod optimizer;
 mod parameters;
+mod repulsion;
 mod scalar;
 mod schedule;
 mod shape;
@@ -49,6 +50,7 @@ pub use ops::{
 };
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{Added, Entry, Parameter, Parameters};
+pub use repulsion::Repulsion;
 pub use scalar::Scalar;
 pub use schedule::{Course, Schedule};
 pub use shape::{MAX_RANK, Shape};

@@ -569,3 +569,24 @@ fn rounding_to_bits_gives_levels_and_passes_gradients() {
     ops.backward(&ops.sum_all(&rounded));
     assert_eq!(ops.gradient(), [1.0; 5]);
 }
+
+/// Numbers that are none lie in a block that nobody chose: a kernel that so much as looked at them would pass them on.
+#[test]
+fn blocks_that_nobody_chose_are_not_touched() {
+    let (mut weights, ids) = bind::<f32>(&[&[1, 4, 2, 3], &[1, 12, 1, 3], &[1, 12, 1, 5]], 7);
+    for (id, width) in [(ids[1], 3), (ids[2], 5)] {
+        weights.get_mut(id)[4 * width..8 * width].fill(f32::NAN);
+    }
+    let mut choice = Choice::new(4, 1);
+    (0..4).for_each(|_| choice.push([0, 2]));
+    let ops = Native::new();
+    ops.bind(&weights);
+    let [query, key, value] = [0, 1, 2].map(|index| ops.parameter(ids[index]));
+    let inputs = BlockAttention { query: &query, key: &key, value: &value, choice: &choice, scale: 0.7 };
+    let out = ops.block_attention(&inputs);
+    assert!(ops.values(&out).iter().all(|number| number.is_finite()));
+    ops.backward(&ops.sum_all(&out));
+    assert!(ops.gradient().iter().all(|slope| slope.is_finite()));
+    let of_keys = weights.entry(ids[1]).range.start;
+    assert!(ops.gradient()[of_keys + 4 * 3..of_keys + 8 * 3].iter().all(|slope| *slope == 0.0));
+}

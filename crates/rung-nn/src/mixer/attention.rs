@@ -9,10 +9,10 @@ use std::ops::Range;
 use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
-use super::{State, TokenMixer, number, shared_evenly};
+use super::{State, TokenMixer, grown, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Linear, join};
-use crate::position::{Positions, Rotation, Spacing, alibi};
+use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
 use crate::site::Site;
 
@@ -157,12 +157,7 @@ impl HeadsConfig {
     }
 
     fn rotation(self, name: &'static str, positions: Positions) -> Result<Option<Rotation>, ModelError> {
-        let Positions::Rotary { base } = positions else { return Ok(None) };
-        if !self.key.is_multiple_of(2) {
-            let expected = "an even number, for rotary positions".to_owned();
-            return Err(ModelError::Shape { place: name, what: "key width", found: self.key as u64, expected });
-        }
-        Ok(Some(Rotation::new(self.key, Spacing::Usual { base })))
+        Rotation::of_keys(name, "key width", self.key, positions)
     }
 }
 
@@ -259,19 +254,8 @@ impl Heads {
         state: Option<&State<O::Tensor>>,
     ) -> (Cache<O::Tensor>, State<O::Tensor>) {
         let seen = State::seen(state);
-        let project = |linear: &Linear| linear.heads(ops, x, self.reader.config.kv_heads);
-        let key = project(&self.key);
-        // One that is tied is kept unturned, since it is a value too.
-        let key = if self.value.is_some() { self.reader.turned(ops, &key, seen) } else { key };
-        let grown = |slot: usize, new: &O::Tensor| {
-            let new = rounded(ops, new, self.rounding);
-            match State::part(state, slot) {
-                Some(kept) => ops.concat(&[kept.clone(), new], 1),
-                None => new,
-            }
-        };
-        let key = grown(0, &key);
-        let value = self.value.as_ref().map(|value| grown(1, &project(value)));
+        let (key, value) = self.made(ops, x, seen);
+        let (key, value) = (grown(ops, state, 0, &key), value.map(|value| grown(ops, state, 1, &value)));
         let now = seen + ops.shape(x)[1];
         let before = self.places(seen);
         let places = Places { rest: before.rest.start..now, ..before };
@@ -282,6 +266,16 @@ impl Heads {
             None => Cache { key: self.turned_in_place(ops, &key, &places), value: key, places },
         };
         (cache, next)
+    }
+
+    /// Keys and values of tokens after `seen` others, as they are kept; no values where keys serve as such.
+    pub(super) fn made<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> (O::Tensor, Option<O::Tensor>) {
+        let project = |linear: &Linear| linear.heads(ops, x, self.reader.config.kv_heads);
+        let key = project(&self.key);
+        // One that is tied is kept unturned, since it is a value too.
+        let key = if self.value.is_some() { self.reader.turned(ops, &key, seen) } else { key };
+        let kept = |x: &O::Tensor| rounded(ops, x, self.rounding);
+        (kept(&key), self.value.as_ref().map(|value| kept(&project(value))))
     }
 
     /// What is kept after `seen` tokens.

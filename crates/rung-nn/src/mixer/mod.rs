@@ -17,6 +17,7 @@
 //! [`ModelConfig::init_with`](crate::ModelConfig::init_with).
 
 pub mod attention;
+pub mod policy;
 #[cfg(test)]
 mod tests;
 
@@ -83,6 +84,13 @@ pub trait TokenMixer: Send + Sync {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>);
+
+    /// A loss of the mixer's own, for weights that the model's loss does not reach: a mean over tokens, given the mixer's input for
+    /// whole texts. Few mixers have one, and the others do not ask for the input. Training adds it.
+    fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+        let _ = (ops, x);
+        None
+    }
 
     /// The state after a stretch of tokens whose outputs nobody wants. Mixers that can be cheaper without them say how.
     fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
@@ -153,6 +161,13 @@ macro_rules! registry {
                 }
             }
 
+            fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+                match self {
+                    $(Self::$name(mixer) => mixer.own_loss(ops, x),)*
+                    Self::Reader(mixer) => mixer.own_loss(ops, x),
+                }
+            }
+
             fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
                 match self {
                     $(Self::$name(mixer) => mixer.absorb(ops, x, state),)*
@@ -165,11 +180,15 @@ macro_rules! registry {
 
 registry! {
     softmax: Softmax, SoftmaxConfig;
+    mla: Latent, LatentConfig;
+    compositional: Compositional, CompositionalConfig;
     window: Window, WindowConfig;
+    fake: FakeFull, FakeFullConfig;
     linear: LinearAttention, LinearAttentionConfig;
     fastmax: Fastmax, FastmaxConfig;
     moba: BlockAttention, BlockAttentionConfig;
     nsa: NativeSparse, NativeSparseConfig;
+    dsa: TokenSparse, TokenSparseConfig;
     retnet: Retnet, RetnetConfig;
     gla: Gla, GlaConfig;
     mamba1: Mamba1, Mamba1Config;
@@ -207,6 +226,11 @@ impl Builtin {
         };
         Ok(Self::Reader(reader))
     }
+}
+
+/// What a slot of the state holds, and new tokens after it.
+fn grown<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O::Tensor) -> O::Tensor {
+    State::part(state, slot).map_or_else(|| new.clone(), |kept| ops.concat(&[kept.clone(), new.clone()], 1))
 }
 
 /// A number of a plan's mixer.

@@ -10,6 +10,7 @@ use rung_theory::task::{Rng, below, seeded};
 mod cores;
 mod precision;
 mod reductions;
+mod variants;
 
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::composed_only::ComposedOnly;
@@ -24,6 +25,19 @@ const CASES: &[(&str, Positions)] = &[
     ("full{heads=3,kv=3,head=4}", Positions::None),
     ("full{heads=4,kv=2,key=4,value=3}", ROTARY),
     ("full{heads=4,kv=1,head=3,conv=3}", Positions::Alibi),
+    ("mla{heads=3,head=4,latent=5,rope=2,value=3}", ROTARY),
+    ("mla{heads=2,head=3,latent=4,rope=0,value=3,query-rank=2}", Positions::Alibi),
+    ("mla{heads=2,head=3,latent=7,rope=3,value=1}", Positions::None),
+    ("compositional{searches=3,retrievals=2,head=4,value=3}", ROTARY),
+    ("compositional{searches=2,retrievals=3,head=3,value=2}", Positions::Alibi),
+    ("dsa{heads=3,head=4,latent=5,rope=2,value=3,top=3,index-heads=2,index-head=4}", ROTARY),
+    ("dsa{heads=2,head=3,latent=4,rope=0,value=3,query-rank=2,top=4,index-heads=3,index-head=3}", Positions::Alibi),
+    ("fake{heads=2,kv=1,head=4,size=4}", ROTARY),
+    ("fake{heads=2,kv=2,head=3,size=5,policy=sinks}", Positions::None),
+    ("fake{heads=4,kv=2,key=4,value=3,size=3,policy=prefix}", ROTARY),
+    ("fake{heads=2,kv=1,head=3,size=4,policy=stride}", Positions::None),
+    ("fake{heads=2,kv=1,head=4,size=3,policy=reservoir}", ROTARY),
+    ("fake{heads=4,kv=2,key=4,value=3,size=3,policy=heavy}", ROTARY),
     ("window{heads=2,kv=1,head=4,size=4}", ROTARY),
     ("window{heads=2,kv=2,head=3,size=1}", Positions::None),
     ("window{heads=2,kv=2,head=3,size=5}", Positions::Alibi),
@@ -383,6 +397,8 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("moba{heads=4,kv=4,groups=3}", causal).contains("groups is 3; expected a divisor of 4"));
     assert!(error("moba{index=8}", causal).contains("a separate index key has no network; expected index=0"));
     assert!(error("nsa", settings(Positions::Alibi, 4)).contains("a penalty on distance has no network"));
+    assert!(error("dsa{index-heads=0}", causal).contains("the choice of an earlier layer has no network"));
+    assert!(error("mla{rope=3}", causal).contains("width of the rotary key is 3; expected an even number"));
     assert!(error("compressed", causal).contains("there is no network for mixer `compressed`"));
     let both_ways = Settings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));

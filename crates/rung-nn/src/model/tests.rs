@@ -239,7 +239,7 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small() };
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
     // The mistake is in the last layer, and still nothing was allocated for the first.
-    assert!(matches!(error(&small(), &plan("full gdn nsa")), ModelError::NoNetwork { .. }));
+    assert!(matches!(error(&small(), &plan("full gdn compressed")), ModelError::NoNetwork { .. }));
     assert!(matches!(error(&small(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { classes: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { chunk: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));

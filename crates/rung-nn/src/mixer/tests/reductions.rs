@@ -26,7 +26,7 @@ fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
 }
 
 /// Copies the weights that both have.
-fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
+pub(super) fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
     for (id, entry) in from.entries() {
         if let Some(target) = to.find(&entry.name) {
             to.get_mut(target).copy_from_slice(from.get(id));
@@ -40,7 +40,7 @@ fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
 }
 
 /// The values of a read of the same tokens.
-fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
+pub(super) fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     ops.values(&read(&ops, &ops.constant(&[BATCH, 11, WIDTH], &input(11, 1.0))))
