@@ -494,3 +494,31 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     ops.bind_frozen(&weights);
     assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
 }
+
+/// Two layers with a loss of their own, in a model whose loss stays what it was.
+#[test]
+fn training_adds_the_losses_of_mixers() {
+    const SPARSE: &str = "dsa{top=2,index-heads=2,index-head=4}";
+    let (tokens, targets) = ([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, NO_TARGET]);
+    for placement in [Placement::Pre, Placement::Post] {
+        let config = ModelConfig { placement, ..small() };
+        let (model, weights) = build::<f64>(&config, &format!("{SPARSE} full {SPARSE}"));
+        let ops = Native::new();
+        ops.bind(&weights);
+        let (loss, count, own) = model.training_loss(&ops, &tokens, 1, &targets).unwrap();
+        let (expected, asked) = model.loss(&ops, &tokens, 1, &targets).unwrap();
+        assert_eq!((ops.values(&loss), count), (ops.values(&expected), asked));
+        let own = own.expect("two layers ask for more");
+        assert!(ops.values(&own)[0] > 0.0);
+        ops.backward(&own);
+        let gradient = ops.gradient();
+        for (_, entry) in weights.entries() {
+            let felt = gradient[entry.range.clone()].iter().any(|slope| *slope != 0.0);
+            assert_eq!(felt, entry.name.contains(".indexer."), "{}", entry.name);
+        }
+    }
+    let (model, weights) = build::<f64>(&small(), "full gdn");
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    assert!(model.training_loss(&ops, &tokens, 1, &targets).unwrap().2.is_none());
+}

@@ -152,7 +152,7 @@ impl Facts {
         self.state + self.tail + self.window * self.window_tokens.saturating_sub(1)
     }
 
-    /// Numbers kept after that many tokens, which are more than windows and bounded caches hold.
+    /// Numbers kept after that many tokens, once windows and caches of fixed size are full.
     pub fn kept(&self, tokens: u128) -> u128 {
         self.crossing() + self.front + self.growing * tokens + self.summaries.numbers * self.summaries.after(tokens)
     }
