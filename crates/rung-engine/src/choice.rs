@@ -53,8 +53,8 @@ impl Choice {
         let rows = batch * self.groups * queries;
         assert_eq!(self.ends.len(), rows, "one list for each of {batch} x {} x {queries} queries", self.groups);
         for row in 0..rows {
-            let (list, own) = (self.of(row), (row % queries + keys - queries) / self.block);
-            let last = list.last().unwrap_or_else(|| panic!("query {row} has no block to read"));
+            let own = (row % queries + keys - queries) / self.block;
+            let last = self.of(row).last().unwrap_or_else(|| panic!("query {row} has no block to read"));
             assert!(*last as usize <= own, "query {row} of block {own} reads block {last}");
         }
     }

@@ -34,7 +34,7 @@ const MOST_READERS: usize = 16 * TILE;
 #[derive(Clone, Copy)]
 struct Head {
     sequence: usize,
-    head: usize,
+    number: usize,
     extents: Extents,
 }
 
@@ -58,7 +58,7 @@ impl Extents {
 
     fn heads(self) -> impl Iterator<Item = Head> {
         (0..self.batch)
-            .flat_map(move |sequence| (0..self.heads).map(move |head| Head { sequence, head, extents: self }))
+            .flat_map(move |sequence| (0..self.heads).map(move |number| Head { sequence, number, extents: self }))
     }
 }
 
@@ -66,7 +66,7 @@ impl Head {
     /// Tiles of readers, block by block.
     fn tiles(self, readers: &Readers) -> impl Iterator<Item = Tile<'_>> {
         let Extents { groups, heads, keys, block, .. } = self.extents;
-        let table = self.sequence * groups + self.head * groups / heads;
+        let table = self.sequence * groups + self.number * groups / heads;
         (0..keys.div_ceil(block)).flat_map(move |number| {
             let keys = number * block..keys.min((number + 1) * block);
             readers.of(table, number).chunks(MOST_READERS).map(move |readers| Tile { readers, keys: keys.clone() })
@@ -75,13 +75,14 @@ impl Head {
 
     /// Where a query lies in `[batch, queries, heads, width]`.
     fn query(&self, query: u32, width: usize) -> Range<usize> {
-        let start = ((self.sequence * self.extents.queries + query as usize) * self.extents.heads + self.head) * width;
+        let start =
+            ((self.sequence * self.extents.queries + query as usize) * self.extents.heads + self.number) * width;
         start..start + width
     }
 
     /// Where a query's log-sum lies in `[batch, heads, queries]`.
     fn kept_at(&self, query: u32) -> usize {
-        (self.sequence * self.extents.heads + self.head) * self.extents.queries + query as usize
+        (self.sequence * self.extents.heads + self.number) * self.extents.queries + query as usize
     }
 
     /// Keys of the tile that a reader sees: all, unless it stands among them.
@@ -94,7 +95,7 @@ impl Head {
     fn key_place(&self, tile: &Tile<'_>, width: usize) -> (usize, usize) {
         let Extents { keys, key_heads, heads, .. } = self.extents;
         let row = self.sequence * keys + tile.keys.start;
-        ((row * key_heads + self.head * key_heads / heads) * width, key_heads * width)
+        ((row * key_heads + self.number * key_heads / heads) * width, key_heads * width)
     }
 
     fn keys<'a, S>(&self, tile: &Tile<'_>, x: &'a [S], width: usize) -> Matrix<'a, S> {

@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 use rung_engine::{AdamW, Native, Ops as _, Parameters, Schedule, Team};
+use rung_nn::model::TrainingLoss;
 use rung_nn::{Input, Model};
 use rung_theory::task::seeded;
 use serde::{Deserialize, Serialize};
@@ -158,10 +159,10 @@ impl<'a> Trainer<'a> {
         let outcome = self.team.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
             let ids = &batch.tokens[rows.start * batch.ids..rows.end * batch.ids];
             let targets = &batch.targets[rows.start * batch.length..rows.end * batch.length];
-            let (loss, _, own) = model
+            let TrainingLoss { sum, own, .. } = model
                 .training_loss(ops, ids, rows.len(), targets)
                 .unwrap_or_else(|error| unreachable!("prompts were fitted to the model: {error}"));
-            let loss = ops.scale(&loss, share);
+            let loss = ops.scale(&sum, share);
             let part = rows.len() as f64 / train.batch as f64;
             own.map_or_else(|| loss.clone(), |own| ops.add(&loss, &ops.scale(&own, part)))
         });

@@ -80,7 +80,9 @@ impl<S: Scalar> Course<S> {
             enter(token, &mut slots);
             let start = self.mask.len();
             self.mask.resize(start + held + time, S::of(MASKED));
-            slots.iter().for_each(|place| self.mask[start + place] = S::ZERO);
+            for place in &slots {
+                self.mask[start + place] = S::ZERO;
+            }
         }
         self.slots.extend(slots);
     }
@@ -125,7 +127,9 @@ impl FakeFull {
                     let top = slots.iter().map(|place| scores[*place].wide()).fold(f64::NEG_INFINITY, f64::max);
                     let raised = |place: usize| (scores[place].wide() - top).exp();
                     let sum: f64 = slots.iter().map(|place| raised(*place)).sum();
-                    slots.iter().for_each(|place| read[*place] += raised(*place) / sum);
+                    for place in slots.iter() {
+                        read[*place] += raised(*place) / sum;
+                    }
                 }
             });
         }
@@ -148,8 +152,8 @@ impl FakeFull {
         let scores = ops.scale(&ops.product(&query, false, &key, true), self.config.heads.scale());
         let before = mass.map_or_else(Vec::new, |mass| ops.values(mass));
         let course = self.heavy([batch, all - time, time], &ops.values(&scores), &before);
-        let mask = ops.constant(&[batch, 1, time, all], &course.mask);
-        let scores = ops.add(&ops.reshape(&scores, &[batch, heads, time, all]), &mask);
+        let hidden = ops.constant(&[batch, 1, time, all], &course.mask);
+        let scores = ops.add(&ops.reshape(&scores, &[batch, heads, time, all]), &hidden);
         let weights = ops.softmax(&scores);
         let grouped = ops.reshape(&weights, &[batch, kv_heads, shared * time, all]);
         let read = ops.reshape(&ops.matmul(&grouped, &value), &[batch, heads, time, value_width]);

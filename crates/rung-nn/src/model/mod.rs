@@ -124,6 +124,17 @@ struct Layer<M> {
     channel: Option<(Norm, Channel)>,
 }
 
+/// What training makes small.
+#[derive(Clone, Debug)]
+pub struct TrainingLoss<T> {
+    /// The sum of cross-entropies at all tokens that have a target.
+    pub sum: T,
+    /// How many there are.
+    pub count: usize,
+    /// The mean over all tokens of what mixers ask for, if any does.
+    pub own: Option<T>,
+}
+
 /// What a model hands on from one stretch of tokens to the next.
 #[derive(Clone, Debug)]
 pub struct ModelState<T> {
@@ -463,8 +474,7 @@ impl<M: TokenMixer> Model<M> {
         ops.scope("lm_head", || ops.linear(hidden, &ops.parameter(self.unembedding), None))
     }
 
-    /// As [`loss`](Self::loss), with the mean over tokens of what mixers ask for beside it, if any does; see
-    /// [`TokenMixer::own_loss`].
+    /// As [`loss`](Self::loss), with what mixers ask for beside it; see [`TokenMixer::own_loss`].
     ///
     /// # Errors
     /// As [`Model::loss`].
@@ -474,13 +484,13 @@ impl<M: TokenMixer> Model<M> {
         tokens: &[u32],
         batch: usize,
         targets: &[u32],
-    ) -> Result<(O::Tensor, usize, Option<O::Tensor>), ModelError> {
+    ) -> Result<TrainingLoss<O::Tensor>, ModelError> {
         let (mut layers, mut own) = (self.layers.iter(), None);
-        let (loss, count) = self.loss_beside(ops, tokens, batch, targets, |x| {
+        let (sum, count) = self.loss_beside(ops, tokens, batch, targets, |x| {
             let asked = layers.next().and_then(|layer| layer.own_loss(ops, x, self.placement));
             own = own.take().into_iter().chain(asked).reduce(|sum, more| ops.add(&sum, &more));
         })?;
-        Ok((loss, count, own))
+        Ok(TrainingLoss { sum, count, own })
     }
 
     /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many

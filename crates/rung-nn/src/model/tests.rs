@@ -505,9 +505,9 @@ fn training_adds_the_losses_of_mixers() {
         let (model, weights) = build::<f64>(&config, &format!("{SPARSE} full {SPARSE}"));
         let ops = Native::new();
         ops.bind(&weights);
-        let (loss, count, own) = model.training_loss(&ops, &tokens, 1, &targets).unwrap();
+        let TrainingLoss { sum, count, own } = model.training_loss(&ops, &tokens, 1, &targets).unwrap();
         let (expected, asked) = model.loss(&ops, &tokens, 1, &targets).unwrap();
-        assert_eq!((ops.values(&loss), count), (ops.values(&expected), asked));
+        assert_eq!((ops.values(&sum), count), (ops.values(&expected), asked));
         let own = own.expect("two layers ask for more");
         assert!(ops.values(&own)[0] > 0.0);
         ops.backward(&own);
@@ -520,5 +520,5 @@ fn training_adds_the_losses_of_mixers() {
     let (model, weights) = build::<f64>(&small(), "full gdn");
     let ops = Native::new();
     ops.bind_frozen(&weights);
-    assert!(model.training_loss(&ops, &tokens, 1, &targets).unwrap().2.is_none());
+    assert!(model.training_loss(&ops, &tokens, 1, &targets).unwrap().own.is_none());
 }
