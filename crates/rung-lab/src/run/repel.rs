@@ -114,8 +114,9 @@ impl Particles {
         }
         let mut rng = seeded(stirred(stirred(self.seed ^ 0x7761_6c6b) ^ step as u64));
         for (range, _) in &self.sets {
-            let weights = &mut weights.flat_mut()[range.clone()];
-            weights.iter_mut().for_each(|weight| *weight += (deviation * normal(&mut rng)) as f32);
+            for weight in &mut weights.flat_mut()[range.clone()] {
+                *weight += (deviation * normal(&mut rng)) as f32;
+            }
         }
     }
 }
