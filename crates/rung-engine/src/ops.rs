@@ -25,6 +25,7 @@
 //! assert_eq!(ops.values(&mean_of_squares(&ops, &x)), [7.5]);
 //! ```
 
+use crate::choice::Choice;
 use crate::composed;
 use crate::parameters::Parameter;
 use crate::scalar::Scalar;
@@ -103,6 +104,21 @@ pub struct Attention<'a, T> {
     /// Which keys are visible.
     pub sight: Sight,
     /// Factor on the scores; the usual one is `width^-1/2`.
+    pub scale: f64,
+}
+
+/// The inputs of softmax attention to chosen blocks of keys. Queries are the last positions of the keys, and see nothing after
+/// themselves. The choice is given, and takes no gradient.
+pub struct BlockAttention<'a, T> {
+    /// `[batch, queries, heads, width]`.
+    pub query: &'a T,
+    /// `[batch, keys, key heads, width]`.
+    pub key: &'a T,
+    /// `[batch, keys, key heads, value width]`.
+    pub value: &'a T,
+    /// The blocks that each query reads. Every query has at least one.
+    pub choice: &'a Choice,
+    /// Factor on the scores.
     pub scale: f64,
 }
 
@@ -346,6 +362,10 @@ pub trait Ops {
     /// Softmax attention, `[batch, queries, heads, value width]`.
     fn attention(&self, inputs: &Attention<'_, Self::Tensor>) -> Self::Tensor {
         composed::attention(self, inputs)
+    }
+    /// Softmax attention to chosen blocks of keys, `[batch, queries, heads, value width]`.
+    fn block_attention(&self, inputs: &BlockAttention<'_, Self::Tensor>) -> Self::Tensor {
+        composed::block_attention(self, inputs)
     }
     /// A linear recurrence in chunks: outputs `[batch, time, heads, value width]` and the state after the last token.
     fn recurrence(&self, inputs: &Recurrence<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor) {

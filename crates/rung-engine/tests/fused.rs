@@ -4,8 +4,8 @@
 //! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
 
 use rung_engine::{
-    Attention, Decay, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence, Scalar, Sight, composed,
-    rotary_angles, rotary_frequencies,
+    Attention, BlockAttention, Choice, Decay, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence, Scalar,
+    Sight, composed, rotary_angles, rotary_frequencies,
 };
 
 /// Numbers that look random, the same in every run.
@@ -106,6 +106,35 @@ macro_rules! attention_case {
                     &Attention { query: &x[0], key: &x[1], value: &x[2], bias, sight: $sight, scale: 0.7 },
                     fused,
                 )]
+            },
+        }
+    };
+}
+
+/// Some blocks for every query: each that it can see with a chance of a half, and one at least, its own or another.
+fn some_blocks(batch: usize, groups: usize, [queries, keys]: [usize; 2], block: usize) -> Choice {
+    let (mut stream, mut choice) = (Stream(5), Choice::new(block, groups));
+    for row in 0..batch * groups * queries {
+        let own = (row % queries + keys - queries) / block;
+        let mut blocks: Vec<usize> = (0..=own).filter(|_| stream.next() > 0.0).collect();
+        if blocks.is_empty() {
+            blocks.push(row % (own + 1));
+        }
+        choice.push(blocks);
+    }
+    choice
+}
+
+macro_rules! block_case {
+    ($name:literal, $shapes:expr, $groups:literal, $block:literal) => {
+        Case {
+            name: $name,
+            shapes: $shapes,
+            body: |ops, x, fused| {
+                let [query, key] = [0, 1].map(|index| ops.shape(&x[index]));
+                let choice = some_blocks(query[0], $groups, [query[1], key[1]], $block);
+                let inputs = BlockAttention { query: &x[0], key: &x[1], value: &x[2], choice: &choice, scale: 0.7 };
+                vec![if fused { ops.block_attention(&inputs) } else { composed::block_attention(ops, &inputs) }]
             },
         }
     };
@@ -242,6 +271,12 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
             Sight::Past,
             true
         ),
+        block_case!("blocks", &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 2, 5]], 2, 3),
+        block_case!("blocks of grouped heads", &[&[2, 9, 6, 3], &[2, 9, 2, 3], &[2, 9, 2, 4]], 2, 4),
+        block_case!("blocks that all heads share", &[&[1, 9, 4, 3], &[1, 9, 2, 3], &[1, 9, 2, 4]], 1, 2),
+        block_case!("blocks of one token", &[&[1, 17, 2, 3], &[1, 17, 1, 3], &[1, 17, 1, 2]], 2, 1),
+        block_case!("blocks with many readers", &[&[1, 250, 1, 4], &[1, 250, 1, 4], &[1, 250, 1, 4]], 1, 16),
+        block_case!("blocks of cached keys", &[&[2, 2, 2, 3], &[2, 7, 1, 3], &[2, 7, 1, 3]], 1, 3),
         recurrence_case!("linear attention", 0, false, false, 4, 0.0),
         recurrence_case!("linear attention from a state", 0, false, true, 4, 0.0),
         recurrence_case!("scalar decay", 1, false, true, 4, 1.0),
@@ -637,4 +672,25 @@ fn rounding_to_bits_gives_levels_and_passes_gradients() {
     assert_eq!(ops.values(&rounded), [-1.0, -0.25, 0.0, 0.5, 0.75]);
     ops.backward(&ops.sum_all(&rounded));
     assert_eq!(ops.gradient(), [1.0; 5]);
+}
+
+/// Numbers that are none lie in a block that nobody chose: a kernel that so much as looked at them would pass them on.
+#[test]
+fn blocks_that_nobody_chose_are_not_touched() {
+    let (mut weights, ids) = bind::<f32>(&[&[1, 4, 2, 3], &[1, 12, 1, 3], &[1, 12, 1, 5]], 7);
+    for (id, width) in [(ids[1], 3), (ids[2], 5)] {
+        weights.get_mut(id)[4 * width..8 * width].fill(f32::NAN);
+    }
+    let mut choice = Choice::new(4, 1);
+    (0..4).for_each(|_| choice.push([0, 2]));
+    let ops = Native::new();
+    ops.bind(&weights);
+    let [query, key, value] = [0, 1, 2].map(|index| ops.parameter(ids[index]));
+    let inputs = BlockAttention { query: &query, key: &key, value: &value, choice: &choice, scale: 0.7 };
+    let out = ops.block_attention(&inputs);
+    assert!(ops.values(&out).iter().all(|number| number.is_finite()));
+    ops.backward(&ops.sum_all(&out));
+    assert!(ops.gradient().iter().all(|slope| slope.is_finite()));
+    let of_keys = weights.entry(ids[1]).range.start;
+    assert!(ops.gradient()[of_keys + 4 * 3..of_keys + 8 * 3].iter().all(|slope| *slope == 0.0));
 }

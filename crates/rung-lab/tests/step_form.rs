@@ -59,7 +59,7 @@ fn bounded_mixers_step_at_the_same_cost_everywhere() {
             continue;
         }
         for (numbers, position) in [early.0, late.0].into_iter().zip(POSITIONS) {
-            assert_eq!(numbers as u128, facts.crossing_after(position as u64), "{name}");
+            assert_eq!(numbers as u128, facts.kept(position as u128), "{name}");
         }
         if facts.log2_context.is_some() {
             // Its levels are as many as the text has reached.

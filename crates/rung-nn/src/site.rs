@@ -267,7 +267,7 @@ fn uniform(rng: &mut Rng) -> f64 {
 }
 
 /// A standard normal number, by Box and Muller; the second of the pair is not used, so that each number has its own draws.
-fn normal(rng: &mut Rng) -> f64 {
+pub fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(rng)).cos()
 }

@@ -324,7 +324,7 @@ fn models_are_shown_from_stacks_and_from_files() {
         &["model", "show", "--stack", "full", "--heads", "1024", "--head-dim", "1024"],
         "at most 2147483648 are allocated",
     );
-    fails(&["model", "show", "--stack", "nsa"], "no network for mixer `nsa`");
+    fails(&["model", "show", "--stack", "compressed"], "no network for mixer `compressed`");
 }
 
 #[test]

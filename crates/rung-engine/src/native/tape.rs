@@ -10,9 +10,10 @@
 //!
 //! Gradients of weights go straight into one flat array, where the pieces of a batch add up.
 
+use crate::choice::Readers;
 use crate::kernels::pointwise::{Map, accumulate};
 use crate::kernels::update::all_finite;
-use crate::kernels::{attention, convolution, norm, recurrence};
+use crate::kernels::{attention, blocks, convolution, norm, recurrence};
 use crate::native::delta::Replaced;
 use crate::native::pool::{Buffer, Pool};
 use crate::ops::Binary;
@@ -124,6 +125,14 @@ pub(crate) enum Record<S: Scalar> {
         extents: attention::Extents,
         inputs: [Tensor<S>; 3],
         bias: Option<Tensor<S>>,
+        result: Buffer<S>,
+        kept: Buffer<S>,
+        out: Var,
+    },
+    Blocks {
+        extents: blocks::Extents,
+        readers: Readers,
+        inputs: [Tensor<S>; 3],
         result: Buffer<S>,
         kept: Buffer<S>,
         out: Var,

@@ -18,6 +18,7 @@
 
 pub mod attention;
 mod fenwick;
+pub mod policy;
 mod shift;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use rung_theory::stack::Mixer;
 use attention::{Cache, Reader};
 
 use crate::error::ModelError;
+use crate::position::Positions;
 use crate::site::Site;
 
 /// The most tensors that a state has.
@@ -93,6 +95,13 @@ pub trait TokenMixer: Send + Sync {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>);
+
+    /// A loss of the mixer's own, for weights that the model's loss does not reach: a mean over tokens, given the mixer's input for
+    /// whole texts. Few mixers have one, and the others do not ask for the input. Training adds it.
+    fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+        let _ = (ops, x);
+        None
+    }
 
     /// The state after a stretch of tokens whose outputs nobody wants. Mixers that can be cheaper without them say how.
     fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
@@ -163,6 +172,13 @@ macro_rules! registry {
                 }
             }
 
+            fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+                match self {
+                    $(Self::$name(mixer) => mixer.own_loss(ops, x),)*
+                    Self::Reader(mixer) => mixer.own_loss(ops, x),
+                }
+            }
+
             fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
                 match self {
                     $(Self::$name(mixer) => mixer.absorb(ops, x, state),)*
@@ -175,10 +191,16 @@ macro_rules! registry {
 
 registry! {
     softmax: Softmax, SoftmaxConfig;
+    mla: Latent, LatentConfig;
+    compositional: Compositional, CompositionalConfig;
     window: Window, WindowConfig;
+    fake: FakeFull, FakeFullConfig;
     linear: LinearAttention, LinearAttentionConfig;
     fastmax: Fastmax, FastmaxConfig;
     inline: Inline, InlineConfig;
+    moba: BlockAttention, BlockAttentionConfig;
+    nsa: NativeSparse, NativeSparseConfig;
+    dsa: TokenSparse, TokenSparseConfig;
     retnet: Retnet, RetnetConfig;
     gla: Gla, GlaConfig;
     hgrn2: Hgrn2, Hgrn2Config;
@@ -225,6 +247,11 @@ impl Builtin {
     }
 }
 
+/// What a slot of the state holds, and new tokens after it.
+fn grown<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O::Tensor) -> O::Tensor {
+    State::part(state, slot).map_or_else(|| new.clone(), |kept| ops.concat(&[kept.clone(), new.clone()], 1))
+}
+
 /// A number of a plan's mixer.
 ///
 /// # Panics
@@ -239,6 +266,15 @@ fn shared_evenly(mixer: &'static str, what: &'static str, heads: usize, groups: 
         return Ok(());
     }
     Err(ModelError::Shape { place: mixer, what, found: groups as u64, expected: format!("a divisor of {heads}") })
+}
+
+/// Refuses penalties on distance, which ask for a number for every pair of tokens.
+fn without_alibi<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(), ModelError> {
+    if site.settings.positions != Positions::Alibi {
+        return Ok(());
+    }
+    let (what, expected) = ("a penalty on distance".to_owned(), "other positions than ALiBi's".to_owned());
+    Err(ModelError::Unsupported { mixer, what, expected })
 }
 
 /// Refuses a bidirectional model.

@@ -11,6 +11,7 @@ mod cores;
 mod levels;
 mod precision;
 mod reductions;
+mod variants;
 
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::composed_only::ComposedOnly;
@@ -25,6 +26,19 @@ const CASES: &[(&str, Positions)] = &[
     ("full{heads=3,kv=3,head=4}", Positions::None),
     ("full{heads=4,kv=2,key=4,value=3}", ROTARY),
     ("full{heads=4,kv=1,head=3,conv=3}", Positions::Alibi),
+    ("mla{heads=3,head=4,latent=5,rope=2,value=3}", ROTARY),
+    ("mla{heads=2,head=3,latent=4,rope=0,value=3,query-rank=2}", Positions::Alibi),
+    ("mla{heads=2,head=3,latent=7,rope=3,value=1}", Positions::None),
+    ("compositional{searches=3,retrievals=2,head=4,value=3}", ROTARY),
+    ("compositional{searches=2,retrievals=3,head=3,value=2}", Positions::Alibi),
+    ("dsa{heads=3,head=4,latent=5,rope=2,value=3,top=3,index-heads=2,index-head=4}", ROTARY),
+    ("dsa{heads=2,head=3,latent=4,rope=0,value=3,query-rank=2,top=4,index-heads=3,index-head=3}", Positions::Alibi),
+    ("fake{heads=2,kv=1,head=4,size=4}", ROTARY),
+    ("fake{heads=2,kv=2,head=3,size=5,policy=sinks}", Positions::None),
+    ("fake{heads=4,kv=2,key=4,value=3,size=3,policy=prefix}", ROTARY),
+    ("fake{heads=2,kv=1,head=3,size=4,policy=stride}", Positions::None),
+    ("fake{heads=2,kv=1,head=4,size=3,policy=reservoir}", ROTARY),
+    ("fake{heads=4,kv=2,key=4,value=3,size=3,policy=heavy}", ROTARY),
     ("window{heads=2,kv=1,head=4,size=4}", ROTARY),
     ("window{heads=2,kv=2,head=3,size=1}", Positions::None),
     ("window{heads=2,kv=2,head=3,size=5}", Positions::Alibi),
@@ -40,6 +54,12 @@ const CASES: &[(&str, Positions)] = &[
     ("fastmax{order=2,heads=3,key=3,value=2}", Positions::None),
     ("inline{heads=2,key=3,value=5}", Positions::None),
     ("inline{heads=3,key=4,value=2,local=1}", Positions::None),
+    ("moba{heads=3,kv=3,head=4,block=3,top=2}", Positions::None),
+    ("moba{heads=4,kv=2,key=4,value=3,block=2,top=3,groups=2}", ROTARY),
+    ("moba{heads=4,kv=4,head=2,block=4,top=1,groups=1}", Positions::None),
+    ("nsa{heads=2,kv=2,head=3,block=3,top=2,length=2,stride=1,window=3}", Positions::None),
+    ("nsa{heads=4,kv=2,key=4,value=3,block=2,top=4,length=4,stride=2,window=2}", ROTARY),
+    ("nsa{heads=2,kv=1,head=4,block=2,top=3,length=2,stride=2,window=0}", ROTARY),
     ("retnet{heads=3,key=4,value=6}", Positions::None),
     ("gla{heads=2,key=3,value=5,rank=2}", Positions::None),
     ("hgrn2{expand=4}", Positions::None),
@@ -181,7 +201,7 @@ fn the_state_has_the_size_that_the_plan_says() {
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let facts = *resolve(text).facts();
-        let expected = facts.crossing_after(time as u64) + facts.front + facts.growing * time as u128;
+        let expected = facts.kept(time as u128);
         for stretches in [vec![time], vec![1; time]] {
             let (_, state) = run(&ops, &mixer, &x, &stretches);
             assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
@@ -395,7 +415,12 @@ fn numbers_that_do_not_fit_are_refused() {
     for mixer in ["rwkv6{channel=yes}", "rwkv7{channel=yes}"] {
         assert!(error(mixer, causal).contains("channel mixing with a shift of its own has no network"));
     }
-    assert!(error("nsa", causal).contains("there is no network for mixer `nsa`"));
+    assert!(error("moba{heads=4,kv=4,groups=3}", causal).contains("groups is 3; expected a divisor of 4"));
+    assert!(error("moba{index=8}", causal).contains("a separate index key has no network; expected index=0"));
+    assert!(error("nsa", settings(Positions::Alibi, 4)).contains("a penalty on distance has no network"));
+    assert!(error("dsa{index-heads=0}", causal).contains("the choice of an earlier layer has no network"));
+    assert!(error("mla{rope=3}", causal).contains("width of the rotary key is 3; expected an even number"));
+    assert!(error("compressed", causal).contains("there is no network for mixer `compressed`"));
     let both_ways = Settings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));
     assert!(error("full{heads=4,kv=2,head=4}", both_ways).is_empty());

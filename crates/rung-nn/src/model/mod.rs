@@ -125,6 +125,17 @@ struct Layer<M> {
     channel: Option<(Norm, Channel)>,
 }
 
+/// What training makes small.
+#[derive(Clone, Debug)]
+pub struct TrainingLoss<T> {
+    /// The sum of cross-entropies at all tokens that have a target.
+    pub sum: T,
+    /// How many there are.
+    pub count: usize,
+    /// The mean over all tokens of what mixers ask for, if any does.
+    pub own: Option<T>,
+}
+
 /// What a model hands on from one stretch of tokens to the next.
 #[derive(Clone, Debug)]
 pub struct ModelState<T> {
@@ -465,6 +476,25 @@ impl<M: TokenMixer> Model<M> {
         ops.scope("lm_head", || ops.linear(hidden, &ops.parameter(self.unembedding), None))
     }
 
+    /// As [`loss`](Self::loss), with what mixers ask for beside it; see [`TokenMixer::own_loss`].
+    ///
+    /// # Errors
+    /// As [`Model::loss`].
+    pub fn training_loss<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        targets: &[u32],
+    ) -> Result<TrainingLoss<O::Tensor>, ModelError> {
+        let (mut layers, mut own) = (self.layers.iter(), None);
+        let (sum, count) = self.loss_beside(ops, tokens, batch, targets, |x| {
+            let asked = layers.next().and_then(|layer| layer.own_loss(ops, x, self.placement));
+            own = own.take().into_iter().chain(asked).reduce(|sum, more| ops.add(&sum, &more));
+        })?;
+        Ok(TrainingLoss { sum, count, own })
+    }
+
     /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many
     /// there are. Only their rows meet the unembedding.
     ///
@@ -477,11 +507,23 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         targets: &[u32],
     ) -> Result<(O::Tensor, usize), ModelError> {
+        self.loss_beside(ops, tokens, batch, targets, |_| {})
+    }
+
+    /// The loss; `each` sees the stream as embedded and after every layer.
+    fn loss_beside<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        targets: &[u32],
+        each: impl FnMut(&O::Tensor),
+    ) -> Result<(O::Tensor, usize), ModelError> {
         let asked = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
         if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
             return Err(ModelError::Target { position, found, classes: self.classes });
         }
-        let (hidden, _) = self.forward(ops, tokens, batch, None)?;
+        let hidden = self.normed(ops, &self.climb(ops, tokens, batch, None, each)?.0);
         let rows = ops.shape(&hidden).rows();
         if targets.len() != rows {
             let expected = format!("{rows}, one for each token");
@@ -517,6 +559,16 @@ impl<M: TokenMixer> Model<M> {
 }
 
 impl<M: TokenMixer> Layer<M> {
+    /// What its mixers ask for beside the model's loss, from the stream before the layer.
+    fn own_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: Placement) -> Option<O::Tensor> {
+        let input = || match placement {
+            Placement::Pre => self.mixer_norm.apply(ops, x),
+            Placement::Post => x.clone(),
+        };
+        let losses = self.mixers.iter().filter_map(|mixer| mixer.own_loss(ops, input));
+        losses.reduce(|sum, more| ops.add(&sum, &more))
+    }
+
     fn forward<O: Ops>(
         &self,
         ops: &O,

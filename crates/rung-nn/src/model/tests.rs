@@ -67,7 +67,7 @@ fn the_state_of_a_model_has_the_size_that_its_plan_says() {
     let (_, state) = model.forward(&ops, &[1; 10], 2, None).unwrap();
     let layers = plan(ALL).layers;
     let facts = layers.iter().flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
-    let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 5 * facts.growing).sum();
+    let expected: u128 = facts.map(|facts| facts.kept(5)).sum();
     assert_eq!(state.numbers(&ops) as u128, expected);
 }
 
@@ -100,7 +100,7 @@ fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
         let (whole, state) = model.forward(&ops, &tokens, 1, None).unwrap();
         let own = plan.layers.iter().filter(|layer| !layer.shares_cache);
         let facts = own.flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
-        let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 9 * facts.growing).sum();
+        let expected: u128 = facts.map(|facts| facts.kept(9)).sum();
         assert_eq!(state.numbers(&ops) as u128, expected);
         assert!(state.states.iter().all(|state| state.lent.is_none()));
         let (mut outs, mut state) = (Vec::new(), None);
@@ -292,7 +292,7 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small() };
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
     // The mistake is in the last layer, and still nothing was allocated for the first.
-    assert!(matches!(error(&small(), &plan("full gdn nsa")), ModelError::NoNetwork { .. }));
+    assert!(matches!(error(&small(), &plan("full gdn compressed")), ModelError::NoNetwork { .. }));
     assert!(matches!(error(&small(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { classes: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { chunk: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
@@ -546,4 +546,32 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     let ops = Native::new();
     ops.bind_frozen(&weights);
     assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
+}
+
+/// Two layers with a loss of their own, in a model whose loss stays what it was.
+#[test]
+fn training_adds_the_losses_of_mixers() {
+    const SPARSE: &str = "dsa{top=2,index-heads=2,index-head=4}";
+    let (tokens, targets) = ([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, NO_TARGET]);
+    for placement in [Placement::Pre, Placement::Post] {
+        let config = ModelConfig { placement, ..small() };
+        let (model, weights) = build::<f64>(&config, &format!("{SPARSE} full {SPARSE}"));
+        let ops = Native::new();
+        ops.bind(&weights);
+        let TrainingLoss { sum, count, own } = model.training_loss(&ops, &tokens, 1, &targets).unwrap();
+        let (expected, asked) = model.loss(&ops, &tokens, 1, &targets).unwrap();
+        assert_eq!((ops.values(&sum), count), (ops.values(&expected), asked));
+        let own = own.expect("two layers ask for more");
+        assert!(ops.values(&own)[0] > 0.0);
+        ops.backward(&own);
+        let gradient = ops.gradient();
+        for (_, entry) in weights.entries() {
+            let felt = gradient[entry.range.clone()].iter().any(|slope| *slope != 0.0);
+            assert_eq!(felt, entry.name.contains(".indexer."), "{}", entry.name);
+        }
+    }
+    let (model, weights) = build::<f64>(&small(), "full gdn");
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    assert!(model.training_loss(&ops, &tokens, 1, &targets).unwrap().own.is_none());
 }

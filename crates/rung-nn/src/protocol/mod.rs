@@ -26,6 +26,7 @@ pub use wire::{Width, Widths, Wire};
 use std::ops::Range;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
+use rung_theory::stack::{Layer, Mixer, Reach};
 use rung_theory::task::AnyTask;
 
 use crate::error::ModelError;
@@ -184,6 +185,21 @@ impl<S: Scalar> Conversation<S> {
 }
 
 fn one_pass<S: Scalar>(subject: &Subject<'_, S>) -> Result<(), ModelError> {
+    // Registers are known for plain attention alone, whose calls must be the only ones that stand beside it in a layer.
+    let strange = |layer: &Layer, mixer: &Mixer| match mixer.name() {
+        "full" => false,
+        "fake" => layer.mixers.len() > 1,
+        _ => matches!(mixer.facts().reach, Reach::Full(_)),
+    };
+    let mut layers = subject.plan.layers.iter();
+    if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| strange(layer, mixer))) {
+        let (what, expected) = ("this attention, as a protocol,", "full attention, and mixers of bounded state");
+        return Err(ModelError::Unsupported {
+            mixer: mixer.name(),
+            what: what.to_owned(),
+            expected: expected.to_owned(),
+        });
+    }
     let thinks = subject.sheet.is_some_and(|sheet| sheet.thoughts.is_some());
     let what = match () {
         () if !subject.config.causal => "a model that sees both ways",

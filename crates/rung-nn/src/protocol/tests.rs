@@ -79,6 +79,16 @@ fn every_player_finds_the_same_bits_from_its_messages_alone() {
     }
 }
 
+/// A cache of fixed size crosses as any state does.
+#[test]
+fn a_bounded_cache_is_a_message() {
+    for stack in ["fake{size=3} full", "full fake{size=2,policy=heavy} full"] {
+        with_random::<f32>(stack, Positions::None, |subject, prompt| {
+            assert_eq!(hold(subject, prompt).replay(subject, prompt).unwrap(), 4, "{stack}");
+        });
+    }
+}
+
 #[test]
 fn the_conversation_is_the_forward_pass_up_to_rounding() {
     for (index, stack) in STACKS.into_iter().enumerate() {
@@ -239,5 +249,12 @@ fn what_is_no_conversation_is_refused() {
         let people = players(&*built.task, &prompt);
         let error = Conversation::hold(&built.subject(), &prompt, people, Width::whole::<f32>()).err().unwrap();
         assert!(error.to_string().contains("as a protocol"), "{error}");
+    }
+    for stack in ["moba full", "full nsa", "mla", "full+fake"] {
+        with_random::<f32>(stack, Positions::None, |subject, prompt| {
+            let people = players(subject.task, prompt);
+            let error = Conversation::hold(subject, prompt, people, Width::whole::<f32>()).err().unwrap();
+            assert!(error.to_string().contains("this attention, as a protocol, has no network"), "{stack}: {error}");
+        });
     }
 }

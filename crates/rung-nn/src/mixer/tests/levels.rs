@@ -122,7 +122,7 @@ fn levels_grow_with_the_logarithm_of_the_text() {
             let (_, whole) = built.mixer.forward(&ops, &ops.slice(&x, 1, 0..time), None);
             let (_, next) = built.mixer.forward(&ops, &ops.slice(&x, 1, time - 1..time), stepped.as_ref());
             for state in [&whole, &next] {
-                assert_eq!(state.numbers(&ops) as u128, facts.crossing_after(time as u64), "{text}, {time} tokens");
+                assert_eq!(state.numbers(&ops) as u128, facts.kept(time as u128), "{text}, {time} tokens");
             }
             for (a, b) in whole.tensors.iter().flatten().zip(next.tensors.iter().flatten()) {
                 assert_close(&ops.values(a), &ops.values(b), 1e-12, text);

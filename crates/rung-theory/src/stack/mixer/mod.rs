@@ -83,6 +83,24 @@ pub struct Work {
     pub limit: Option<u128>,
 }
 
+/// What is kept of stretches of tokens beside the tokens themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summaries {
+    /// Numbers of one.
+    pub numbers: u128,
+    /// Tokens in it.
+    pub length: u128,
+    /// Tokens from the start of one to the start of the next.
+    pub stride: u128,
+}
+
+impl Summaries {
+    /// How many there are after that many tokens.
+    pub fn after(&self, tokens: u128) -> u128 {
+        if tokens < self.length { 0 } else { (tokens - self.length) / self.stride + 1 }
+    }
+}
+
 /// Everything the theory, the audit and the reports read off a mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -98,6 +116,8 @@ pub struct Facts {
     pub window_tokens: u128,
     /// Numbers kept for every token, for ever.
     pub growing: u128,
+    /// Numbers kept for every so many tokens, for ever.
+    pub summaries: Summaries,
     /// Numbers of state that stand *before* this layer: a convolution in front of the projections.
     pub front: u128,
     /// Weights.
@@ -119,6 +139,7 @@ impl Facts {
         window: 0,
         window_tokens: 0,
         growing: 0,
+        summaries: Summaries { numbers: 0, length: 1, stride: 1 },
         front: 0,
         parameters: 0,
         work: Work { token: 0, seen: 0, limit: None },
@@ -131,13 +152,23 @@ impl Facts {
         self.state + self.tail + self.window * self.window_tokens.saturating_sub(1)
     }
 
-    /// The same after so many tokens, where a state grows with the logarithm of the text: of its levels only those are
-    /// filled that the text has reached, one more than the binary digits of the last token's position.
-    pub fn crossing_after(&self, tokens: u64) -> u128 {
-        let Some(last_level) = self.log2_context else { return self.crossing() };
-        let reached = tokens.saturating_sub(1).checked_ilog2().map_or(0, |log| u64::from(log) + 1);
-        let level = self.state / u128::from(last_level + 1);
-        self.crossing() - u128::from(last_level.saturating_sub(reached)) * level
+    /// Numbers kept after that many tokens, once windows and caches of fixed size are full.
+    pub fn kept(&self, tokens: u128) -> u128 {
+        let cached = self.growing * tokens + self.summaries.numbers * self.summaries.after(tokens);
+        self.crossing() + self.front + cached - self.unreached(tokens)
+    }
+
+    /// Numbers of those levels that so many tokens do not fill, where a state grows with the logarithm of the text: a level
+    /// for every binary digit of the last token's position and one more are filled.
+    fn unreached(&self, tokens: u128) -> u128 {
+        let Some(last) = self.log2_context.map(u128::from) else { return 0 };
+        let reached = tokens.saturating_sub(1).checked_ilog2().map_or(0, |log| u128::from(log) + 1);
+        last.saturating_sub(reached) * (self.state / (last + 1))
+    }
+
+    /// Numbers by which a cache grows for every token: on average, rounded up.
+    pub fn per_token(&self) -> u128 {
+        self.growing + self.summaries.numbers.div_ceil(self.summaries.stride)
     }
 }
 
@@ -540,11 +571,11 @@ mod tests {
     fn a_log_linear_state_has_the_levels_that_the_text_has_reached() {
         let mixer = parse("loglinear-gdn{heads=1,key=3,value=5,conv=0,levels=15}", &Defaults::default()).unwrap();
         for (tokens, levels) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (16_384, 15), (1 << 40, 15)] {
-            assert_eq!(mixer.facts().crossing_after(tokens), levels * 15, "{tokens} tokens");
+            assert_eq!(mixer.facts().kept(tokens), levels * 15, "{tokens} tokens");
         }
         assert_eq!(mixer.facts().crossing(), 15 * 15);
         let plain = parse("gdn", &Defaults::default()).unwrap();
-        assert_eq!(plain.facts().crossing_after(9), plain.facts().crossing());
+        assert_eq!(plain.facts().kept(9), plain.facts().crossing());
     }
 
     #[test]
