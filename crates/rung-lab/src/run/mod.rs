@@ -52,6 +52,7 @@ pub mod error;
 pub mod evaluate;
 pub mod place;
 pub mod record;
+pub mod repel;
 pub mod source;
 pub mod tally;
 pub mod trainer;
