@@ -21,7 +21,7 @@ use crate::run::{RunConfig, RunError};
 pub enum NetworkError {
     /// A construction that cannot be read.
     #[error(transparent)]
-    Construction(#[from] construct::FolderError),
+    Construction(#[from] Box<construct::FolderError>),
     /// A run that cannot be read.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -64,7 +64,7 @@ impl<S: Scalar> Network<S> {
     /// It holds neither a construction nor a finished run, or one that cannot be read.
     pub fn open(folder: &Path) -> Result<Self, NetworkError> {
         if folder.join(construct::SHEET).exists() {
-            return Ok(construct::load(folder)?.into());
+            return Ok(construct::load(folder).map_err(Box::new)?.into());
         }
         let path = folder.join(CONFIG);
         if !path.exists() {
