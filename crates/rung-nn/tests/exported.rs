@@ -105,7 +105,7 @@ fn hostile_descriptions_are_refused() {
         ("/format", "2", "`format` is 2"),
         ("/task", "\"funccomp{hops=99}\"", "99"),
         ("/stack", "\"full*3000000000\"", "layers"),
-        ("/stack", "\"mla\"", "no network"),
+        ("/stack", "\"compressed\"", "no network"),
         ("/layers", "[]", "`layers`"),
         ("/model/width", "3", "`registers`"),
         ("/model/width", "9999999999", "width"),

@@ -338,7 +338,6 @@ pub(super) fn rwkv6(plate: &mut Plate<'_>) {
     plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
     plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
     plate.all("time_decay", inner, FROZEN);
-    plate.all("time_faaaa", inner, 1.0);
     plate.all("ln_x.weight", inner, 1.0);
     plate.constant("g_proj", 0..inner, OPEN);
     plate.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, silu(OPEN));
