@@ -8,7 +8,8 @@
 //! post:  norm(x + mixers(x))        then  norm(x + channel(x))
 //! ```
 //!
-//! Names of weights: `embeddings.weight` (or `embeddings.<alphabet>.weight` and `embeddings.<field>.gain` for structured tokens), `positions.weight`,
+//! Names of weights: `embeddings.weight` (or `embeddings.<alphabet>.weight` and `embeddings.<field>.gain` for structured tokens),
+//! `positions.weight`,
 //! `layers.0.mixer_norm.weight`, `layers.0.mixer.q_proj.weight` (`layers.0.mixers.1.q_proj.weight` where several stand side by
 //! side), `layers.0.mlp_norm.weight`, `layers.0.mlp.up_proj.weight`, `norm.weight`, `lm_head.weight`.
 
