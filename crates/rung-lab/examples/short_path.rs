@@ -26,7 +26,7 @@ const TASK: &str = "funccomp{hops=1,m=16,queries=16}";
 /// A small state that hands the start value to a full layer, which looks it up; and a state of one number, 32 bits, for a table of 64.
 const STACKS: [&str; 2] = ["gdn{heads=1,key=1,value=8,conv=0} full", "gdn{heads=1,key=1,value=1,conv=0}"];
 
-const STEPS: u64 = 600;
+const STEPS: u64 = 800;
 const BATCH: usize = 16;
 
 /// What is kept of a run: its stack, the accuracy on the way, and at the end.

@@ -27,6 +27,8 @@ pub struct Settings {
     pub causal: bool,
     /// Whether key projections start as copies of query projections.
     pub tied_query_key: bool,
+    /// Whether those of attention start as their negatives, because a value is embedded as the negative of the argument it becomes.
+    pub opposed_keys: bool,
     /// Bits that states and messages are kept in.
     pub precision: Precision,
 }
@@ -40,6 +42,7 @@ impl Default for Settings {
             positions: Positions::None,
             causal: true,
             tied_query_key: false,
+            opposed_keys: false,
             precision: Precision::default(),
         }
     }
@@ -228,6 +231,14 @@ impl<'a, S: Scalar> Site<'a, S> {
                 let from = head * (heads / key_heads) * block;
                 rows.copy_from_slice(&source[from..from + block]);
             }
+        }
+    }
+
+    /// Turns the keys of attention around, if what it will look for is embedded as the negative of what it finds.
+    pub fn oppose(&mut self, key: &Linear) {
+        let Store::Keep(weights) = &mut self.store else { return };
+        if self.settings.opposed_keys {
+            weights.get_mut(key.weight).iter_mut().for_each(|weight| *weight = -*weight);
         }
     }
 

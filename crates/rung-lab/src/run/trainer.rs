@@ -252,13 +252,10 @@ pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
     let model = run.model.init(&run.plan, &mut weights, &mut seeded(stirred(run.config.seed)))?;
     let (part, deviation) = (&run.config.model, run.model.deviation);
     let attention = part.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
-    // Where a value is the negative of the argument it becomes, keys that start as negatives of queries find it.
-    let opposed = part.tied_query_key && has_shared_table(run);
     let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
     for (name, range) in entries {
         let factor = match name.as_str() {
             name if name.starts_with("embeddings.") && name.ends_with(".weight") => part.embedding_scale / deviation,
-            name if of_attention(run, name) && opposed && name.ends_with("k_proj.weight") => -attention,
             name if of_attention(run, name) => attention,
             _ => continue,
         };
@@ -299,12 +296,6 @@ fn of_attention(run: &Run, name: &str) -> bool {
     let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
     let layer = number.and_then(|number| run.plan.layers.get(number.parse::<usize>().ok()?));
     projection && layer.is_some_and(rung_theory::stack::Layer::is_full)
-}
-
-/// Whether two fields have one table.
-fn has_shared_table(run: &Run) -> bool {
-    let Input::Fields(fields) = &run.model.input else { return false };
-    fields.iter().enumerate().any(|(at, field)| fields[..at].iter().any(|other| other.alphabet == field.alphabet))
 }
 
 /// Whether the last row of a weight is the vector of a blank.

@@ -129,6 +129,9 @@ impl HeadsConfig {
         let query = site.linear("q_proj", width, self.heads * self.key);
         let key = site.linear("k_proj", width, self.kv_heads * self.key);
         site.tie(&query, &key, self.heads, self.kv_heads);
+        if !matches!(reach, Reach::Window { .. }) {
+            site.oppose(&key);
+        }
         let value = (!self.tied).then(|| site.linear("v_proj", width, self.kv_heads * self.value));
         let output = site.linear("o_proj", self.heads * self.value, width);
         let alibi = site.settings.positions == Positions::Alibi;

@@ -71,6 +71,7 @@ impl MixerConfig for CompositionalConfig {
         let rotation = Rotation::of_keys(Self::NAME, "width of a search", head, positions)?;
         let [query, key, wish] = ["q_proj", "k_proj", "sq_proj"].map(|name| site.linear(name, width, searches * head));
         site.tie(&query, &key, searches, searches);
+        site.oppose(&key);
         let value = site.linear("v_proj", width, retrievals * wide);
         let offer = site.linear("sk_proj", wide, head);
         let output = site.linear("o_proj", searches * wide, width);

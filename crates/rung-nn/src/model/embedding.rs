@@ -39,6 +39,12 @@ impl Input {
         }
     }
 
+    /// Whether two fields have one table.
+    pub(super) fn shares_a_table(&self) -> bool {
+        let Self::Fields(fields) = self else { return false };
+        fields.iter().enumerate().any(|(at, field)| fields[..at].iter().any(|other| other.alphabet == field.alphabet))
+    }
+
     /// The first name that two fields share.
     pub(super) fn repeated(&self) -> Option<String> {
         let Self::Fields(fields) = self else { return None };

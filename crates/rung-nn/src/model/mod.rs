@@ -252,6 +252,7 @@ impl ModelConfig {
             positions: self.positions,
             causal: self.causal,
             tied_query_key: self.tied_query_key,
+            opposed_keys: self.tied_query_key && self.input.shares_a_table(),
             precision: self.precision,
         }
     }

@@ -258,6 +258,29 @@ fn names_are_those_of_pytorch_and_ties_hold() {
     assert_eq!(get("layers.1.mixers.0.k_proj.weight"), get("layers.1.mixers.0.q_proj.weight"));
 }
 
+/// A value is embedded as the negative of the argument it becomes, so what attention looks for starts as the negative of what it
+/// asks with; a state that is written and read by the same vector keeps the plain tie, and so does a window.
+#[test]
+fn keys_of_attention_oppose_queries_where_fields_share_a_table() {
+    let task = rung_theory::task::parse("funccomp{hops=1,m=4}").unwrap();
+    let config = ModelConfig { tied_query_key: true, input: Input::Fields(task.fields()), ..small() };
+    let (_, weights) = build::<f32>(&config, "full deltanet{conv=0} window{size=4} compositional");
+    let get = |layer: usize, name: &str| {
+        weights.get(weights.find(&format!("layers.{layer}.mixer.{name}_proj.weight")).unwrap()).to_vec()
+    };
+    let turned = |layer| get(layer, "q").iter().map(|weight| -weight).collect::<Vec<_>>();
+    for layer in [0, 3] {
+        assert_eq!(get(layer, "k"), turned(layer), "layer {layer}");
+    }
+    for layer in [1, 2] {
+        assert_eq!(get(layer, "k"), get(layer, "q"), "layer {layer}");
+    }
+    let plain = ModelConfig { tied_query_key: true, ..small() };
+    let (_, weights) = build::<f32>(&plain, "full");
+    let get = |name: &str| weights.get(weights.find(name).unwrap());
+    assert_eq!(get("layers.0.mixer.k_proj.weight"), get("layers.0.mixer.q_proj.weight"));
+}
+
 /// HGRN2's floors are one table, with a row for every layer of whatever kind; the first layer has no floor and does not ask.
 #[test]
 fn weights_that_layers_have_in_common_are_there_once() {
