@@ -9,6 +9,7 @@
 //! | [`depth`] | does a stack climb as many hops as its layout has rungs, and not one more? |
 //! | [`capacity`] | how much of a table can a bounded state hold, against what its bits allow? |
 //! | [`placement`] | does it matter where the layer with state stands? |
+//! | [`tracking`] | which layers keep a state that every token changes? |
 //!
 //! # Which learning rate
 //!
@@ -20,6 +21,7 @@ pub mod capacity;
 pub mod depth;
 pub mod placement;
 pub mod table;
+pub mod tracking;
 
 use crate::chapter::{Artefact, Preset};
 use crate::report::{Chapter, Prose};
@@ -60,7 +62,8 @@ pub struct Reading {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 3] = [&depth::EXPERIMENT, &capacity::EXPERIMENT, &placement::EXPERIMENT];
+pub const ALL: [&Experiment; 4] =
+    [&depth::EXPERIMENT, &capacity::EXPERIMENT, &placement::EXPERIMENT, &tracking::EXPERIMENT];
 
 impl Experiment {
     /// Its runs.
