@@ -193,6 +193,7 @@ pub(crate) mod tests {
             steps: 100,
             loss: 1.0,
             accuracy: (1..).zip(tallies).collect(),
+            also: std::collections::BTreeMap::new(),
             looks: Vec::new(),
         }
     }

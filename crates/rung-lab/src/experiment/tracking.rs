@@ -13,7 +13,7 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task;
 
 use super::table::{Cell, LEARNED, Spread, cells};
-use super::{Experiment, Page, Reading};
+use super::{Chapter, Experiment, Page, Reading};
 use crate::Evidence;
 use crate::chapter::figure_files;
 use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -25,6 +25,7 @@ use crate::run::tally::Tally;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "tracking",
     title: "Tracking: a state that every token changes",
+    chapter: Chapter::Open,
     sweeps: [
         include_str!("tracking-smoke.toml"),
         include_str!("tracking-quick.toml"),

@@ -62,6 +62,14 @@ const SETTINGS: &[&str] = &[
     "word{group=a5,length=8}",
     "word{group=z60,length=8}",
     "word{group=s3,length=8}",
+    "chain",
+    "chain{hops=1,m=1,n=[]}",
+    "chain{hops=2,m=3,n=[2],queries=2,tables=permutation,thoughts=1}",
+    "chain{hops=3,m=3,n=[2,3],queries=3,tables=zipf,thoughts=2}",
+    "chain{hops=5,m=2,n=[1,2,1,2],thoughts=2}",
+    "chain{hops=2,m=5,n=[3],queries=4,mixed=yes,tables=clustered}",
+    "chain{hops=2,m=4,n=[2],queries=4,mixed=yes,names=32}",
+    "chain{hops=3,m=2,n=[2,2],names=8,tables=zipf,thoughts=2}",
     "parity-retrieval",
     "parity-retrieval{bits=1,entries=1,keys=1,values=2}",
     "parity-retrieval{bits=3,entries=4,keys=4,values=3}",
@@ -138,7 +146,7 @@ fn the_stream_of_a_seed_does_not_change_by_accident() {
     assert_eq!(digest, DIGEST, "the digest is {digest:#x}");
 }
 
-const DIGEST: u64 = 0xf39f_b6a6_52b3_5b8c;
+const DIGEST: u64 = 0x1cf1_515f_ff2f_ea7e;
 
 #[test]
 fn steady_sampling_keeps_its_buffers() {
@@ -369,6 +377,12 @@ fn any_spec() -> impl Strategy<Value = String> {
                 format!("funccomp{{hops={hops},m={m},n=[{n}],order={order},queries={queries},mixed={mixed}}}")
             }
         ),
+        (1_u32..6, 1_u32..4, flag.clone(), 0_usize..4, 0_u32..40, 0_u32..3).prop_map(|(m, n, mixed, tables, names, thoughts)| {
+            let tables = ["uniform", "zipf", "clustered", "permutation"][tables];
+            format!(
+                "chain{{hops=2,m={m},n=[{n}],queries=2,mixed={mixed},tables={tables},names={names},thoughts={thoughts}}}"
+            )
+        }),
         (2_u32..20, 2_u32..40).prop_map(|(n, m)| format!("twosum{{length={n},modulus={m}}}")),
         (2_u32..20, 5_u32..40, prop_oneof![Just("before"), Just("all")])
             .prop_map(|(n, m, scope)| format!("match2{{length={n},modulus={m},scope={scope}}}")),
