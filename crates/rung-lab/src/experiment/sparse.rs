@@ -39,7 +39,7 @@ fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
     };
     let plan = Plan::parse(&config.stack, &defaults).ok()?;
     let task = task::parse(&config.task).ok()?;
-    let task = (&*task as &dyn Any).downcast_ref::<Match2>()?;
+    let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     let picks = mixers.filter_map(|mixer| match mixer.facts().reach {
         Reach::Full(message) => message.selection,
@@ -54,7 +54,7 @@ fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
         block,
         select: narrow(groups * picked)?,
         bits: had,
-        values: task.modulus().into(),
+        values: values.into(),
         blocks: others,
         same_map: true,
     };

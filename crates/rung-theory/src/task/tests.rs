@@ -243,7 +243,7 @@ fn hostile_specs_are_refused_at_once() {
     for (spec, message) in [
         ("", "column 1"),
         ("funcomp", "did you mean `funccomp`?"),
-        ("qwertyuiop", "the tasks are `funccomp`, `twosum`"),
+        ("qwertyuiop", "the tasks are `funccomp`, `chain`, `twosum`"),
         ("parity{lenght=3}", "no option `lenght` (did you mean `length`?); its options are `length`, `answer`"),
         ("parity{length=0}", "option `length` is `0`, expected a whole number from 1 to"),
         ("parity{length=99999999999}", "option `length` is `99999999999`"),
