@@ -40,12 +40,13 @@ fn entry(cell: &Cell<'_>) -> Entry {
     let helped = record.facts.full_layers > 0;
     let series = format!("{}{}", first(&record.config.stack), if helped { ", then full" } else { "" });
     let entry = Entry::of(cell, 1, series, ratio, format!("with {:.0} bits of state", cell.state_bits()));
-    let drops = ["prefix", "heavy"].iter().any(|policy| record.config.stack.contains(policy));
-    match (helped, drops) {
-        (true, false) => entry.predicted(true, "the state hands the start to the full layer"),
-        (true, true) => entry,
+    let stack = &record.config.stack;
+    let hands = !stack.contains("policy=") || stack.contains("policy=last");
+    match (helped, hands) {
+        (true, true) => entry.predicted(true, "the state hands the start to the full layer"),
+        (true, false) if stack.contains("policy=prefix") => entry.predicted(false, "it drops the start"),
         (false, _) if ratio < 1.0 => entry.predicted(false, "proved: the state is smaller than the table"),
-        (false, _) => entry,
+        _ => entry,
     }
 }
 

@@ -45,16 +45,19 @@ impl Entry {
     }
 
     /// With what is said about it.
+    #[must_use]
     pub fn predicted(self, learned: bool, by: &'static str) -> Self {
         Self { predicted: Some((learned, by)), ..self }
     }
 
     /// With another spread than that of the task itself.
+    #[must_use]
     pub fn found(self, found: Spread) -> Self {
         Self { found, ..self }
     }
 
     /// With another guess than that of the task itself.
+    #[must_use]
     pub fn guess(self, guess: f64) -> Self {
         Self { guess, ..self }
     }

@@ -8,11 +8,10 @@ use std::any::Any;
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{Entry, View, read, show};
-use super::table::{Cell, LEARNED, Spread, cells, outline};
+use super::table::{Cell, LEARNED, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
 use crate::run::Record;
-use crate::run::tally::Tally;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -43,8 +42,7 @@ fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
         });
         for task in &record.config.evaluate.also {
             let Some(asked) = entries_of(task) else { continue };
-            let share = |record: &&Record| record.also.get(task)?.get(&group).map(Tally::mean);
-            let found = Spread::of(cell.records.iter().filter_map(|record| share(&record)));
+            let found = cell.also(task, group);
             let times = asked / trained;
             let guess = task::parse(task).map_or(f64::NAN, |task| task.baseline());
             let entry = Entry::of(cell, group.into(), series.clone(), times, format!("at {times} times"));

@@ -5,11 +5,10 @@
 //! little and with much weight decay, and asked about all kinds.
 
 use super::compare::{Entry, View, read, show};
-use super::table::{Cell, LEARNED, Spread, cells};
+use super::table::{Cell, LEARNED, cells};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
 use crate::run::Record;
-use crate::run::tally::Tally;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -37,8 +36,7 @@ fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
     let mut entries = vec![own.predicted(true, "within the rungs, on its own kind")];
     for task in &config.evaluate.also {
         let Some(asked) = kind(task) else { continue };
-        let share = |record: &&Record| record.also.get(task)?.get(&hops).map(Tally::mean);
-        let found = Spread::of(cell.records.iter().filter_map(|record| share(&record)));
+        let found = cell.also(task, hops);
         let entry = Entry::of(cell, hops.into(), series.clone(), asked as f64 + 1.0, format!("on {}", KINDS[asked]))
             .found(found);
         // A walk that was learned is a walk on any table.
