@@ -13,7 +13,7 @@
 //!   [`network`] opens constructed and trained ones alike.
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
 //!
-//! * [`bench`] measures how fast the engine is, alone or beside PyTorch.
+//! * [`bench`] measures how fast the engine is, alone or beside PyTorch; [`zoo`] sets all mixers side by side.
 //!
 //! Figures and reports compute nothing. They are handed results and put them on paper, so that a report can be made again
 //! from the same results, byte for byte: there is no clock, no random number and no map with an unstable order in them.
@@ -54,5 +54,6 @@ pub mod report;
 pub mod run;
 pub mod sweep;
 pub mod trace;
+pub mod zoo;
 
 pub use evidence::Evidence;

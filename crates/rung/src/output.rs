@@ -4,8 +4,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
+use rung_lab::figure::{self, Chart};
+use rung_lab::report::write_atomically;
+use serde_json::{Value, json};
 
 /// Writes text to standard output. A reader that has gone away has seen enough.
 ///
@@ -41,6 +44,24 @@ pub fn check_destination(option: &str, path: &Path, endings: &[&str]) -> anyhow:
         anyhow::bail!("{option}: found {}, expected a file in a directory that exists", path.display());
     }
     Ok(())
+}
+
+/// Writes a chart as its file's ending says: bitmap, numbers, or drawing.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
+    let bytes = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("png") => figure::png(&chart.svg())?,
+        Some("csv") => chart.csv().into_bytes(),
+        _ => chart.svg().into_bytes(),
+    };
+    write_atomically(path, &bytes).with_context(|| format!("writing {}", path.display()))
+}
+
+/// A whole number as JSON, exact however large.
+pub fn whole(value: u128) -> Value {
+    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
 }
 
 /// A spinner on standard error while something is under way; silent where that is no terminal.

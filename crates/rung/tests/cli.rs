@@ -278,6 +278,39 @@ fn bench_refuses_what_it_does_not_have() {
 }
 
 #[test]
+fn the_zoo_lists_every_mixer_with_what_is_known_and_how() {
+    let directory = scratch("zoo");
+    let files = ["zoo.svg", "zoo.png", "zoo.csv"].map(|name| directory.join(name));
+    let tiny = ["zoo", "--lengths", "2,4,8", "--steps", "1"];
+    let found = json(&[&tiny[..], &["--json", "--out", files[0].to_str().unwrap()]].concat());
+    let rows = found["mixers"].as_array().unwrap();
+    let listed = json(&["explain", "--json"]);
+    let mixers = listed.as_array().unwrap().iter().filter(|page| page["subject"] == "mixer");
+    assert!(mixers.map(|page| &page["name"]).eq(rows.iter().map(|row| &row["mixer"])));
+    let row = |name: &str| rows.iter().find(|row| row["mixer"] == name).unwrap();
+    assert_eq!(row("full")["counted"]["grows"], "64 a token");
+    assert_eq!(row("full")["counted"]["evidence"], "proved");
+    assert_eq!(row("gdn")["timed"]["tokens_per_s"].as_array().unwrap().len(), 3);
+    assert_eq!(row("gdn")["timed"]["evidence"], "measured");
+    assert!(row("rglru")["timed"].is_null(), "no network, and listed all the same");
+    assert_eq!(
+        (&row("deltanet")["parity"]["tracks"], &row("full")["parity"]["tracks"]),
+        (&"yes".into(), &"unknown".into())
+    );
+    for path in &files[1..] {
+        let output = rung(&[&tiny[..], &["--out", path.to_str().unwrap()]].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(rows.iter().all(|row| text.contains(row["mixer"].as_str().unwrap())), "{text}");
+    }
+    let [svg, png, csv] = files.map(|path| std::fs::read(path).unwrap());
+    assert!(svg.starts_with(b"<svg") && png.starts_with(b"\x89PNG") && csv.starts_with(b"mixer,crosses"));
+    fails(&["zoo", "--lengths", "8,8"], "--lengths: found [8, 8], expected two or more that grow");
+    fails(&["zoo", "--lengths", "8"], "--lengths: found [8]");
+    fails(&["zoo", "--steps", "0"], "--steps: found 0");
+    fails(&["zoo", "--out", "zoo.jpg"], "expected a file ending in .svg");
+}
+
+#[test]
 fn models_are_shown_from_stacks_and_from_files() {
     let sizes = ["--heads", "2", "--head-dim", "8", "--json", "--tensors"];
     let shown = json(&[&["model", "show", "--stack", "linear*2 full+gdn"], &sizes[..]].concat());

@@ -20,8 +20,10 @@ pub const POSITIONS: [usize; 2] = [256, 8192];
 /// Steps in one measurement: a single one is too short for the clock.
 const STEPS: usize = 64;
 
-const HEADS: usize = 2;
-const HEAD: usize = 16;
+/// Heads of the layer.
+pub const HEADS: usize = 2;
+/// Width of a head.
+pub const HEAD: usize = 16;
 const WIDTH: usize = HEADS * HEAD;
 
 /// One narrow layer.
@@ -31,15 +33,23 @@ pub struct Layer {
     weights: Parameters<f32>,
 }
 
+/// The mixer of such a layer, whether it has a network or not.
+///
+/// # Errors
+/// No mixer has that name.
+pub fn narrow(name: &str) -> Result<Mixer, BenchError> {
+    let defaults = Defaults { heads: HEADS as u64, head_dim: HEAD as u64, ..Defaults::default() };
+    let plan = Plan::parse(&stack_text(name, POSITIONS[0]), &defaults)?;
+    Ok(plan.layers[0].mixers[0].clone())
+}
+
 impl Layer {
     /// Builds it.
     ///
     /// # Errors
     /// The mixer has no network.
     pub fn new(name: &str) -> Result<Self, BenchError> {
-        let defaults = Defaults { heads: HEADS as u64, head_dim: HEAD as u64, ..Defaults::default() };
-        let plan = Plan::parse(&stack_text(name, POSITIONS[0]), &defaults)?;
-        let plan = plan.layers[0].mixers[0].clone();
+        let plan = narrow(name)?;
         let mut weights = Parameters::new();
         let settings = Settings { width: WIDTH, ..Settings::default() };
         let mixer = Builtin::init(&plan, &mut Site::new(settings, &mut weights, &mut seeded(0)))?;
@@ -75,10 +85,10 @@ impl Layer {
 ///
 /// # Errors
 /// The mixer has no network.
-pub fn forward_times(name: &str, rounds: usize) -> Result<Vec<(usize, Times)>, BenchError> {
+pub fn forward_times(name: &str, lengths: &[usize], rounds: usize) -> Result<Vec<(usize, Times)>, BenchError> {
     let layer = Layer::new(name)?;
     let ops = layer.executor();
-    let mut all: Vec<(usize, Times)> = LENGTHS.iter().map(|&length| (length, Times::default())).collect();
+    let mut all: Vec<(usize, Times)> = lengths.iter().map(|&length| (length, Times::default())).collect();
     for round in 0..=rounds {
         for (length, times) in &mut all {
             let x = ops.constant(&[1, *length, WIDTH], &fill(1, *length * WIDTH, -1.0..1.0));
@@ -104,6 +114,11 @@ pub fn step_times(name: &str, position: usize, rounds: usize) -> Result<Times, B
         times.extend((round > 0).then_some(taken / STEPS as f64));
     }
     Ok(times)
+}
+
+/// The exponent of those times in the length.
+pub fn exponent(times: &[(usize, Times)]) -> f64 {
+    slope(times.iter().map(|(length, times)| (*length as f64, times.median())))
 }
 
 /// The slope of log y against log x, by least squares.

@@ -278,8 +278,8 @@ impl Bench {
                 (tokens, operations) = (size.tokens(), Some(training.operations()));
             }
             Work::Exponent => {
-                let mut all = exponents::forward_times(case.mixer, self.repetitions)?;
-                exponent = Some(exponents::slope(all.iter().map(|(length, times)| (*length as f64, times.median()))));
+                let mut all = exponents::forward_times(case.mixer, &exponents::LENGTHS, self.repetitions)?;
+                exponent = Some(exponents::exponent(&all));
                 let (length, longest) = all.pop().unwrap_or_default();
                 (times, tokens) = (longest, length as f64);
             }
@@ -398,7 +398,7 @@ fn plain(name: &str) -> &str {
 fn stack_text(mixer: &str, length: usize) -> String {
     let (quarter, block) = (window(length), (length / 16).max(2));
     match mixer {
-        "window" => format!("window{{size={quarter}}}"),
+        "window" | "chunked" => format!("{mixer}{{size={quarter}}}"),
         "moba" => format!("moba{{block={block},top=4}}"),
         "nsa" => format!("nsa{{block={block},top=4,length={block},stride={},window={quarter}}}", block / 2),
         "dsa" => format!("dsa{{top={quarter},index-heads=2,index-head=16}}"),

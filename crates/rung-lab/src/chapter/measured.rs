@@ -1,7 +1,7 @@
-//! "Measured": what training finds, experiment by experiment, from the records of its runs and nothing else.
+//! "Measured" and "Open questions": what training finds, experiment by experiment, from the records of its runs and nothing else.
 
 use super::{Artefact, Made, Preset};
-use crate::experiment::{Experiment, Page, Reading};
+use crate::experiment::{Chapter as Place, Experiment, Page, Reading};
 use crate::report::{Chapter, Prose};
 use crate::run::Record;
 
@@ -15,11 +15,14 @@ pub struct Done {
     pub missing: Vec<String>,
 }
 
-/// The chapter, and what each experiment says.
-pub fn make(preset: Preset, done: &[Done]) -> (Made, Vec<Reading>) {
-    let mut chapter = Chapter::new("measured", "Measured");
+/// A chapter with its experiments, and what each of them says.
+pub fn make(place: Place, preset: Preset, done: &[&Done]) -> (Made, Vec<Reading>) {
+    let mut chapter = match place {
+        Place::Measured => Chapter::new("measured", "Measured"),
+        Place::Open => Chapter::new("open", "Open questions"),
+    };
     let mut artefacts = Vec::new();
-    introduction(&mut chapter, preset);
+    introduction(place, &mut chapter, preset);
     let mut readings = Vec::new();
     for Done { experiment, records, missing } in done {
         chapter.heading(experiment.title);
@@ -54,7 +57,26 @@ pub fn make(preset: Preset, done: &[Done]) -> (Made, Vec<Reading>) {
     (made, readings)
 }
 
-fn introduction(chapter: &mut Chapter, preset: Preset) {
+fn introduction(place: Place, chapter: &mut Chapter, preset: Preset) {
+    match place {
+        Place::Measured => explain_recipe(chapter),
+        Place::Open => {
+            chapter.paragraph(
+                "Questions that the literature around the hierarchy names and does not answer, asked of small models with the same recipe. \
+                 Where the theory says what must or should come out, it is said before the result, and what differs is listed. Where it \
+                 says nothing, only the numbers stand.",
+            );
+        }
+    }
+    if preset == Preset::Smoke {
+        chapter.note(
+            "This is the smoke preset: runs of a few steps that show that everything works. Nothing below is a finding; the quick \
+             preset has those.",
+        );
+    }
+}
+
+fn explain_recipe(chapter: &mut Chapter) {
     chapter.paragraph(
         "What weights exist is one question; what training finds is another. Here small models are trained on function composition from \
          fresh weights, several seeds each, and asked questions of every number of hops. A proof speaks about all weights, so no run can \
@@ -66,10 +88,4 @@ fn introduction(chapter: &mut Chapter, preset: Preset) {
          key projections of full layers start as the negatives of query projections, so that a value finds its argument from the first \
          step; there are no absolute positions; and small tables come before large ones.",
     );
-    if preset == Preset::Smoke {
-        chapter.note(
-            "This is the smoke preset: runs of a few steps that show that everything works. Nothing below is a finding; the quick \
-             preset has those.",
-        );
-    }
 }

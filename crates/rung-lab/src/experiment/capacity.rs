@@ -6,7 +6,7 @@
 //! below it is measured.
 
 use super::table::{Cell, Spread, cells, outline, show};
-use super::{Experiment, Page, Reading};
+use super::{Chapter, Experiment, Page, Reading};
 use crate::Evidence;
 use crate::chapter::figure_files;
 use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -17,6 +17,7 @@ use crate::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "capacity",
     title: "State capacity: the pigeonhole line, measured",
+    chapter: Chapter::Measured,
     sweeps: [
         include_str!("capacity-smoke.toml"),
         include_str!("capacity-quick.toml"),

@@ -6,7 +6,7 @@
 //! are told apart in the reading.
 
 use super::table::{Cell, LEARNED, Spread, cells, outline, show};
-use super::{Experiment, Page, Reading};
+use super::{Chapter, Experiment, Page, Reading};
 use crate::Evidence;
 use crate::chapter::figure_files;
 use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -17,6 +17,7 @@ use crate::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "depth",
     title: "Depth: one full layer, one hop",
+    chapter: Chapter::Measured,
     sweeps: [include_str!("depth-smoke.toml"), include_str!("depth-quick.toml"), include_str!("depth-full.toml")],
     show: depth,
 };

@@ -1,14 +1,27 @@
 //! Experiments: named sweeps that ship with the program, and how their records are read.
 //!
-//! Each experiment is one file here and two sweeps beside it, `NAME-quick.toml` and `NAME-full.toml`. It has a question, runs that
-//! could answer it either way, and a reader that turns records into figures and one paragraph. The paragraph is written from the data:
-//! what agrees with the prediction is said to agree, what does not is listed.
+//! Each experiment is one file here and three sweeps beside it, `NAME-smoke.toml`, `NAME-quick.toml` and `NAME-full.toml`. It has a
+//! question, runs that could answer it either way, and a reader that turns records into figures and one paragraph. The paragraph is
+//! written from the data: what agrees with the prediction is said to agree, what does not is listed.
 //!
 //! | experiment | question |
 //! |---|---|
 //! | [`depth`] | does a stack climb as many hops as its layout has rungs, and not one more? |
 //! | [`capacity`] | how much of a table can a bounded state hold, against what its bits allow? |
 //! | [`placement`] | does it matter where the layer with state stands? |
+//! | [`sparse`] | how long must the summaries of block-sparse attention be? |
+//! | [`layers`] | do more sparse layers make up for short summaries? |
+//! | [`ablation`] | is it the structure of a state that counts, or its bits? |
+//! | [`gap`] | do many linear layers stand in for a full one? |
+//! | [`shift`] | is it the walk that was learned, or the tables? |
+//! | [`variants`] | does any pattern beat its rungs? |
+//! | [`thoughts`] | how many steps must be written down? |
+//! | [`tracking`] | where do recurrences and hybrids win? |
+//! | [`zoo`] | does every mixer earn the rungs that its layout has? |
+//! | [`length`] | do hops hold on tables larger than in training? |
+//!
+//! The first three are the chapter "Measured" and part of the main job; the others are the chapter "Open questions" and run when they
+//! are asked for.
 //!
 //! # Which learning rate
 //!
@@ -16,15 +29,35 @@
 //! the largest number of hops; among equals the lower mean loss, then the smaller rate. The rule favours every stack equally,
 //! also those that are predicted to fail.
 
+pub mod ablation;
 pub mod capacity;
+pub mod compare;
 pub mod depth;
+pub mod gap;
+pub mod layers;
+pub mod length;
 pub mod placement;
+pub mod shift;
+pub mod sparse;
 pub mod table;
+pub mod thoughts;
+pub mod tracking;
+pub mod variants;
+pub mod zoo;
 
 use crate::chapter::{Artefact, Preset};
-use crate::report::{Chapter, Prose};
+use crate::report::{Chapter as Sheet, Prose};
 use crate::run::{Record, RunError};
 use crate::sweep::{Sweep, SweepConfig};
+
+/// Where an experiment stands in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chapter {
+    /// The hierarchy itself: part of the main job.
+    Measured,
+    /// What the literature left open.
+    Open,
+}
 
 /// An experiment.
 pub struct Experiment {
@@ -32,6 +65,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// Its heading in the report.
     pub title: &'static str,
+    /// Its chapter.
+    pub chapter: Chapter,
     /// The sweeps, smallest first: smoke, quick, full.
     pub sweeps: [&'static str; 3],
     /// Turns records into figures, tables and a reading.
@@ -41,7 +76,7 @@ pub struct Experiment {
 /// Where an experiment puts what it shows.
 pub struct Page<'a> {
     /// The chapter.
-    pub chapter: &'a mut Chapter,
+    pub chapter: &'a mut Sheet,
     /// The files behind it.
     pub artefacts: &'a mut Vec<Artefact>,
     /// The command that makes it again.
@@ -60,7 +95,21 @@ pub struct Reading {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 3] = [&depth::EXPERIMENT, &capacity::EXPERIMENT, &placement::EXPERIMENT];
+pub const ALL: [&Experiment; 13] = [
+    &depth::EXPERIMENT,
+    &capacity::EXPERIMENT,
+    &placement::EXPERIMENT,
+    &sparse::EXPERIMENT,
+    &layers::EXPERIMENT,
+    &ablation::EXPERIMENT,
+    &gap::EXPERIMENT,
+    &shift::EXPERIMENT,
+    &variants::EXPERIMENT,
+    &thoughts::EXPERIMENT,
+    &tracking::EXPERIMENT,
+    &zoo::EXPERIMENT,
+    &length::EXPERIMENT,
+];
 
 impl Experiment {
     /// Its runs.

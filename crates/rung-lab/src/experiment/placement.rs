@@ -5,7 +5,7 @@
 
 use super::depth::contradictions;
 use super::table::{Cell, LEARNED, Spread, cells, show};
-use super::{Experiment, Page, Reading};
+use super::{Chapter, Experiment, Page, Reading};
 use crate::Evidence;
 use crate::chapter::figure_files;
 use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -16,6 +16,7 @@ use crate::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "placement",
     title: "Placement: where the extra hop comes from",
+    chapter: Chapter::Measured,
     sweeps: [
         include_str!("placement-smoke.toml"),
         include_str!("placement-quick.toml"),

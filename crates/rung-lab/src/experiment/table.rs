@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::Evidence;
 use crate::report::{Cell as TableCell, Column, Prose, Table};
 use crate::run::Record;
+use crate::run::tally::Tally;
 
 /// Above this share of right answers a hop counts as learned.
 pub const LEARNED: f64 = 0.99;
@@ -65,6 +66,12 @@ impl<'a> Cell<'a> {
     /// Accuracy at so many hops, over seeds.
     pub fn accuracy(&self, hops: usize) -> Spread {
         Spread::of(self.records.iter().map(|record| record.mean(hops as u16)))
+    }
+
+    /// Accuracy on another task that was asked at the end, over seeds.
+    pub fn also(&self, task: &str, group: u16) -> Spread {
+        let share = |record: &&Record| record.also.get(task)?.get(&group).map(Tally::mean);
+        Spread::of(self.records.iter().filter_map(share))
     }
 
     /// State bits of all blocks.
@@ -174,7 +181,6 @@ pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::run::tally::Tally;
     use crate::run::trainer::Over;
     use crate::run::{Facts, RunConfig, record};
 
@@ -193,6 +199,7 @@ pub(crate) mod tests {
             steps: 100,
             loss: 1.0,
             accuracy: (1..).zip(tallies).collect(),
+            also: std::collections::BTreeMap::new(),
             looks: Vec::new(),
         }
     }

@@ -192,11 +192,14 @@ pub struct EvaluatePart {
     pub stop_at: f64,
     /// Stop after this many looks without a better loss; 0 for never.
     pub patience: usize,
+    /// Other tasks that are asked at the end, as the last evaluation asks the task itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
 }
 
 impl Default for EvaluatePart {
     fn default() -> Self {
-        Self { every: 200, prompts: 32, last: 128, stop_at: 0.998, patience: 0 }
+        Self { every: 200, prompts: 32, last: 128, stop_at: 0.998, patience: 0, also: Vec::new() }
     }
 }
 
@@ -387,6 +390,13 @@ impl RunConfig {
             longest = longest.max(task.length());
             Source::new(&field, task, &fields, classes)?;
         }
+        for (index, other) in config.evaluate.also.iter_mut().enumerate() {
+            let field = format!("evaluate.also[{index}]");
+            let task = read(&field, other)?;
+            *other = task.spec();
+            longest = longest.max(task.length());
+            Source::new(&field, task, &fields, classes)?;
+        }
         let model = part.network(&fields, classes, longest, plan.width as f64);
         let weights = model.count(&plan)?;
         let run = Run { config, plan, model, fields, classes, longest, weights };
@@ -499,7 +509,11 @@ impl Run {
     /// A source of the prompts of a task of this run; `stage` is one of the curriculum, or the task itself if there is none of
     /// that number.
     pub fn source(&self, stage: usize) -> Source {
-        let text = self.config.curriculum.get(stage).map_or(&self.config.task, |stage| &stage.task);
+        self.source_of(self.config.curriculum.get(stage).map_or(&self.config.task, |stage| &stage.task))
+    }
+
+    /// A source of the prompts of a task that the config names.
+    pub(super) fn source_of(&self, text: &str) -> Source {
         let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
         let source = Source::new("task", task, &self.fields, self.classes);
         source.unwrap_or_else(|error| unreachable!("resolved before: {error}"))
@@ -597,6 +611,7 @@ mod tests {
         fails("[model]\nlargest = 'funccomp{hops=2,m=4,n=[3],mixed=yes}'", "in field `inner`, expected at most 5");
         fails("[model]\npositions = 'sine'", "unknown variant `sine`");
         fails("[[curriculum]]\ntask='parity'\nsteps=3", "curriculum[0].task: `parity");
+        fails("[evaluate]\nalso=['parity']", "evaluate.also[0]: `parity");
         fails("[[curriculum]]\ntask='parrity'\nsteps=3", "curriculum[0].task: there is no task `parrity`");
         let fails = |stack: &str, task: &str, expected: &str| {
             let message = RunConfig::new(stack, task).resolve().err().expect("refused").to_string();

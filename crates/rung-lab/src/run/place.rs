@@ -57,7 +57,7 @@ pub fn carry_out(
     let Some(directory) = directory else {
         let mut trainer = Trainer::new(run)?;
         let over = go(&mut trainer, watch, |_| Ok(()))?;
-        let record = if over { Some(Record::new(run, trainer.progress(), trainer.test()?)) } else { None };
+        let record = if over { Some(trainer.record()?) } else { None };
         return Ok(Outcome { record, known: false, seconds: trainer.seconds() });
     };
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
@@ -82,7 +82,7 @@ pub fn carry_out(
         save(&trainer)?;
         return Ok(Outcome { record: None, known: false, seconds: before + trainer.seconds() });
     }
-    let record = Record::new(run, trainer.progress(), trainer.test()?);
+    let record = trainer.record()?;
     let seconds = before + trainer.seconds();
     checkpoint::save_weights(&place(WEIGHTS), trainer.weights())?;
     let timing = serde_json::json!({"id": record.id, "seconds": seconds, "threads": run.config.train.threads});

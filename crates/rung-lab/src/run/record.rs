@@ -5,6 +5,7 @@
 //! same bytes. Reports are made from records and nothing else.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rung_theory::bound::tables::Tables;
@@ -43,6 +44,9 @@ pub struct Record {
     pub loss: f64,
     /// Right answers at the end, for each group of questions, on fresh prompts.
     pub accuracy: Accuracy,
+    /// The same for the other tasks that were asked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub also: BTreeMap<String, Accuracy>,
     /// Every look on the way.
     pub looks: Vec<Look>,
 }
@@ -112,7 +116,7 @@ pub fn table_sizes(task: &dyn AnyTask) -> Option<Vec<u32>> {
 
 impl Record {
     /// The record of a run that is over.
-    pub fn new(run: &Run, progress: &Progress, found: Found) -> Self {
+    pub fn new(run: &Run, progress: &Progress, found: Found, also: BTreeMap<String, Accuracy>) -> Self {
         Self {
             id: id(run),
             edition: EDITION,
@@ -122,6 +126,7 @@ impl Record {
             steps: progress.step,
             loss: found.loss,
             accuracy: found.accuracy,
+            also,
             looks: progress.looks.clone(),
         }
     }

@@ -8,6 +8,7 @@
 //! - the run is over when the look at the task itself is good enough, when the loss has not fallen for `patience` looks, or when
 //!   all steps are done.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rung_engine::{AdamW, Native, Ops as _, Parameters, Schedule, Team};
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::config::Run;
 use super::error::RunError;
 use super::evaluate::{Found, evaluate};
+use super::record::Record;
 use super::repel::Particles;
 use super::source::{Batch, Purpose, Source, stirred};
 use super::tally::{Accuracy, reached};
@@ -231,6 +233,25 @@ impl<'a> Trainer<'a> {
         let (config, mut source) = (&self.run.config, self.run.source(usize::MAX));
         let numbers = (config.seed, Purpose::Testing);
         Ok(evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?)
+    }
+
+    /// What is kept of it, once it is over.
+    ///
+    /// # Errors
+    /// The model cannot read the prompts.
+    pub fn record(&self) -> Result<Record, RunError> {
+        Ok(Record::new(self.run, &self.progress, self.test()?, self.test_also()?))
+    }
+
+    /// The last evaluation on the other tasks that the config names.
+    fn test_also(&self) -> Result<BTreeMap<String, Accuracy>, RunError> {
+        let config = &self.run.config;
+        let ask = |text: &String| {
+            let (mut source, numbers) = (self.run.source_of(text), (config.seed, Purpose::Testing));
+            let found = evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?;
+            Ok((text.clone(), found.accuracy))
+        };
+        config.evaluate.also.iter().map(ask).collect()
     }
 }
 

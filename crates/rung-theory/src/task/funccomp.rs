@@ -203,10 +203,19 @@ impl FuncComp {
     }
 
     pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
+        let order = options.word("order", &ORDERS)?;
+        Self::read_sizes(options, order)
+    }
+
+    /// Everything but the order, which is `hard`.
+    pub(super) fn read_walk(options: &mut Options) -> Result<Self, TaskError> {
+        Self::read_sizes(options, Order::Hard)
+    }
+
+    fn read_sizes(options: &mut Options, order: Order) -> Result<Self, TaskError> {
         let hops = options.take("hops");
         let m = options.small("m", 4, 1..=MAX_TOKENS as u32)?;
         let branches = options.take("n");
-        let order = options.word("order", &ORDERS)?;
         let queries = options.number("queries", 1, 1..=MAX_TOKENS)?;
         let mixed = options.flag("mixed")?;
         let hops = match hops {

@@ -100,6 +100,11 @@ impl Match2 {
         Ok(task)
     }
 
+    /// Values are taken modulo this.
+    pub fn modulus(&self) -> u32 {
+        self.modulus
+    }
+
     /// The number of pairs {v, -v} with two different values. The lower ones are 1 ..= this number.
     fn pairs(&self) -> u32 {
         (self.modulus - 1) / 2

@@ -47,6 +47,7 @@ mod random;
 mod tests;
 
 // Plain lines, not part of the registry macro: the formatter does not look for files inside macros.
+pub mod chain;
 pub mod copying;
 pub mod funccomp;
 pub mod induction;
@@ -269,6 +270,7 @@ macro_rules! registry {
 
 registry! {
     funccomp::FuncComp,
+    chain::Chain,
     twosum::TwoSum,
     match2::Match2,
     mqar::Mqar,

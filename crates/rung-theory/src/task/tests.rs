@@ -61,6 +61,15 @@ const SETTINGS: &[&str] = &[
     "word{group=s5,length=6,answer=last}",
     "word{group=a5,length=8}",
     "word{group=z60,length=8}",
+    "word{group=s3,length=8}",
+    "chain",
+    "chain{hops=1,m=1,n=[]}",
+    "chain{hops=2,m=3,n=[2],queries=2,tables=permutation,thoughts=1}",
+    "chain{hops=3,m=3,n=[2,3],queries=3,tables=zipf,thoughts=2}",
+    "chain{hops=5,m=2,n=[1,2,1,2],thoughts=2}",
+    "chain{hops=2,m=5,n=[3],queries=4,mixed=yes,tables=clustered}",
+    "chain{hops=2,m=4,n=[2],queries=4,mixed=yes,names=32}",
+    "chain{hops=3,m=2,n=[2,2],names=8,tables=zipf,thoughts=2}",
     "parity-retrieval",
     "parity-retrieval{bits=1,entries=1,keys=1,values=2}",
     "parity-retrieval{bits=3,entries=4,keys=4,values=3}",
@@ -137,7 +146,7 @@ fn the_stream_of_a_seed_does_not_change_by_accident() {
     assert_eq!(digest, DIGEST, "the digest is {digest:#x}");
 }
 
-const DIGEST: u64 = 0x9761_8038_f7ca_cedd;
+const DIGEST: u64 = 0x1cf1_515f_ff2f_ea7e;
 
 #[test]
 fn steady_sampling_keeps_its_buffers() {
@@ -234,7 +243,7 @@ fn hostile_specs_are_refused_at_once() {
     for (spec, message) in [
         ("", "column 1"),
         ("funcomp", "did you mean `funccomp`?"),
-        ("qwertyuiop", "the tasks are `funccomp`, `twosum`"),
+        ("qwertyuiop", "the tasks are `funccomp`, `chain`, `twosum`"),
         ("parity{lenght=3}", "no option `lenght` (did you mean `length`?); its options are `length`, `answer`"),
         ("parity{length=0}", "option `length` is `0`, expected a whole number from 1 to"),
         ("parity{length=99999999999}", "option `length` is `99999999999`"),
@@ -269,7 +278,7 @@ fn hostile_specs_are_refused_at_once() {
         ("khop{alphabet=1}", "option `alphabet`"),
         ("copying{length=32,content=16}", "a length of at least 33"),
         ("recall{length=5}", "an even number of tokens"),
-        ("word{group=m11}", "one of `s5`, `a5`, `z60`"),
+        ("word{group=m11}", "one of `s5`, `a5`, `z60`, `s3`"),
         ("parity-retrieval{entries=9,keys=8}", "at least as many keys"),
     ] {
         let error = parse(spec).err().unwrap_or_else(|| panic!("{spec} was accepted"));
@@ -368,6 +377,12 @@ fn any_spec() -> impl Strategy<Value = String> {
                 format!("funccomp{{hops={hops},m={m},n=[{n}],order={order},queries={queries},mixed={mixed}}}")
             }
         ),
+        (1_u32..6, 1_u32..4, flag.clone(), 0_usize..4, 0_u32..40, 0_u32..3).prop_map(|(m, n, mixed, tables, names, thoughts)| {
+            let tables = ["uniform", "zipf", "clustered", "permutation"][tables];
+            format!(
+                "chain{{hops=2,m={m},n=[{n}],queries=2,mixed={mixed},tables={tables},names={names},thoughts={thoughts}}}"
+            )
+        }),
         (2_u32..20, 2_u32..40).prop_map(|(n, m)| format!("twosum{{length={n},modulus={m}}}")),
         (2_u32..20, 5_u32..40, prop_oneof![Just("before"), Just("all")])
             .prop_map(|(n, m, scope)| format!("match2{{length={n},modulus={m},scope={scope}}}")),
@@ -384,7 +399,11 @@ fn any_spec() -> impl Strategy<Value = String> {
         (2_u32..20, 2_u32..20).prop_map(|(pairs, v)| format!("recall{{length={},vocabulary={v}}}", 2 * pairs)),
         (1_u32..80, prop_oneof![Just("last"), Just("every")])
             .prop_map(|(n, answer)| format!("parity{{length={n},answer={answer}}}")),
-        (prop_oneof![Just("s5"), Just("a5"), Just("z60")], 1_u32..20, prop_oneof![Just("last"), Just("every")])
+        (
+            prop_oneof![Just("s5"), Just("a5"), Just("z60"), Just("s3")],
+            1_u32..20,
+            prop_oneof![Just("last"), Just("every")]
+        )
             .prop_map(|(group, n, answer)| format!("word{{group={group},length={n},answer={answer}}}")),
         (1_u32..20, 1_u32..9, 0_u32..9, 2_u32..20).prop_map(|(bits, entries, more, values)| {
             format!("parity-retrieval{{bits={bits},entries={entries},keys={},values={values}}}", entries + more)

@@ -2,7 +2,7 @@
 //!
 //! The state is a group element and every token moves it. For a group that is not solvable (A5, S5) this is
 //! complete for NC1, out of reach of constant-depth attention and of diagonal recurrences; Z60, of the same order
-//! as A5, is the easy control.
+//! as A5, is the easy control. S3 is the smallest group in which the order of factors matters.
 //!
 //! # Definition
 //!
@@ -15,6 +15,7 @@
 //! | `s5` | 120 | all permutations of five things, in lexicographic order of (p(0), .., p(4)) |
 //! | `a5` | 60 | the even ones, in the same order |
 //! | `z60` | 60 | 0 .. 59 under addition modulo 60 |
+//! | `s3` | 6 | the permutations of three things, in the same order |
 //!
 //! Number 0 is the identity. Ids and classes are the numbers. One field, `element`; the group of every question is
 //! 1.
@@ -51,9 +52,11 @@ pub enum Group {
     A5,
     /// Numbers modulo 60.
     Z60,
+    /// Permutations of three things: those of five that leave the last two in place.
+    S3,
 }
 
-const GROUPS: [(&str, Group); 3] = [("s5", Group::S5), ("a5", Group::A5), ("z60", Group::Z60)];
+const GROUPS: [(&str, Group); 4] = [("s5", Group::S5), ("a5", Group::A5), ("z60", Group::Z60), ("s3", Group::S3)];
 
 type Permutation = [u8; 5];
 
@@ -63,6 +66,7 @@ impl Group {
         match self {
             Self::S5 => 120,
             Self::A5 | Self::Z60 => 60,
+            Self::S3 => 6,
         }
     }
 
@@ -72,21 +76,26 @@ impl Group {
         if self == Self::Z60 {
             return (0..order * order).map(|at| (at / order + at % order) % order).collect();
         }
-        let elements = permutations(self == Self::A5);
+        let elements = permutations(self);
         let number = |wanted: Permutation| elements.binary_search(&wanted).unwrap_or_default() as u32;
         let products = elements.iter().flat_map(|a| elements.iter().map(|b| a.map(|image| b[usize::from(image)])));
         products.map(number).collect()
     }
 }
 
-/// All permutations, or the even ones, in lexicographic order.
-fn permutations(even: bool) -> Vec<Permutation> {
+/// The permutations of a group, in lexicographic order.
+fn permutations(group: Group) -> Vec<Permutation> {
     let mut all = Vec::with_capacity(120);
     let mut current: Permutation = [0, 1, 2, 3, 4];
     loop {
         let pairs = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
         let inversions = pairs.filter(|(a, b)| current[*a] > current[*b]).count();
-        if !even || inversions % 2 == 0 {
+        let belongs = match group {
+            Group::A5 => inversions % 2 == 0,
+            Group::S3 => current[3..] == [3, 4],
+            Group::S5 | Group::Z60 => true,
+        };
+        if belongs {
             all.push(current);
         }
         // The next one: raise the last place that can be raised, and put what follows it in order.
@@ -172,7 +181,7 @@ impl Task for Word {
             let sum = |until: usize| tokens[..=until].iter().map(|id| u64::from(*id)).sum::<u64>();
             (0..tokens.len()).map(|until| (sum(until) % 60) as u32).collect()
         } else {
-            follow_five_things(tokens, self.group == Group::A5)
+            follow_five_things(tokens, self.group)
         };
         let asked = |position: usize| self.every || position + 1 == tokens.len();
         Ok((0..tokens.len()).map(|at| if asked(at) { products[at] } else { NO_TARGET }).collect())
@@ -184,9 +193,9 @@ impl Task for Word {
 }
 
 /// Moves five things as told and looks up, at each step, the permutation that takes each to where it is now.
-fn follow_five_things(tokens: &[u32], even: bool) -> Vec<u32> {
-    // All words of five letters in order; those with five different letters and, if asked, the right parity. A
-    // permutation of five things is even if 5 minus its number of cycles is.
+fn follow_five_things(tokens: &[u32], group: Group) -> Vec<u32> {
+    // All words of five letters in order; those with five different letters and, if asked, the right parity or the last
+    // two in place. A permutation of five things is even if 5 minus its number of cycles is.
     let words = (0..3125_u32).map(|word| [625, 125, 25, 5, 1].map(|place| (word / place % 5) as usize));
     let cycles = |p: &[usize; 5]| {
         let mut seen = [false; 5];
@@ -202,7 +211,8 @@ fn follow_five_things(tokens: &[u32], even: bool) -> Vec<u32> {
     };
     let elements: Vec<[usize; 5]> = words
         .filter(|p| (0..5).all(|image| p.contains(&image)))
-        .filter(|p| !even || (5 - cycles(p)) % 2 == 0)
+        .filter(|p| group != Group::A5 || (5 - cycles(p)) % 2 == 0)
+        .filter(|p| group != Group::S3 || (p[3], p[4]) == (3, 4))
         .collect();
     let mut places = [0, 1, 2, 3, 4];
     let step = |token: &u32| {

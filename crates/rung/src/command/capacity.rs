@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use rung_theory::stack::capacity::Block;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::stack::Sizes;
-use crate::output::{grouped, print, print_json};
+use crate::output::{grouped, print, print_json, whole};
 
 /// Count the hops a stack can climb: full layers, plus one where a bounded-state layer stands well, minus one.
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ impl CapacityCommand {
         if self.json {
             let block = |(e, block): (usize, &Block)| {
                 let layers: Vec<usize> = block.layers.iter().map(|index| index + 1).collect();
-                json!({"block": e, "layers": layers, "state_bits": number(block.state_bits)})
+                json!({"block": e, "layers": layers, "state_bits": whole(block.state_bits)})
             };
             let earned: Vec<usize> = capacity.earned_by.iter().map(|index| index + 1).collect();
             print_json(&json!({
@@ -47,9 +47,9 @@ impl CapacityCommand {
                 "reason": capacity.reason(),
                 "rungs": capacity.rungs,
                 "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
-                "state_bits": capacity.state_bits().into_iter().map(number).collect::<Vec<_>>(),
-                "beside_bits": capacity.beside_bits.iter().copied().map(number).collect::<Vec<_>>(),
-                "message_bits": number(capacity.message_bits),
+                "state_bits": capacity.state_bits().into_iter().map(whole).collect::<Vec<_>>(),
+                "beside_bits": capacity.beside_bits.iter().copied().map(whole).collect::<Vec<_>>(),
+                "message_bits": whole(capacity.message_bits),
                 "conventions": self.sizes.conventions(),
             }))?;
             return Ok(ExitCode::SUCCESS);
@@ -84,9 +84,4 @@ impl CapacityCommand {
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// A whole number as JSON, exact however large.
-fn number(value: u128) -> Value {
-    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
 }

@@ -4,15 +4,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
-use rung_lab::figure::{self, Chart as _};
+use anyhow::bail;
 use rung_lab::hop_map::{self, Rung};
-use rung_lab::report::write_atomically;
 use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
 use serde_json::{Value, json};
 
 use super::stack::Sizes;
-use crate::output::{check_destination, hops, print, print_json, steps};
+use crate::output::{check_destination, hops, print, print_json, steps, write_chart};
 
 /// Map what a stack can do: hops up, tokens across, solved / unknown / impossible.
 #[derive(Debug, clap::Args)]
@@ -58,12 +56,7 @@ impl Map {
         if let Some(path) = &self.out {
             let title = format!("{}: what one forward pass can do", plan.outline());
             let chart = hop_map::draw(&title, &plan, self.sizes.convention(), &rungs);
-            let bytes = match path.extension().and_then(|ending| ending.to_str()) {
-                Some("png") => figure::png(&chart.svg())?,
-                Some("csv") => chart.csv().into_bytes(),
-                _ => chart.svg().into_bytes(),
-            };
-            write_atomically(path, &bytes).with_context(|| format!("writing {}", path.display()))?;
+            write_chart(path, &chart)?;
         }
         if self.json {
             print_json(&Value::Array(rungs.iter().map(row).collect()))?;

@@ -22,6 +22,7 @@ mod task;
 mod trace;
 mod train;
 mod verify;
+mod zoo;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ pub enum Command {
     Runs(runs::Runs),
     Model(model::ModelCommand),
     Bench(bench::BenchCommand),
+    Zoo(zoo::ZooCommand),
     Explain(explain::Explain),
 }
 
@@ -78,6 +80,7 @@ impl Command {
             Self::Runs(command) => command.run(),
             Self::Model(command) => command.run(),
             Self::Bench(command) => command.run(),
+            Self::Zoo(command) => command.run(),
             Self::Explain(command) => command.run(),
         }
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use rung_lab::chapter::measured::Done;
 use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, measured, proved, summary};
-use rung_lab::experiment::{self, Experiment, Reading};
+use rung_lab::experiment::{self, Chapter as Place, Experiment, Reading};
 use rung_lab::report::{Report, write_atomically};
 use rung_lab::sweep::{self, Shard, Sweep};
 use serde_json::json;
@@ -27,9 +27,9 @@ pub struct Reproduce {
     /// How much to do.
     #[arg(long, value_enum, default_value_t = Amount::Quick)]
     preset: Amount,
-    /// Only these chapters or experiments.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Part>,
+    /// Only these chapters or experiments; if not given, every chapter but `open`.
+    #[arg(long, value_parser = parts(), value_delimiter = ',', value_name = "PART,..")]
+    only: Vec<String>,
     /// Where to write; made if it does not exist.
     #[arg(long, default_value = "out", value_name = "DIR")]
     out: PathBuf,
@@ -51,32 +51,20 @@ enum Amount {
     Full,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Part {
-    /// Certificates, maps, the sparse bound.
-    Proved,
-    /// Explicit weights, run against the oracle.
-    Constructed,
-    /// All experiments.
-    Measured,
-    /// The first experiment: hops against full layers.
-    Depth,
-    /// The second: what a bounded state holds.
-    Capacity,
-    /// The third: the same layers in another order.
-    Placement,
-    /// Public models.
-    Audited,
-}
-
-impl Part {
-    fn of(experiment: &Experiment) -> Self {
-        match experiment.name {
-            "depth" => Self::Depth,
-            "capacity" => Self::Capacity,
-            _ => Self::Placement,
-        }
-    }
+/// What `--only` takes: chapters and experiments.
+fn parts() -> clap::builder::PossibleValuesParser {
+    use clap::builder::PossibleValue;
+    let chapters = [
+        ("proved", "Certificates, maps, the sparse bound"),
+        ("constructed", "Explicit weights, run against the oracle"),
+        ("measured", "The experiments of the main job"),
+        ("open", "The experiments on open questions, about an hour"),
+        ("audited", "Public models"),
+    ];
+    let chapters = chapters.map(|(name, help)| PossibleValue::new(name).help(help));
+    let experiments =
+        experiment::ALL.iter().map(|experiment| PossibleValue::new(experiment.name).help(experiment.title));
+    clap::builder::PossibleValuesParser::new(chapters.into_iter().chain(experiments))
 }
 
 /// What the training part came to.
@@ -106,24 +94,27 @@ impl Reproduce {
         let sweeps = self.sweeps(preset)?;
         self.announce(preset, &sweeps)?;
         let mut made: Vec<Made> = Vec::new();
-        if self.wants(Part::Proved) {
+        if self.wants("proved") {
             let bar = steps(proved::units(preset)).with_message("proved");
             made.push(proved::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
         }
-        if self.wants(Part::Constructed) {
+        if self.wants("constructed") {
             let bar = steps(constructed::units()).with_message("constructed");
             made.push(constructed::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
         }
         let training = self.train(sweeps);
         let mut readings: Vec<(&str, Reading)> = Vec::new();
-        if !training.done.is_empty() {
-            let (chapter, found) = measured::make(preset, &training.done);
-            made.push(chapter);
-            readings = training.done.iter().map(|done| done.experiment.name).zip(found).collect();
+        for place in [Place::Measured, Place::Open] {
+            let own: Vec<&Done> = training.done.iter().filter(|done| done.experiment.chapter == place).collect();
+            if !own.is_empty() {
+                let (chapter, found) = measured::make(place, preset, &own);
+                made.push(chapter);
+                readings.extend(own.iter().map(|done| done.experiment.name).zip(found));
+            }
         }
-        if self.wants(Part::Audited) {
+        if self.wants("audited") {
             made.push(audited::make());
         }
         let path = self.write(preset, &made, &readings)?;
@@ -153,8 +144,8 @@ impl Reproduce {
         })
     }
 
-    fn wants(&self, part: Part) -> bool {
-        self.only.is_empty() || self.only.contains(&part)
+    fn wants(&self, part: &str) -> bool {
+        (self.only.is_empty() && part != "open") || self.only.iter().any(|only| only == part)
     }
 
     fn threads(&self) -> usize {
@@ -166,7 +157,13 @@ impl Reproduce {
     }
 
     fn sweeps(&self, preset: Preset) -> anyhow::Result<Vec<(&'static Experiment, Sweep)>> {
-        let wanted = |experiment: &&&'static Experiment| self.wants(Part::Measured) || self.wants(Part::of(experiment));
+        let wanted = |experiment: &&&'static Experiment| {
+            let chapter = match experiment.chapter {
+                Place::Measured => "measured",
+                Place::Open => "open",
+            };
+            self.wants(chapter) || self.only.iter().any(|only| only == experiment.name)
+        };
         let asked = experiment::ALL.iter().filter(wanted);
         asked.map(|experiment| Ok((*experiment, experiment.sweep(preset)?))).collect()
     }

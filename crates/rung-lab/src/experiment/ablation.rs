@@ -1,0 +1,79 @@
+//! Recurrence ablation: structure or capacity?
+//!
+//! A layer with state is replaced by one that keeps a few of the tokens themselves, chosen by a fixed policy, in as many bits. The
+//! theory counts bits and so credits both alike. But one hop by a full layer needs the start value, one token before the question,
+//! handed to it: a policy that drops the last token cannot do that, whatever its bits. On the look-up without any full layer, what
+//! counts is how much of the table the kept tokens hold.
+
+use rung_theory::stack::{Defaults, Plan};
+
+use super::compare::{Entry, View, read, show};
+use super::table::{Cell, cells, outline};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "ablation",
+    title: "Recurrence ablation: structure or capacity?",
+    chapter: Chapter::Open,
+    sweeps: [
+        include_str!("ablation-smoke.toml"),
+        include_str!("ablation-quick.toml"),
+        include_str!("ablation-full.toml"),
+    ],
+    show: ablation,
+};
+
+/// The first layer in a word: its mixer, and the policy of one that keeps tokens.
+fn first(stack: &str) -> String {
+    let policy = stack.split("policy=").nth(1).and_then(|rest| rest.split([',', '}']).next());
+    let outline = outline(stack);
+    let mixer = outline.split(' ').next().unwrap_or_default();
+    policy.map_or_else(|| mixer.to_owned(), |policy| format!("{mixer}, {policy}"))
+}
+
+fn entry(cell: &Cell<'_>) -> Entry {
+    let record = cell.any();
+    let ratio = cell.state_bits() / record.facts.table_bits.unwrap_or(f64::NAN);
+    let helped = record.facts.full_layers > 0;
+    let series = format!("{}{}", first(&record.config.stack), if helped { ", then full" } else { "" });
+    let entry = Entry::of(cell, 1, series, ratio, format!("with {:.0} bits of state", cell.state_bits()));
+    let stack = &record.config.stack;
+    let hands = !stack.contains("policy=") || stack.contains("policy=last");
+    match (helped, hands) {
+        (true, true) => entry.predicted(true, "the state hands the start to the full layer"),
+        (true, false) if stack.contains("policy=prefix") => entry.predicted(false, "it drops the start"),
+        (false, _) if ratio < 1.0 => entry.predicted(false, "proved: the state is smaller than the table"),
+        _ => entry,
+    }
+}
+
+fn ablation(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let cells = cells(records);
+    let (mut entries, mut alone): (Vec<Entry>, Vec<Entry>) = (Vec::new(), Vec::new());
+    for cell in &cells {
+        let plan = Plan::parse(&cell.any().config.stack, &Defaults::default());
+        let one = plan.is_ok_and(|plan| plan.layers.len() == 1);
+        if one { &mut alone } else { &mut entries }.push(entry(cell));
+    }
+    for (entries, file, title) in [
+        (&entries, "ablation-full", "One hop, a layer with state before a full one"),
+        (&alone, "ablation-alone", "One look-up, a layer with state alone"),
+    ] {
+        if entries.is_empty() {
+            continue;
+        }
+        let view = View {
+            file,
+            title,
+            axis: ("state bits / (m log m)", Scale::Log2),
+            caption: "The layer with state is a recurrence or keeps a few tokens by a policy, in about as many bits. Bars go from the worst \
+                      seed to the best.",
+        };
+        show(entries, &view, page);
+    }
+    entries.extend(alone);
+    read(&entries, "Does it matter how the bits of a state are kept?")
+}

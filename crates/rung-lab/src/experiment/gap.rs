@@ -1,0 +1,54 @@
+//! Gap: can many linear layers stand in for a full one?
+//!
+//! One full layer behind more and more layers of linear attention with a small state each, against two full layers, on one and two
+//! hops. For large tables no number of linear layers buys the second hop (their number may even be exponential); at these sizes
+//! many small states together hold more bits than the table, so the question is open for each point.
+
+use rung_theory::stack::{Defaults, Plan};
+
+use super::compare::{Entry, View, read, show};
+use super::table::{Cell, cells};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "gap",
+    title: "Gap: many linear layers against one more full layer",
+    chapter: Chapter::Open,
+    sweeps: [include_str!("gap-smoke.toml"), include_str!("gap-quick.toml"), include_str!("gap-full.toml")],
+    show: gap,
+};
+
+fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
+    let (record, full) = (cell.any(), cell.any().facts.full_layers);
+    let layers = Plan::parse(&record.config.stack, &Defaults::default()).map_or(0, |plan| plan.layers.len());
+    let entry = |hops: usize| {
+        let linear = layers - full.min(layers);
+        let series = format!("{full} full, {hops}-hop questions");
+        let place = format!("with {linear} linear layers");
+        let entry = Entry::of(cell, hops, series, linear as f64, place).guess(super::depth::guess(cell, hops));
+        if hops <= cell.rungs() {
+            entry.predicted(true, "within the rungs")
+        } else if record.facts.table_bits.is_some_and(|bits| cell.state_bits() < bits) {
+            entry.predicted(false, "beyond the rungs, all states together smaller than the table")
+        } else {
+            entry
+        }
+    };
+    record.accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
+}
+
+fn gap(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let entries: Vec<Entry> = cells(records).iter().flat_map(of_hops).collect();
+    let view = View {
+        file: "gap",
+        title: "Full layers behind many linear ones",
+        axis: ("linear layers", Scale::Log2),
+        caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
+                  worst seed to the best.",
+    };
+    show(&entries, &view, page);
+    read(&entries, "Do many linear layers stand in for a full one?")
+}

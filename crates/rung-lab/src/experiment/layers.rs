@@ -1,0 +1,45 @@
+//! More sparse layers: does 2-Sum become solvable with two or three of them?
+//!
+//! The bound speaks about one layer of block-sparse attention. With a second layer a token can carry what its own block holds, and
+//! nothing is proved. The same short summaries, one to three layers, and one full layer beside them.
+
+use super::compare::{Entry, View, read, show};
+use super::table::{cells, outline};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "layers",
+    title: "More sparse layers: does 2-Sum become solvable?",
+    chapter: Chapter::Open,
+    sweeps: [include_str!("layers-smoke.toml"), include_str!("layers-quick.toml"), include_str!("layers-full.toml")],
+    show: layers,
+};
+
+fn layers(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let cells = cells(records);
+    let entries: Vec<Entry> = cells
+        .iter()
+        .map(|cell| {
+            let stack = outline(&cell.any().config.stack);
+            let mixer = stack.split(['*', ' ']).next().unwrap_or_default().to_owned();
+            let count =
+                rung_theory::stack::Plan::parse(&cell.any().config.stack, &rung_theory::stack::Defaults::default())
+                    .map_or(1, |plan| plan.layers.len());
+            let place = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
+            let entry = Entry::of(cell, 1, mixer, count as f64, place);
+            if stack == "full" { entry.predicted(true, "constructed, U5") } else { entry }
+        })
+        .collect();
+    let view = View {
+        file: "layers",
+        title: "2-Sum by layers of block-sparse attention",
+        axis: ("layers", Scale::Whole),
+        caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
+                  Bars go from the worst seed to the best.",
+    };
+    show(&entries, &view, page);
+    read(&entries, "Do further sparse layers make up for short summaries?")
+}

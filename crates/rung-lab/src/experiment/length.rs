@@ -1,0 +1,73 @@
+//! Length: hops on tables larger than any in training.
+//!
+//! Numbers are renamed in every prompt, among as many names as the largest table has, so that no name is new when tables grow. A
+//! model that looks up by comparing should go on; one that holds the table in its state cannot.
+
+use std::any::Any;
+
+use rung_theory::task::{self, chain::Chain};
+
+use super::compare::{Entry, View, read, show};
+use super::table::{Cell, LEARNED, cells, outline};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "length",
+    title: "Length: tables two, four and eight times as large",
+    chapter: Chapter::Open,
+    sweeps: [include_str!("length-smoke.toml"), include_str!("length-quick.toml"), include_str!("length-full.toml")],
+    show: length,
+};
+
+fn entries_of(task: &str) -> Option<f64> {
+    let task = task::parse(task).ok()?;
+    Some(f64::from((&*task as &dyn Any).downcast_ref::<Chain>()?.walk().sizes()[0]))
+}
+
+fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
+    let record = cell.any();
+    let Some(trained) = entries_of(&record.config.task) else { return Vec::new() };
+    let mut entries = Vec::new();
+    for group in record.accuracy.keys().copied() {
+        let series = format!("{}, {group}-hop questions", outline(&record.config.stack));
+        let own = cell.accuracy(group.into());
+        let entry = Entry::of(cell, group.into(), series.clone(), 1.0, "at the trained size");
+        entries.push(if usize::from(group) <= cell.rungs() {
+            entry.predicted(true, "within the rungs")
+        } else {
+            entry
+        });
+        for task in &record.config.evaluate.also {
+            let Some(asked) = entries_of(task) else { continue };
+            let found = cell.also(task, group);
+            let times = asked / trained;
+            let guess = task::parse(task).map_or(f64::NAN, |task| task.baseline());
+            let entry = Entry::of(cell, group.into(), series.clone(), times, format!("at {times} times"));
+            let entry = entry.found(found).guess(guess);
+            let bits = asked * asked.log2();
+            // What a state alone answers is bounded by its bits, whatever was learned on smaller tables.
+            let proved = record.facts.full_layers == 0 && cell.state_bits() < bits;
+            entries.push(match (proved, own.mean >= LEARNED) {
+                (true, _) => entry.predicted(false, "proved: the state is smaller than the table"),
+                (false, true) => entry.predicted(true, "a look-up by comparison does not mind the size"),
+                (false, false) => entry,
+            });
+        }
+    }
+    entries
+}
+
+fn length(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let entries: Vec<Entry> = cells(records).iter().flat_map(of_cell).collect();
+    let view = View {
+        file: "length",
+        title: "Tables larger than in training",
+        axis: ("size of the first table / size in training", Scale::Log2),
+        caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
+    };
+    show(&entries, &view, page);
+    read(&entries, "Does what was learned on small tables hold on large ones?")
+}

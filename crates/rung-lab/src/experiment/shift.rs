@@ -1,0 +1,59 @@
+//! Shift: trained on one kind of table, asked about another.
+//!
+//! Uniform tables are what the theory speaks about; tables out there are skewed, clustered, or repeat nothing. A model that has
+//! learned to look up does not care; one that has learned a habit of its tables does. Each model is trained on one kind, with
+//! little and with much weight decay, and asked about all kinds.
+
+use super::compare::{Entry, View, read, show};
+use super::table::{Cell, LEARNED, cells};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "shift",
+    title: "Shift: other tables than in training",
+    chapter: Chapter::Open,
+    sweeps: [include_str!("shift-smoke.toml"), include_str!("shift-quick.toml"), include_str!("shift-full.toml")],
+    show: shift,
+};
+
+/// In the order of the axis.
+const KINDS: [&str; 4] = ["uniform", "zipf", "clustered", "permutation"];
+
+fn kind(task: &str) -> Option<usize> {
+    KINDS.iter().position(|kind| task.contains(&format!("tables={kind}")))
+}
+
+fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
+    let config = &cell.any().config;
+    let Some(trained) = kind(&config.task) else { return Vec::new() };
+    let Some(hops) = cell.any().accuracy.keys().max().copied() else { return Vec::new() };
+    let series = format!("trained on {}, decay {}", KINDS[trained], config.train.decay);
+    let known = cell.accuracy(hops.into()).mean >= LEARNED;
+    let own = Entry::of(cell, hops.into(), series.clone(), trained as f64 + 1.0, format!("on {}", KINDS[trained]));
+    let mut entries = vec![own.predicted(true, "within the rungs, on its own kind")];
+    for task in &config.evaluate.also {
+        let Some(asked) = kind(task) else { continue };
+        let found = cell.also(task, hops);
+        let entry = Entry::of(cell, hops.into(), series.clone(), asked as f64 + 1.0, format!("on {}", KINDS[asked]))
+            .found(found);
+        // A walk that was learned is a walk on any table.
+        entries.push(if known { entry.predicted(true, "the walk was learned") } else { entry });
+    }
+    entries.sort_by(|a, b| a.at.total_cmp(&b.at));
+    entries
+}
+
+fn shift(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let entries: Vec<Entry> = cells(records).iter().flat_map(of_cell).collect();
+    let view = View {
+        file: "shift",
+        title: "Trained on one kind of table, asked about all",
+        axis: ("asked about: 1 uniform, 2 Zipf, 3 clustered, 4 permutation", Scale::Whole),
+        caption: "Right answers to questions of the most hops. Every line is one kind of training. Bars go from the worst seed to the best.",
+    };
+    show(&entries, &view, page);
+    read(&entries, "Is it the walk that was learned, or the tables?")
+}

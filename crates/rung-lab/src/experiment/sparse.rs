@@ -1,0 +1,88 @@
+//! Sparse capacity: how long must a block's summary be for 2-Sum?
+//!
+//! One layer of block-sparse attention, asked at every token whether some value before cancels it. A block that was not read speaks
+//! only through its summary, and summaries of too few bits look alike for different contents: below the proved number of bits no
+//! weights answer every prompt. What training reaches on random prompts, where most blind spots are never met, is measured.
+
+use std::any::Any;
+
+use rung_theory::bound::sparse::Sparse;
+use rung_theory::stack::mixer::{Reach, Selection};
+use rung_theory::stack::{Defaults, Plan};
+use rung_theory::task::{self, match2::Match2};
+
+use super::compare::{Entry, View, read, show};
+use super::table::{Cell, cells, outline};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "sparse",
+    title: "Sparse capacity: how long must a summary be?",
+    chapter: Chapter::Open,
+    sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-full.toml")],
+    show: sparse,
+};
+
+/// The layer's blocks on the cell's task: bits of a summary, and the bound.
+fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
+    let config = &cell.any().config;
+    let bits = config.model.bits.unwrap_or(32);
+    let defaults = Defaults {
+        heads: config.model.heads,
+        head_dim: config.model.head,
+        model_width: config.model.width,
+        bits: bits.into(),
+        ..Defaults::default()
+    };
+    let plan = Plan::parse(&config.stack, &defaults).ok()?;
+    let task = task::parse(&config.task).ok()?;
+    let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
+    let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+    let picks = mixers.filter_map(|mixer| match mixer.facts().reach {
+        Reach::Full(message) => message.selection,
+        Reach::Bounded => None,
+    });
+    let Selection { groups, picked, block, summary, .. } = picks.into_iter().next()?;
+    let had = u64::try_from(summary * u128::from(bits)).ok()?;
+    let narrow = |number: u128| u64::try_from(number).ok();
+    let block = narrow(block)?;
+    let others = (task.length() as u64).div_ceil(block).saturating_sub(1);
+    let bound = Sparse {
+        block,
+        select: narrow(groups * picked)?,
+        bits: had,
+        values: values.into(),
+        blocks: others,
+        same_map: true,
+    };
+    Some((had as f64, bound))
+}
+
+fn sparse(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let cells = cells(records);
+    let entries: Vec<Entry> = cells.iter().filter_map(entry).collect();
+    let view = View {
+        file: "sparse-capacity",
+        title: "2-Sum by one layer of block-sparse attention",
+        axis: ("bits of a summary / bits that the bound asks for", Scale::Log2),
+        caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number for which the proved \
+                  bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \
+                  still be well above a half there. Bars go from the worst seed to the best.",
+    };
+    show(&entries, &view, page);
+    read(&entries, "How much do short summaries cost on random prompts?")
+}
+
+fn entry(cell: &Cell<'_>) -> Option<Entry> {
+    let (had, bound) = blocks(cell)?;
+    let verdict = bound.verdict().ok()?;
+    let needed = verdict.needed? as f64;
+    let (ratio, mixer) = (had / needed, outline(&cell.any().config.stack));
+    let series = format!("{mixer}, blocks of {}", bound.block);
+    let place = format!("with {had} of {needed} bits");
+    let entry = Entry::of(cell, 1, series, ratio, place);
+    Some(if verdict.impossible { entry.predicted(false, "proved for the worst prompt") } else { entry })
+}

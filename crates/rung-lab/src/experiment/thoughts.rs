@@ -1,0 +1,71 @@
+//! Chain of thought: how many steps must be written down?
+//!
+//! A stack with fewer rungs than hops may write intermediate stops and read them again: every thought is another pass. The stops
+//! are spread evenly over the walk, so the longest stretch between two of them is what one pass must climb: with s thoughts and L
+//! hops, the part of L that is one in s+1. One rung and L-1 thoughts suffice (constructions U3 and U6).
+//!
+//! Stops are trained and asked with the right ones before them. A chain is right if all its stops are; then the model, writing by
+//! itself, writes exactly these tokens. What is shown is the lower end of that: one minus the errors of all stops.
+
+use std::any::Any;
+
+use rung_theory::task::{self, chain::Chain};
+
+use super::compare::{Entry, View, read, show};
+use super::table::{Cell, Spread, cells, outline};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+use crate::run::tally::Tally;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thoughts",
+    title: "Chain of thought: how many steps must be written down?",
+    chapter: Chapter::Open,
+    sweeps: [
+        include_str!("thoughts-smoke.toml"),
+        include_str!("thoughts-quick.toml"),
+        include_str!("thoughts-full.toml"),
+    ],
+    show: thoughts,
+};
+
+/// At least this share of chains is right.
+fn right_chains(record: &Record) -> f64 {
+    let errors: f64 = record.accuracy.values().map(|stop| 1.0 - Tally::mean(stop)).sum();
+    (1.0 - errors).max(0.0)
+}
+
+fn entry(cell: &Cell<'_>) -> Option<Entry> {
+    let record = cell.any();
+    let task = task::parse(&record.config.task).ok()?;
+    let task = (&*task as &dyn Any).downcast_ref::<Chain>()?;
+    let (hops, thoughts) = (task.walk().hops(), task.thoughts());
+    let place = format!("with {thoughts} thought{}", if thoughts == 1 { "" } else { "s" });
+    let series = format!("{}, {hops} hops", outline(&record.config.stack));
+    let found = Spread::of(cell.records.iter().map(|record| right_chains(record)));
+    let last = *task.walk().sizes().last()?;
+    let entry = Entry::of(cell, hops, series, thoughts as f64, place).found(found).guess(1.0 / f64::from(last));
+    let stretch = hops.div_ceil(thoughts + 1);
+    let first = task.walk().sizes()[0];
+    let roomy = cell.state_bits() >= f64::from(first) * f64::from(first).log2();
+    Some(match stretch <= cell.rungs() {
+        true => entry.predicted(true, "no stretch is longer than the rungs"),
+        false if roomy => entry,
+        false => entry.predicted(false, "a stretch is longer than the rungs"),
+    })
+}
+
+fn thoughts(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let entries: Vec<Entry> = cells(records).iter().filter_map(entry).collect();
+    let view = View {
+        file: "thoughts",
+        title: "Chains of thought by the number of thoughts",
+        axis: ("thoughts", Scale::Whole),
+        caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
+                  Bars go from the worst seed to the best.",
+    };
+    show(&entries, &view, page);
+    read(&entries, "How many steps must a stack write down?")
+}

@@ -1,0 +1,139 @@
+//! Both ways: where recurrences and hybrids win.
+//!
+//! The hierarchy of hops is one order among stacks; here is another. The parity of bits and products of permutations must be kept by a
+//! state that every token changes; parity-conditioned retrieval needs such a state and a look-up as well.
+//!
+//! The prediction: a delta rule keeps parity if its transitions may have negative eigenvalues (a reflection changes a sign), and S3 if
+//! it also takes two micro-steps per token (two reflections make a rotation). With eigenvalues from 0 to 1 it keeps neither, and
+//! neither does attention. A state that keeps parity, then a full layer, does parity-conditioned retrieval. Nothing is said about S5.
+//!
+//! Texts grow in training, and the last question is about texts longer than any of those: a rule that was learned goes on, a table of
+//! short texts does not.
+
+use rung_theory::spec::Value;
+use rung_theory::stack::{Defaults, Mixer, Plan};
+use rung_theory::task;
+
+use super::compare::{Entry, View, read, show};
+use super::table::{Cell, Spread, cells};
+use super::{Chapter, Experiment, Page, Reading};
+use crate::figure::Scale;
+use crate::run::Record;
+use crate::run::tally::Tally;
+
+/// The experiment.
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "tracking",
+    title: "Both ways: where recurrences and hybrids win",
+    chapter: Chapter::Open,
+    sweeps: [
+        include_str!("tracking-smoke.toml"),
+        include_str!("tracking-quick.toml"),
+        include_str!("tracking-full.toml"),
+    ],
+    show: tracking,
+};
+
+/// What is tracked: how its tasks begin, its figure's files, and the figure's title.
+const TRACKED: [(&str, &str, &str); 4] = [
+    ("parity{", "tracking-parity", "Parity, by the length of the text"),
+    ("word{group=s3", "tracking-s3", "Products in S3, by the length of the text"),
+    ("word{group=s5", "tracking-s5", "Products in S5, by the length of the text"),
+    ("parity-retrieval", "tracking-retrieval", "Parity-conditioned retrieval, by the length of the text"),
+];
+
+fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
+    let cells = cells(records);
+    let mut all = Vec::new();
+    for (start, file, title) in TRACKED {
+        let own = cells.iter().filter(|cell| cell.any().config.task.starts_with(start));
+        let entries: Vec<Entry> = own.flat_map(by_length).collect();
+        if entries.is_empty() {
+            continue;
+        }
+        let view = View {
+            file,
+            title,
+            axis: ("tokens", Scale::Log2),
+            caption: "Right answers after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
+                      worst seed to the best.",
+        };
+        show(&entries, &view, page);
+        all.extend(entries);
+    }
+    read(&all, "Which layers keep what every token changes?")
+}
+
+/// Whether a cell's layers should keep what its task asks for; none where nothing is known.
+fn predicted(cell: &Cell<'_>) -> Option<(bool, &'static str)> {
+    let config = &cell.any().config;
+    let plan = Plan::parse(&config.stack, &Defaults::default()).ok()?;
+    let mixers = || plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+    let signed = |mixer: &Mixer| mixer.call().options.contains(&("negative".to_owned(), Value::Word("yes".to_owned())));
+    let reflects = mixers().any(signed);
+    let turns = mixers().any(|mixer| signed(mixer) && mixer.number("steps").is_some_and(|steps| steps > 1));
+    let full = plan.layers.iter().any(rung_theory::stack::Layer::is_full);
+    Some(match config.task.as_str() {
+        task if task.starts_with("parity{") => (reflects, "negative eigenvalues"),
+        task if task.starts_with("word{group=s3") => (turns, "two reflections make a rotation"),
+        task if task.starts_with("parity-retrieval") && reflects && full => (true, "constructed"),
+        _ => return None,
+    })
+}
+
+/// Accuracy at each length: the last look at each stage of training, and the last evaluation.
+fn by_length(cell: &Cell<'_>) -> Vec<Entry> {
+    let (config, series) = (&cell.any().config, cell.any().config.stack.clone());
+    let what = config.task.split([',', '{']).take(2).collect::<Vec<_>>().join(" ").replace(" group=", " ");
+    let what =
+        if config.task.starts_with("word") { what } else { what.split(' ').next().unwrap_or_default().to_owned() };
+    let entry =
+        |length: usize| Entry::of(cell, 1, series.clone(), length as f64, format!("on {what} at {length} tokens"));
+    let at_stage = |stage: usize| {
+        let length = task::parse(&config.curriculum[stage].task).ok()?.length();
+        let last = |record: &&Record| record.looks.iter().rfind(|look| look.stage == stage).cloned();
+        let looks = cell.records.iter().filter_map(last);
+        let shares: Vec<f64> = looks.filter_map(|look| look.accuracy.get(&1).map(Tally::mean)).collect();
+        (!shares.is_empty()).then(|| entry(length).found(Spread::of(shares.into_iter())))
+    };
+    let mut entries: Vec<Entry> = (0..config.curriculum.len()).filter_map(at_stage).collect();
+    let end = entry(cell.any().facts.tokens);
+    entries.push(match predicted(cell) {
+        Some((learned, by)) => end.predicted(learned, by),
+        None => end,
+    });
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::tests::record;
+    use super::*;
+
+    #[test]
+    fn a_separation_is_told_and_so_is_its_absence() {
+        let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
+        let told = |records: &[Record]| {
+            let entries: Vec<Entry> = cells(records).iter().flat_map(by_length).collect();
+            read(&entries, "")
+        };
+        let (plain, signed) = ("deltanet", "deltanet{negative=yes}");
+        let (parity, permutations) = ("parity{answer=every}", "word{group=s3}");
+        let fine = told(&[
+            run(plain, parity, 510),
+            run("full", parity, 600),
+            run(signed, parity, 1000),
+            run(signed, permutations, 300),
+            run("deltaproduct{steps=2}", permutations, 999),
+            run("deltaproduct{steps=4}", "word{group=s5}", 999),
+        ]);
+        assert_eq!((fine.line.as_str(), fine.contradictions.len()), ("5 of 5 predictions held", 0));
+        let odd = told(&[
+            run(plain, parity, 1000),
+            run(signed, parity, 700),
+            run("deltaproduct{steps=1}", permutations, 995),
+            run("deltanet{negative=yes} full", "parity-retrieval", 995),
+        ]);
+        assert_eq!((odd.line.as_str(), odd.contradictions.len()), ("1 of 4 predictions held", 3));
+    }
+}

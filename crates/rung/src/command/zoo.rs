@@ -1,0 +1,172 @@
+//! `rung zoo`: all mixers side by side.
+//!
+//! ```text
+//! rung zoo
+//! rung zoo --quick --out zoo.svg
+//! ```
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use rung_lab::Evidence;
+use rung_lab::bench::exponents::{HEAD, HEADS};
+use rung_lab::zoo::tracking::Claim;
+use rung_lab::zoo::{LENGTHS, Row, Timing, Zoo, names};
+use serde_json::{Value, json};
+
+use crate::output::{check_destination, print, print_json, steps, whole, write_chart};
+
+/// Set all mixers side by side: what they keep, what they cost, how fast they are here, what they are good for.
+#[derive(Debug, clap::Args)]
+pub struct ZooCommand {
+    /// Tokens of the texts that are timed, growing.
+    #[arg(long, value_delimiter = ',', default_values_t = LENGTHS, value_name = "N,N,..")]
+    lengths: Vec<usize>,
+    /// Repetitions that are counted; figures are their median.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    steps: usize,
+    /// Seconds rather than a minute: shorter texts, counted once.
+    #[arg(long, conflicts_with_all = ["lengths", "steps"])]
+    quick: bool,
+    /// Write the picture: a file ending in .svg, .png or .csv.
+    #[arg(long, visible_alias = "svg", value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const QUICK: [usize; 3] = [128, 256, 512];
+const MOST_TOKENS: usize = 1 << 16;
+const MOST_STEPS: usize = 1000;
+
+impl ZooCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Lengths do not grow, or the picture cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let timing = self.timing()?;
+        if let Some(path) = &self.out {
+            check_destination("--out", path, &["svg", "png", "csv"])?;
+        }
+        let names: Vec<&str> = names().collect();
+        let bar = steps(names.len() as u64);
+        let mut rows = Vec::new();
+        for name in names {
+            bar.set_message(name);
+            rows.push(Row::of(name, &timing)?);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let zoo = Zoo { rows, timing };
+        if let Some(path) = &self.out {
+            write_chart(path, &zoo)?;
+        }
+        if self.json {
+            print_json(&fields(&zoo))?;
+        } else {
+            print(&page(&zoo)?)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn timing(&self) -> anyhow::Result<Timing> {
+        if self.quick {
+            return Ok(Timing { lengths: QUICK.to_vec(), rounds: 1 });
+        }
+        let lengths = self.lengths.clone();
+        let grow = lengths.windows(2).all(|pair| pair[0] < pair[1]) && lengths.len() > 1;
+        if !grow || lengths.iter().any(|length| !(1..=MOST_TOKENS).contains(length)) {
+            bail!("--lengths: found {lengths:?}, expected two or more that grow, from 1 to {MOST_TOKENS}");
+        }
+        if !(1..=MOST_STEPS).contains(&self.steps) {
+            bail!("--steps: found {}, expected 1 to {MOST_STEPS}", self.steps);
+        }
+        Ok(Timing { lengths, rounds: self.steps })
+    }
+}
+
+fn page(zoo: &Zoo) -> Result<String, std::fmt::Error> {
+    let mut text = format!("{:<16} {:>7}  {:<14} {:<15}", "mixer", "crosses", "grows", "cost");
+    for length in &zoo.timing.lengths {
+        write!(text, " {length:>7}")?;
+    }
+    writeln!(text, "  {:>5}  {:<13} {:<17} S3", "n^", "credit", "parity")?;
+    for row in &zoo.rows {
+        let grows = row.grows().unwrap_or_else(|| "-".to_owned());
+        write!(text, "{:<16} {:>7}  {grows:<14} {:<15}", row.mixer.name(), row.crossing(), row.cost())?;
+        for index in 0..zoo.timing.lengths.len() {
+            let speed =
+                row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| short(speed.tokens_per_second[index]));
+            write!(text, " {speed:>7}")?;
+        }
+        let exponent = row.speed.as_ref().map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed.exponent));
+        let [parity, permutations] = [row.parity(), row.permutations()].map(|claim| claim.to_string());
+        writeln!(text, "  {exponent:>5}  {:<13} {parity:<17} {permutations}", row.credit().word())?;
+    }
+    writeln!(
+        text,
+        "\ncrosses, grows (numbers), cost, credit: proved, by definition, of a layer with {HEADS} heads of {HEAD}\n\
+         tokens/s at so many tokens, exponent of cost in n: measured, forward on one thread, median of {}\n\
+         parity, S3 (what one layer keeps of texts of any length): as each says",
+        zoo.timing.rounds
+    )?;
+    for row in &zoo.rows {
+        for (what, claim) in [("parity", row.parity()), ("S3", row.permutations())] {
+            if let (Claim::Yes(evidence, by), name) = (claim, row.mixer.name()) {
+                writeln!(text, "  {name}, {what}: {evidence}, {by}")?;
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Three digits: 1.25M, 98.4k.
+fn short(number: f64) -> String {
+    let (scaled, unit) = match number {
+        _ if number >= 1e6 => (number / 1e6, "M"),
+        _ if number >= 1e3 => (number / 1e3, "k"),
+        _ => (number, ""),
+    };
+    let decimals = if scaled < 10.0 { 2 } else { usize::from(scaled < 100.0) };
+    format!("{scaled:.decimals$}{unit}")
+}
+
+fn fields(zoo: &Zoo) -> Value {
+    let claim = |claim: Claim| {
+        json!({
+            "tracks": claim.word(),
+            "evidence": claim.evidence().map(Evidence::word),
+            "shown_by": claim.shown_by(),
+        })
+    };
+    let row = |row: &Row| {
+        let speed = row.speed.as_ref();
+        json!({
+            "mixer": row.mixer.name(),
+            "layer": row.mixer.to_string(),
+            "counted": {
+                "crosses": whole(row.crossing()),
+                "grows": row.grows(),
+                "cost": row.cost(),
+                "credit": row.credit().word(),
+                "evidence": Evidence::Proved.word(),
+            },
+            "timed": speed.map(|speed| json!({
+                "tokens_per_s": speed.tokens_per_second,
+                "exponent": speed.exponent,
+                "evidence": Evidence::Measured.word(),
+            })),
+            "parity": claim(row.parity()),
+            "s3": claim(row.permutations()),
+        })
+    };
+    json!({
+        "lengths": zoo.timing.lengths,
+        "steps": zoo.timing.rounds,
+        "mixers": zoo.rows.iter().map(row).collect::<Vec<_>>(),
+    })
+}
