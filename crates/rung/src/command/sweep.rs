@@ -70,7 +70,7 @@ impl Sweep {
             let threads = self.threads.unwrap_or(1);
             return match self.cluster.carry_out(&sweep, &text, &self.out, threads, self.json)? {
                 slurm::Ending::Submitted => Ok(ExitCode::SUCCESS),
-                slurm::Ending::Collected(tally, ticket) => self.tell(&tally, sweep.runs.len(), Some(ticket.as_ref())),
+                slurm::Ending::Collected(tally, ticket) => self.tell(&tally, sweep.runs.len(), ticket.as_ref()),
             };
         }
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -91,8 +91,8 @@ impl Sweep {
         self.tell(&tally, mine, None)
     }
 
-    /// Says what came of `mine` runs; on a cluster also of which job, if that is known.
-    fn tell(&self, tally: &Tally, mine: usize, job: Option<Option<&Ticket>>) -> anyhow::Result<ExitCode> {
+    /// Says what came of `mine` runs, and of which job, if that is known.
+    fn tell(&self, tally: &Tally, mine: usize, job: Option<&Ticket>) -> anyhow::Result<ExitCode> {
         /// More reasons than this are seldom other reasons.
         const TOLD: usize = 20;
         let recorded = tally.records.iter().flatten().count();
@@ -111,8 +111,8 @@ impl Sweep {
                 "failed": failed.collect::<Vec<_>>(),
                 "records": runs.collect::<Vec<_>>(),
             });
-            if let Some(ticket) = job {
-                told["job"] = json!(ticket);
+            if self.cluster.on.is_some() {
+                told["job"] = json!(job);
             }
             print_json(&told)?;
         } else {
@@ -123,16 +123,14 @@ impl Sweep {
             if tally.failed.len() > TOLD {
                 writeln!(text, "and {} more failed", tally.failed.len() - TOLD)?;
             }
-            match (recorded < mine, job) {
-                (true, Some(_)) if tally.interrupted => {
-                    writeln!(text, "the job goes on; the same command waits for it again")?
-                }
-                (true, Some(_)) => writeln!(text, "the same command, without --collect, submits what is missing")?,
-                (true, None) if tally.failed.is_empty() => {
-                    writeln!(text, "the same command goes on where this one stopped")?
-                }
-                _ => {}
-            }
+            let advice = match self.cluster.on {
+                _ if recorded == mine => "",
+                Some(_) if tally.interrupted => "the job goes on; the same command waits for it again\n",
+                Some(_) => "the same command, without --collect, submits what is missing\n",
+                None if tally.failed.is_empty() => "the same command goes on where this one stopped\n",
+                None => "",
+            };
+            text += advice;
             print(&text)?;
         }
         Ok(match (tally.failed.is_empty(), recorded < mine) {
