@@ -18,11 +18,16 @@ pub struct Interrupt(&'static AtomicBool);
 impl Interrupt {
     /// Listens from now on. Where the system offers no signals nothing is heard.
     pub fn install() -> Self {
-        let _ = ctrlc::set_handler(|| {
+        Self::saying("saving; once more to leave at once")
+    }
+
+    /// Listens from now on, and answers the first with these words.
+    pub fn saying(words: &'static str) -> Self {
+        let _ = ctrlc::set_handler(move || {
             if INTERRUPTED.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
-            eprintln!("\nsaving; once more to leave at once");
+            eprintln!("\n{words}");
         });
         Self(&INTERRUPTED)
     }
@@ -141,6 +146,13 @@ impl SweepWatcher {
                     eprintln!("{}: {text}  {seconds:.0} s", record.id);
                 }
             }
+        }
+    }
+
+    /// Shows a state beside the bar, if there is one.
+    pub fn say(&self, state: String) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(state);
         }
     }
 

@@ -9,7 +9,11 @@
 //! | `record.json` | the record | last |
 //!
 //! Each is written beside its place and renamed, so whoever finds a record finds the whole of it. A lock that the system lets go of
-//! when a process dies keeps two processes from working on one run.
+//! when a process dies keeps two processes from working on one run, where the file system has locks.
+//!
+//! The lock saves work and nothing else. Two processes that share a run without it take the same steps, rename the same bytes into
+//! place, and may only set each other's checkpoint back; so clusters, whose file systems have no locks or keep those of machines
+//! that died, do without ([`Keeping::Shared`]).
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -33,6 +37,15 @@ pub const TIMING: &str = "timing.json";
 pub const RECORD: &str = "record.json";
 const LOCK: &str = ".lock";
 
+/// Who may work on a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// One process at a time, if the file system has locks.
+    Locked,
+    /// Whoever comes; at worst the work is done twice.
+    Shared,
+}
+
 /// What came of a run.
 #[derive(Debug)]
 pub struct Outcome {
@@ -54,6 +67,19 @@ pub fn carry_out(
     directory: Option<&Path>,
     watch: &mut dyn FnMut(&Moment<'_>) -> bool,
 ) -> Result<Outcome, RunError> {
+    carry_out_kept(run, directory, Keeping::Locked, watch)
+}
+
+/// As [`carry_out`], with a lock or without.
+///
+/// # Errors
+/// As [`carry_out`].
+pub fn carry_out_kept(
+    run: &Run,
+    directory: Option<&Path>,
+    keeping: Keeping,
+    watch: &mut dyn FnMut(&Moment<'_>) -> bool,
+) -> Result<Outcome, RunError> {
     let Some(directory) = directory else {
         let mut trainer = Trainer::new(run)?;
         let over = go(&mut trainer, watch, |_| Ok(()))?;
@@ -61,9 +87,10 @@ pub fn carry_out(
         return Ok(Outcome { record, known: false, seconds: trainer.seconds() });
     };
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
-    let _lock = lock(directory)?;
+    let _lock = if keeping == Keeping::Locked { lock(directory)? } else { None };
+    let known = |record| Ok(Outcome { record: Some(record), known: true, seconds: 0.0 });
     if let Some(record) = recorded(run, directory)? {
-        return Ok(Outcome { record: Some(record), known: true, seconds: 0.0 });
+        return known(record);
     }
     let place = |name: &str| directory.join(name);
     match fs::read_to_string(place(CONFIG)) {
@@ -75,7 +102,14 @@ pub fn carry_out(
     }
     let mut trainer = Trainer::new(run)?;
     let resume = place(RESUME);
-    let before = if resume.exists() { checkpoint::load(&resume, &mut trainer)? } else { 0.0 };
+    let before = match checkpoint::load(&resume, &mut trainer) {
+        // There was none, or another process has finished the run since we looked for its record.
+        Err(_) if !resume.exists() => match recorded(run, directory)? {
+            Some(record) => return known(record),
+            None => 0.0,
+        },
+        loaded => loaded?,
+    };
     let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, before + trainer.seconds());
     let over = go(&mut trainer, watch, save)?;
     if !over {
@@ -127,12 +161,60 @@ pub fn recorded(run: &Run, directory: &Path) -> Result<Option<Record>, RunError>
     Err(RunError::file(path, format!("the record of another run, {}; choose another directory", found.id)))
 }
 
-fn lock(directory: &Path) -> Result<File, RunError> {
+/// The lock, for as long as it is kept; none where the file system has no locks.
+fn lock(directory: &Path) -> Result<Option<File>, RunError> {
     let path = directory.join(LOCK);
     let file = File::create(&path).map_err(|error| RunError::file(&path, format!("cannot write: {error}")))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Some(file)),
         Err(fs::TryLockError::WouldBlock) => Err(RunError::Busy { path: directory.to_owned() }),
-        Err(fs::TryLockError::Error(error)) => Err(RunError::file(path, format!("cannot lock: {error}"))),
+        Err(fs::TryLockError::Error(_)) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of a moment, and an empty directory for it.
+    fn run(name: &str) -> (Run, std::path::PathBuf) {
+        let text = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\n[model]\nheads = 1\nhead = 8\n\
+                    [train]\nsteps = 24\nbatch = 2\n[evaluate]\nevery = 2\nprompts = 2\nlast = 4\n";
+        let place = std::env::temp_dir().join(format!("rung-place-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&place);
+        (RunConfig::read(text).and_then(|config| config.resolve()).unwrap(), place)
+    }
+
+    #[test]
+    fn a_lock_is_heeded_only_by_those_who_ask_for_one() {
+        let (run, place) = run("lock");
+        fs::create_dir_all(&place).unwrap();
+        let held = lock(&place).unwrap();
+        assert!(held.is_some());
+        assert!(matches!(carry_out(&run, Some(&place), &mut |_| true), Err(RunError::Busy { .. })));
+        let shared = carry_out_kept(&run, Some(&place), Keeping::Shared, &mut |_| true).unwrap();
+        drop(held);
+        let again = carry_out(&run, Some(&place), &mut |_| true).unwrap();
+        assert!(again.known && again.record == shared.record);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn many_without_locks_leave_the_record_of_one_alone() {
+        let (run, place) = run("shared");
+        let alone = carry_out(&run, None, &mut |_| true).unwrap().record.unwrap();
+        std::thread::scope(|scope| {
+            for stop_at in [5, 9, usize::MAX, usize::MAX] {
+                let (run, place) = (&run, &place);
+                scope.spawn(move || {
+                    let mut go_on = |moment: &Moment<'_>| moment.step < stop_at;
+                    carry_out_kept(run, Some(place), Keeping::Shared, &mut go_on).unwrap();
+                });
+            }
+        });
+        assert_eq!(fs::read_to_string(place.join(RECORD)).unwrap(), alone.line());
+        let again = carry_out(&run, Some(&place), &mut |_| true).unwrap();
+        assert!(again.known && again.record == Some(alone));
+        fs::remove_dir_all(&place).unwrap();
     }
 }

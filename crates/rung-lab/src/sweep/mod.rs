@@ -22,8 +22,9 @@
 
 pub mod list;
 pub mod queue;
+pub mod slurm;
 pub mod store;
 
 pub use list::{Shard, Sweep, SweepConfig};
-pub use queue::{Event, Tally, carry_out, estimate};
+pub use queue::{Event, Tally, carry_out, carry_out_kept, estimate};
 pub use store::{find, records};

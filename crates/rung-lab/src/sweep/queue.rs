@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::list::{Shard, Sweep};
-use crate::run::{self, Record, Run, RunError, Trainer, place, record};
+use crate::run::{self, Keeping, Record, Run, RunError, Trainer, place, record};
 
 /// What happens during a sweep, as it happens. Runs are named by their number in the sweep.
 #[derive(Debug)]
@@ -42,6 +42,18 @@ pub fn carry_out(
     threads: usize,
     watch: &(dyn Fn(Event<'_>) -> bool + Sync),
 ) -> Tally {
+    carry_out_kept(sweep, directory, shard, threads, Keeping::Locked, watch)
+}
+
+/// As [`carry_out`], with locks or without.
+pub fn carry_out_kept(
+    sweep: &Sweep,
+    directory: &Path,
+    shard: Shard,
+    threads: usize,
+    keeping: Keeping,
+    watch: &(dyn Fn(Event<'_>) -> bool + Sync),
+) -> Tally {
     let mut order: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.has(*number)).collect();
     order.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -53,7 +65,8 @@ pub fn carry_out(
                 return;
             }
             let run = &sweep.runs[number];
-            let outcome = run::carry_out(run, Some(&directory.join(record::id(run))), &mut |moment| {
+            let place = directory.join(record::id(run));
+            let outcome = run::carry_out_kept(run, Some(&place), keeping, &mut |moment| {
                 let go_on = watch(Event::Step(number, moment.step, moment.steps));
                 if !go_on {
                     stop.store(true, Ordering::Relaxed);
