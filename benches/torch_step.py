@@ -24,6 +24,7 @@ from torch import nn
 VOCABULARY = 64
 CHUNK = 64
 TAPS = 4
+SCANNED = 16
 
 
 def chunks(x):
@@ -103,6 +104,15 @@ def general_delta(q, k, v, decay, sought, removed):
         state = state + k[:, :, t].unsqueeze(-1) * v[:, :, t].unsqueeze(-2)
         outputs.append(q[:, :, t].unsqueeze(-2) @ state)
     return torch.cat(outputs, 2)
+
+
+def scan(exit, entry, x, decay):
+    """The selective scan, one token after another, as its definition says."""
+    state, outputs = torch.zeros_like(decay[:, 0]), []
+    for t in range(x.shape[1]):
+        state = state * decay[:, t].exp() + entry[:, t] * x[:, t]
+        outputs.append((state * exit[:, t]).sum(-1))
+    return torch.stack(outputs, 1)
 
 
 def softmax(mixer, q, k, v, x):
@@ -216,6 +226,10 @@ def kernel(name, backward, batch, length, width, heads):
         "gdn_solver": lambda: (
             lambda q, k, v, fade, beta: delta_rule(q, k, v, fade, beta, by_library),
             split(), split(), split(), decay(), gate(),
+        ),
+        "mamba1": lambda: (
+            scan, uniform(*rows, 1, SCANNED), uniform(*rows, 1, SCANNED), uniform(*rows, width, 1),
+            uniform(*rows, width, SCANNED, low=-0.1, high=0.0),
         ),
         "rwkv7": lambda: (
             general_delta, split(), split(), split(),

@@ -34,6 +34,8 @@ pub enum Kernel {
         /// Whether writes are delta steps.
         delta: bool,
     },
+    /// The selective scan: a state of its own for every channel, written and read by what all channels share.
+    Scan,
     /// The general delta rule.
     GeneralDelta,
     /// A depthwise convolution over four tokens.
@@ -68,6 +70,7 @@ pub const KERNELS: &[(&str, Kernel)] = &[
     ("deltanet", Kernel::Recurrence { fade: Fade::Never, delta: true }),
     ("gdn", Kernel::Recurrence { fade: Fade::Scalar, delta: true }),
     ("gdn_solver", Kernel::Recurrence { fade: Fade::Scalar, delta: true }),
+    ("mamba1", Kernel::Scan),
     ("rwkv7", Kernel::GeneralDelta),
     ("conv", Kernel::Convolution),
     ("layer_norm", Kernel::LayerNorm),
@@ -76,6 +79,9 @@ pub const KERNELS: &[(&str, Kernel)] = &[
 
 /// Taps of the convolution.
 const TAPS: usize = 4;
+
+/// Numbers that a channel of the scan keeps, and tokens per chunk, as its mixer has them.
+const SCANNED: usize = 16;
 
 const PLAIN: Range<f32> = -1.0..1.0;
 /// Log-decays: a little below zero.
@@ -108,6 +114,15 @@ impl Kernel {
                 }
                 inputs.extend(delta.then(|| per_head(GATE)));
                 inputs
+            }
+            Self::Scan => {
+                let shared = || (vec![rows, length, 1, SCANNED], PLAIN);
+                vec![
+                    shared(),
+                    shared(),
+                    (vec![rows, length, width, 1], PLAIN),
+                    (vec![rows, length, width, SCANNED], DECAY),
+                ]
             }
             Self::GeneralDelta => vec![split(), split(), split(), (split().0, DECAY), split(), split()],
             Self::Convolution => vec![tokens(width), (vec![width, TAPS], PLAIN)],
@@ -144,6 +159,19 @@ impl Kernel {
                 };
                 ops.recurrence(&recurrence).0
             }
+            Self::Scan => {
+                let scan = Recurrence {
+                    query: &inputs[0],
+                    key: &inputs[1],
+                    value: &inputs[2],
+                    decay: Decay::Vector(&inputs[3]),
+                    beta: None,
+                    state: None,
+                    chunk: SCANNED,
+                    rounding: None,
+                };
+                ops.recurrence(&scan).0
+            }
             Self::GeneralDelta => {
                 let delta = GeneralDelta {
                     query: &inputs[0],
@@ -173,6 +201,7 @@ impl Kernel {
             Self::Attention { windowed: true } => 4.0 * window(size.length) as f64 * width,
             Self::Recurrence { delta: false, .. } => 4.0 * width * (head + chunk / 2.0),
             Self::Recurrence { delta: true, .. } => width * (6.0 * head + 4.0 * chunk),
+            Self::Scan => 4.0 * width * SCANNED as f64,
             Self::GeneralDelta => 8.0 * width * head,
             Self::Convolution | Self::LayerNorm | Self::RmsNorm => return None,
         };
