@@ -1,7 +1,7 @@
 //! An executor with a listener.
 //!
 //! [`Watched`] runs every operation on [`Native`], kernels included, and lets a [`Watch`] stand beside the operations that
-//! move things between tokens: attention, recurrences and convolutions. A listener may only write down what passes
+//! move things between tokens: attention, recurrences and convolutions, and beside choices by softmax. A listener may only write down what passes
 //! ([`trace`](crate::trace)), or do the work itself in another way ([`protocol`](crate::protocol)).
 
 use std::ops::Range;
@@ -28,6 +28,11 @@ pub trait Watch<S: Scalar> {
     /// See [`Ops::general_delta`].
     fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         ops.general_delta(inputs)
+    }
+
+    /// See [`Ops::softmax`]: of what is chosen among, where that is not the keys of [`attention`](Self::attention).
+    fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {
+        ops.softmax(x)
     }
 
     /// See [`Ops::short_convolution`].
@@ -122,7 +127,7 @@ impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
         self.native.scope(name, body)
     }
     fn softmax(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.native.softmax(x)
+        self.watch.softmax(&self.native, x)
     }
     fn linear(&self, x: &Tensor<S>, weight: &Tensor<S>, bias: Option<&Tensor<S>>) -> Tensor<S> {
         self.native.linear(x, weight, bias)

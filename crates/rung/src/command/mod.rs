@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod analyze;
 mod audit;
 mod bench;
 mod bound;
@@ -37,6 +38,7 @@ pub enum Command {
     Verify(verify::Verify),
     Trace(trace::Trace),
     Protocol(protocol::Protocol),
+    Analyze(analyze::Analyze),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -67,6 +69,7 @@ impl Command {
             Self::Verify(command) => command.run(),
             Self::Trace(command) => command.run(),
             Self::Protocol(command) => command.run(),
+            Self::Analyze(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),
