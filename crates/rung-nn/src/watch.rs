@@ -41,6 +41,28 @@ pub trait Watch<S: Scalar> {
     }
 }
 
+/// Any listener by reference: models are then built once for all of them.
+impl<S: Scalar> Watch<S> for &dyn Watch<S> {
+    fn enter(&self, name: &str) {
+        (**self).enter(name);
+    }
+    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+        (**self).attention(ops, inputs)
+    }
+    fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        (**self).recurrence(ops, inputs)
+    }
+    fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        (**self).general_delta(ops, inputs)
+    }
+    fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {
+        (**self).softmax(ops, x)
+    }
+    fn short_convolution(&self, ops: &Native<S>, inputs: &Convolved<'_, S>) -> (Tensor<S>, Tensor<S>) {
+        (**self).short_convolution(ops, inputs)
+    }
+}
+
 /// The inputs of [`Ops::short_convolution`].
 pub struct Convolved<'a, S: Scalar> {
     /// `[batch, time, channels]`.

@@ -211,6 +211,6 @@ mod tests {
             let turned = change(|values| values.rotate_left(values.len() / 2));
             assert!((turned.layers[0].reads - found.layers[0].reads).abs() < 1e-9, "{stack}");
         }
-        assert!(diversity(&sample::<f64>("full{heads=1}"), &Ask::default()).is_err());
+        assert!(diversity(&sample::<f64>("full{heads=1,kv=1}"), &Ask::default()).is_err());
     }
 }

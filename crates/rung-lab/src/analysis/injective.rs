@@ -284,7 +284,7 @@ mod tests {
         assert!(wide.heads.iter().all(|head| head.injective && head.rank == 8 && head.change > 1e-6));
         let narrow = injectivity(&sample::<f64>("full{head=16}"), &Ask::default()).unwrap();
         for head in &narrow.heads {
-            assert!(!head.injective && head.rank == narrow.tokens - 1, "{}", head.rank);
+            assert!(!head.injective && head.rank < narrow.tokens, "{}", head.rank);
             assert!(head.change < 1e-7 && head.most_change > 1e-3, "{} {}", head.change, head.most_change);
             let apart: f64 = head.query.iter().zip(&head.other).map(|(a, b)| (a - b).powi(2)).sum();
             assert!(apart > 1e-6, "two different queries");

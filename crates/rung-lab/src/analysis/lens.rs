@@ -20,7 +20,8 @@
 //!
 //! # Known answer
 //!
-//! In construction U1 the answer is read from one entry of the last table: of all other tokens, that one has the largest part.
+//! Construction U1 snaps what it reads to bits after every look-up, so with gates held still nothing that was read has a part: all of
+//! the score is at the token that answers, at every level. Networks that were trained do not snap, and show what they read.
 //!
 //! # What it does not show
 //!
@@ -31,13 +32,13 @@
 //!
 //! After TensorLens (arXiv 2601.17958), as far as its abstract tells; the rest is worked out here. For any mixer of the project.
 
-use rung_engine::{Native, Ops, Parameter, Parameters, Scalar};
-use rung_nn::frozen::{Frozen, Part};
+use rung_engine::Scalar;
+use rung_nn::ModelError;
 use rung_nn::trace::Subject;
-use rung_nn::{ModelError, Place, Surgeon};
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
 
+use super::pass::Pass;
 use super::questions::{Questions, best};
 use super::{AnalysisError, Ask, Finding, layer_names, silent};
 use crate::Evidence;
@@ -46,8 +47,11 @@ use crate::network::Network;
 use crate::parallel;
 use crate::trace::Namer;
 
-/// The most tokens for which a part of every token in every token is worked out.
-const MOST_MAPPED: usize = 256;
+/// The most tokens for which parts of all tokens in every token are worked out.
+const MOST_MAPPED: usize = 1024;
+
+/// The most parts of every token: longer texts are taken apart into groups of tokens.
+const MOST_COLUMNS: usize = 64;
 
 /// The most tokens that the picture of levels names.
 const MOST_SHOWN: usize = 14;
@@ -69,7 +73,9 @@ pub struct Lens {
     pub tokens: Vec<String>,
     /// The levels of the stream.
     pub levels: Vec<Level>,
-    /// For every token, the share of its last stream that comes from every token as embedded.
+    /// Tokens of a group in `map`, one after another.
+    pub group: usize,
+    /// For every token, the share of its last stream that comes from every group of tokens as embedded.
     pub map: Vec<Vec<f64>>,
 }
 
@@ -84,109 +90,6 @@ pub struct Level {
     pub constants: f64,
     /// How far the sum is from the score, relative to the larger of the score and the largest part.
     pub mismatch: f64,
-}
-
-/// A forward pass whose gates are held still.
-pub struct Pass<'a, S: Scalar> {
-    subject: Subject<'a, S>,
-    tokens: &'a [u32],
-    ops: Frozen<S>,
-    leaves: Vec<Parameter>,
-}
-
-/// What happens to the streams of a pass.
-#[derive(Default)]
-struct Through<'a, S> {
-    leaves: &'a [Parameter],
-    /// A stream that is put in at a level.
-    put: Option<(usize, Vec<S>)>,
-    /// A factor for what every mixer adds.
-    factor: Option<&'a dyn Fn(Place) -> f64>,
-    streams: Vec<Vec<S>>,
-}
-
-impl<S: Scalar> Surgeon<Frozen<S>> for Through<'_, S> {
-    fn stream(&mut self, ops: &Frozen<S>, level: usize, x: Part<S>) -> Part<S> {
-        let mut x = match &self.put {
-            Some((at, values)) if *at == level => ops.enliven(&ops.constant(&ops.shape(&x), values)),
-            _ if level == 0 => ops.enliven(&x),
-            _ => x,
-        };
-        self.streams.push(ops.native().values(ops.tensor(&x)));
-        if let Some(leaf) = self.leaves.get(level) {
-            x = ops.add(&x, &ops.leaf(*leaf));
-        }
-        x
-    }
-
-    fn mixed(&mut self, ops: &Frozen<S>, place: Place, _: &Part<S>, output: Part<S>) -> Part<S> {
-        self.factor.map_or(output.clone(), |factor| ops.scale(&output, factor(place)))
-    }
-}
-
-impl<'a, S: Scalar> Pass<'a, S> {
-    /// Records a pass; returns it with its streams and its scores, `[tokens, classes]`.
-    ///
-    /// # Errors
-    /// The tokens are none of the model's.
-    pub fn record(subject: Subject<'a, S>, tokens: &'a [u32]) -> Result<(Self, Recorded<S>), ModelError> {
-        let mut weights: Parameters<S> = subject.weights.clone();
-        let (width, length) = (subject.model.width(), tokens.len() / subject.config.input.fields());
-        let mut leaf = |level: usize| {
-            let zeros = vec![S::ZERO; length * width];
-            weights.add(format!("lens.{level}"), &[1, length, width], zeros).id()
-        };
-        let leaves: Vec<Parameter> = (0..=subject.model.depth()).map(&mut leaf).collect();
-        let native = Native::new();
-        native.bind(&weights);
-        let pass = Self { subject, tokens, ops: Frozen::new(native), leaves };
-        let mut through = Through { leaves: &pass.leaves, ..Through::default() };
-        let last = pass.subject.model.operated(&pass.ops, tokens, 1, &mut through)?;
-        let scores = pass.subject.model.read_out(&pass.ops, &last);
-        let streams = through.streams;
-        let recorded = Recorded { values: pass.ops.native().values(pass.ops.tensor(&scores)), scores, streams };
-        Ok((pass, recorded))
-    }
-
-    /// The gradient of one score with respect to every stream.
-    fn back(&self, recorded: &Recorded<S>, token: usize, class: usize) -> Vec<Vec<S>> {
-        let ops = &self.ops;
-        let row = ops.slice(&recorded.scores, 1, token..token + 1);
-        let score = ops.sum_all(&ops.slice(&row, 2, class..class + 1));
-        ops.native().backward(ops.tensor(&score));
-        let gradient = ops.native().gradient();
-        let first = self.subject.weights.size();
-        let size = recorded.streams[0].len();
-        (0..self.leaves.len())
-            .map(|level| gradient[first + level * size..first + (level + 1) * size].to_vec())
-            .collect()
-    }
-
-    /// The last stream and the scores if another stream were put in at a level, and every mixer's output had a factor.
-    ///
-    /// # Errors
-    /// The tokens are none of the model's.
-    pub fn replay(
-        &self,
-        put: Option<(usize, Vec<S>)>,
-        factor: Option<&dyn Fn(Place) -> f64>,
-    ) -> Result<(Vec<S>, Vec<S>), ModelError> {
-        self.ops.rewind();
-        let mut through = Through { put, factor, ..Through::default() };
-        let last = self.subject.model.operated(&self.ops, self.tokens, 1, &mut through)?;
-        let scores = self.subject.model.read_out(&self.ops, &last);
-        let values = |x: &Part<S>| self.ops.native().values(self.ops.tensor(x));
-        Ok((values(&last), values(&scores)))
-    }
-}
-
-/// What a recorded pass gave.
-pub struct Recorded<S: Scalar> {
-    scores: Part<S>,
-    /// Scores, `[tokens, classes]`.
-    pub values: Vec<S>,
-    /// Streams at every level, `[tokens, width]`.
-    pub streams: Vec<Vec<S>>,
 }
 
 /// Takes one prompt apart.
@@ -221,24 +124,28 @@ pub fn lens<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Lens, Analysis
     let fields = subject.config.input.fields();
     let tokens = batch.tokens.chunks_exact(fields).map(|ids| namer.name(ids)).collect();
     let map = if length <= MOST_MAPPED { map(subject, &batch.tokens, &recorded.streams)? } else { Vec::new() };
-    Ok(Lens { name: network.name.clone(), task: questions.task, position, answer, score, tokens, levels, map })
+    let (name, group) = (network.name.clone(), length.div_ceil(MOST_COLUMNS));
+    Ok(Lens { name, task: questions.task, position, answer, score, tokens, levels, group, map })
 }
 
-/// For every token, the share of its last stream that comes from every token as embedded.
+/// For every token, the share of its last stream that comes from every group of tokens as embedded.
 fn map<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32], streams: &[Vec<S>]) -> Result<Vec<Vec<f64>>, ModelError> {
     let width = subject.model.width();
     let (first, last) = (&streams[0], &streams[streams.len() - 1]);
     let length = first.len() / width;
+    let group = length.div_ceil(MOST_COLUMNS) * width;
+    let groups = first.len().div_ceil(group);
     // One pass for each thread: a pass belongs to the thread that recorded it.
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(length);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(groups);
     let shifts: Vec<usize> = (0..threads).collect();
     let columns = parallel::map(&shifts, |shift| {
         let (pass, _) = Pass::record(subject, tokens)?;
         let (constants, _) = pass.replay(Some((0, vec![S::ZERO; first.len()])), None)?;
         let mut columns = Vec::new();
-        for token in (*shift..length).step_by(threads) {
+        for column in (*shift..groups).step_by(threads) {
+            let range = column * group..((column + 1) * group).min(first.len());
             let mut alone = vec![S::ZERO; first.len()];
-            alone[token * width..(token + 1) * width].copy_from_slice(&first[token * width..(token + 1) * width]);
+            alone[range.clone()].copy_from_slice(&first[range]);
             let (out, _) = pass.replay(Some((0, alone)), None)?;
             let row = |at: usize| {
                 let range = at * width..(at + 1) * width;
@@ -246,14 +153,14 @@ fn map<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32], streams: &[Vec<S>]) -
                 let along = |x: &[S]| x.iter().zip(whole).map(|(x, y)| x.wide() * y.wide()).sum::<f64>();
                 (along(&out[range.clone()]) - along(&constants[range])) / along(whole).max(f64::MIN_POSITIVE)
             };
-            columns.push((token, (0..length).map(row).collect::<Vec<f64>>()));
+            columns.push((column, (0..length).map(row).collect::<Vec<f64>>()));
         }
         Ok(columns)
     });
-    let mut map = vec![vec![0.0; length]; length];
+    let mut map = vec![vec![0.0; groups]; length];
     for columns in columns {
-        for (token, column) in columns? {
-            map.iter_mut().zip(column).for_each(|(row, share)| row[token] = share);
+        for (column, shares) in columns? {
+            map.iter_mut().zip(shares).for_each(|(row, share)| row[column] = share);
         }
     }
     Ok(map)
@@ -325,11 +232,16 @@ impl Lens {
     /// Every token in every token; none if there are too many.
     pub fn map_chart(&self) -> Option<HeatMap> {
         let names: Vec<String> = (0..self.map.len()).map(|at| at.to_string()).collect();
+        let columns: Vec<&String> = names.iter().step_by(self.group).collect();
+        let as_embedded = match self.group {
+            1 => "token as embedded".to_owned(),
+            group => format!("{group} tokens as embedded, from this one on"),
+        };
         let cells = self.map.iter().map(|row| row.iter().map(|share| HeatCell::new(share.clamp(-1.0, 1.0))).collect());
         let map = HeatMap::new(
             format!("What every token is made of: {}", self.name),
             ("token after the last layer", &names),
-            ("token as embedded", &names),
+            (&as_embedded, &columns),
             cells.collect(),
         );
         (!self.map.is_empty()).then(|| HeatMap { letters: Letters::None, ..map.known(Evidence::Measured) })
@@ -392,18 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn on_u1_the_answer_comes_from_the_entry_that_was_read_last() {
+    fn u1_snaps_what_it_reads_so_that_nothing_else_has_a_part() {
         let network = Network::from(build::<f64>("U1", &Request::default()).unwrap());
         let found = lens(&network, &Ask::default()).unwrap();
         assert!(found.mismatch() < 1e-9);
-        let (at, _) = found.levels[0].parts.iter().enumerate().filter(|(at, _)| *at != found.position).fold(
-            (0, 0.0),
-            |(best, most): (usize, f64), (at, part)| if part.abs() > most { (at, part.abs()) } else { (best, most) },
-        );
-        assert!(
-            found.tokens[at].starts_with("z2") && found.tokens[at].ends_with(&format!("={}", found.answer)),
-            "{}",
-            found.tokens[at]
-        );
+        for level in &found.levels {
+            let others = level.parts.iter().enumerate().filter(|(at, _)| *at != found.position);
+            let largest = others.map(|(_, part)| part.abs()).fold(0.0, f64::max);
+            assert!(largest < 1e-6 * found.score.abs(), "{}: {largest}", level.name);
+        }
     }
 }

@@ -28,6 +28,8 @@ pub mod diversity;
 pub mod injective;
 pub mod lens;
 pub mod matrix;
+pub mod pass;
+pub mod paths;
 pub mod precision;
 pub mod probe;
 pub mod questions;

@@ -169,14 +169,14 @@ fn read<S: Scalar>(
 ) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
     let depth = subject.model.depth();
     let keeper = Keeper { at: RefCell::new(None), found: RefCell::new(vec![Vec::new(); depth]) };
-    let ops = Watched { native: Native::new(), watch: keeper };
+    let ops = Watched { native: Native::new(), watch: &keeper as &dyn Watch<S> };
     ops.native.bind_frozen(subject.weights);
     let fields = subject.config.input.fields();
     let (mut state, mut start, mut seen) = (None, 0, Vec::new());
     for end in looks {
         let (_, next) = subject.model.forward(&ops, &tokens[start * fields..end * fields], 1, state.as_ref())?;
         (state, start) = (Some(next), *end);
-        seen.push(ops.watch.found.replace(vec![Vec::new(); depth]));
+        seen.push(keeper.found.replace(vec![Vec::new(); depth]));
     }
     Ok(seen)
 }
@@ -263,13 +263,13 @@ mod tests {
     #[test]
     fn a_sum_of_products_has_at_most_as_many_directions_as_tokens() {
         for mixer in ["linear{normaliser=no,map=identity}", "retnet", "gla", "rwkv7", "gdn", "mamba2"] {
-            let found = states(&sample::<f64>(&format!("{mixer} full")), &Ask::default()).unwrap();
+            let found = states(&sample::<f32>(&format!("{mixer} full")), &Ask::default()).unwrap();
             let layer = &found.layers[0];
-            assert!((layer.effective_rank[0] - 1.0).abs() < 1e-6, "{mixer}: {:?}", layer.effective_rank);
+            assert!((layer.effective_rank[0] - 1.0).abs() < 1e-4, "{mixer}: {:?}", layer.effective_rank);
             let side = layer.matrices.1.min(layer.matrices.2) as f64;
             for (tokens, (effective, rank)) in found.tokens.iter().zip(layer.effective_rank.iter().zip(&layer.rank)) {
                 let most = (*tokens as f64).min(side);
-                assert!(*effective <= most + 1e-6 && *rank <= most, "{mixer} after {tokens}: {effective}, {rank}");
+                assert!(*effective <= most + 1e-3 && *rank <= most, "{mixer} after {tokens}: {effective}, {rank}");
             }
             assert!(layer.bits.iter().all(|bits| *bits <= layer.all_bits as f64), "{mixer}");
         }

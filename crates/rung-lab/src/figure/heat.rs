@@ -128,6 +128,8 @@ impl HeatMap {
 
     fn letters(&self, value: f64) -> String {
         match self.letters {
+            // Numbers that no cell has room for.
+            _ if value.abs() > 1e6 => String::new(),
             Letters::Percent => format!("{:.0}%", 100.0 * value),
             Letters::Number => format!("{value:.2}"),
             Letters::None => String::new(),
@@ -189,8 +191,13 @@ impl Chart for HeatMap {
         let height = (560.0 / rows as f64).clamp(2.0, 26.0);
         let plot = Area::new(left, top, width * columns as f64, height * rows as f64);
         let note = text::wrap(&self.note, LABEL, false, WIDTH - 2.0 * MARGIN);
+        let widest = self.columns.iter().map(|name| label.width(name)).fold(0.0, f64::max) + 6.0;
+        // Names that are wider than their columns are written upwards.
+        let tall = widest > width;
+        let names_below = if tall { widest.min(160.0) } else { 15.0 };
+        let foot = names_below + 27.0;
         let notes = if self.note.is_empty() { 0.0 } else { 10.0 + 15.0 * note.len() as f64 };
-        let mut svg = Svg::new(WIDTH, plot.bottom() + 42.0 + notes + MARGIN);
+        let mut svg = Svg::new(WIDTH, plot.bottom() + foot + notes + MARGIN);
         for (index, line) in heading.iter().enumerate() {
             let at = (MARGIN, MARGIN + HEADING_SIZE + index as f64 * 21.0);
             svg.text(at, line, &Lettering::new(HEADING_SIZE).bold());
@@ -214,18 +221,21 @@ impl Chart for HeatMap {
             let middle = plot.y + (row as f64 + 0.5) * height + 4.0;
             svg.text((plot.x - 6.0, middle), name, &label.anchored(Anchor::End));
         }
-        let widest = self.columns.iter().map(|name| label.width(name)).fold(0.0, f64::max) + 6.0;
-        let every = stride(columns, plot.width, widest);
+        let every = stride(columns, plot.width, if tall { 13.0 } else { widest });
         for (column, name) in self.columns.iter().enumerate().step_by(every) {
             let middle = plot.x + (column as f64 + 0.5) * width;
-            svg.text((middle, plot.bottom() + 15.0), name, &label.anchored(Anchor::Middle));
+            if tall {
+                svg.text((middle + 4.0, plot.bottom() + 5.0), name, &label.anchored(Anchor::End).upwards());
+            } else {
+                svg.text((middle, plot.bottom() + 15.0), name, &label.anchored(Anchor::Middle));
+            }
         }
-        let below = (plot.x + plot.width / 2.0, plot.bottom() + 34.0);
+        let below = (plot.x + plot.width / 2.0, plot.bottom() + names_below + 19.0);
         svg.text(below, &self.column_title, &Lettering::new(12.0).anchored(Anchor::Middle));
         let beside = (MARGIN + 10.0, plot.y + plot.height / 2.0);
         svg.text(beside, &self.row_title, &Lettering::new(12.0).anchored(Anchor::Middle).upwards());
         for (index, line) in note.iter().enumerate().filter(|_| !self.note.is_empty()) {
-            let at = (MARGIN, plot.bottom() + 42.0 + 14.0 + 15.0 * index as f64);
+            let at = (MARGIN, plot.bottom() + foot + 14.0 + 15.0 * index as f64);
             svg.text(at, line, &label.coloured(MUTED));
         }
         svg.finish(&format!("Heat map. {title}"))

@@ -7,6 +7,7 @@ mod bound;
 mod capacity;
 mod check;
 mod construct;
+mod convert;
 mod decide;
 mod eval;
 mod explain;
@@ -39,6 +40,7 @@ pub enum Command {
     Trace(trace::Trace),
     Protocol(protocol::Protocol),
     Analyze(analyze::Analyze),
+    Convert(convert::Convert),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -70,6 +72,7 @@ impl Command {
             Self::Trace(command) => command.run(),
             Self::Protocol(command) => command.run(),
             Self::Analyze(command) => command.run(),
+            Self::Convert(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use rung_lab::chapter::measured::Done;
-use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, measured, proved, summary};
+use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, looked, measured, proved, summary};
 use rung_lab::experiment::{self, Experiment, Reading};
 use rung_lab::report::{Report, write_atomically};
 use rung_lab::sweep::{self, Shard, Sweep};
@@ -65,6 +65,8 @@ enum Part {
     Capacity,
     /// The third: the same layers in another order.
     Placement,
+    /// What the instruments see, in a construction and in a trained network.
+    Looked,
     /// Public models.
     Audited,
 }
@@ -123,6 +125,11 @@ impl Reproduce {
             made.push(chapter);
             readings = training.done.iter().map(|done| done.experiment.name).zip(found).collect();
         }
+        if self.wants(Part::Looked) && !training.interrupted {
+            let bar = spinner("looked inside".to_owned());
+            made.push(self.look(preset));
+            bar.finish_and_clear();
+        }
         if self.wants(Part::Audited) {
             made.push(audited::make());
         }
@@ -155,6 +162,12 @@ impl Reproduce {
 
     fn wants(&self, part: Part) -> bool {
         self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// Looks into a construction, and into one of the runs that are there.
+    fn look(&self, preset: Preset) -> Made {
+        let runs = sweep::records(&self.runs()).unwrap_or_default();
+        looked::make(preset, looked::choose(&runs).map(|(path, _)| path.as_path()))
     }
 
     fn threads(&self) -> usize {

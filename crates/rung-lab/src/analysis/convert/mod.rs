@@ -35,6 +35,7 @@
 //! After *Distill-then-Replace* (arXiv 2601.11667), as far as its abstract tells.
 
 mod distill;
+mod show;
 
 use rung_engine::{Parameters, Scalar};
 use rung_nn::{Model, ModelConfig, ModelError, Nobody};
@@ -45,8 +46,6 @@ use serde::Serialize;
 use super::ablate::is_full;
 use super::questions::Questions;
 use super::{AnalysisError, Ask, silent};
-use crate::Evidence;
-use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use crate::network::Network;
 use crate::parallel;
 use crate::run::tally::Accuracy;
@@ -357,50 +356,6 @@ fn orders<S: Scalar>(
     }
     orders.push(Order { name: "random", layers: Vec::new(), scores: means });
     Ok(orders)
-}
-
-impl Conversion {
-    /// For a terminal.
-    pub fn text(&self) -> String {
-        let Self { name, task, to, teacher, threshold, .. } = self;
-        let mut text = format!("{name} on {task}: full layers to {to} (measured)\n\n");
-        text += "  layer   squared error of its counterpart, before and after distillation\n";
-        for one in &self.layers {
-            text += &format!("  {:>5}   {:.3} -> {:.3}\n", one.layer + 1, one.before, one.after);
-        }
-        text +=
-            &format!("\n  teacher {:.1}% right; replaced while at least {:.1}%:\n", 100.0 * teacher, 100.0 * threshold);
-        for step in &self.path {
-            text += &format!("    layer {}: {:.1}%\n", step.layer + 1, 100.0 * step.score);
-        }
-        let listed = |layers: &[usize]| match layers {
-            [] => "none".to_owned(),
-            layers => layers.iter().map(|layer| (layer + 1).to_string()).collect::<Vec<_>>().join(", "),
-        };
-        text +=
-            &format!("  best: layers {}; most linear: layers {}\n\n", listed(&self.best), listed(&self.most_linear));
-        text += "  orders, on test prompts, after 0, 1, .. replacements\n";
-        for order in &self.orders {
-            let scores =
-                order.scores.iter().map(|score| format!("{:.1}%", 100.0 * score)).collect::<Vec<_>>().join("  ");
-            text += &format!("    {:12} {:14} {scores}\n", order.name, listed(&order.layers));
-        }
-        text
-    }
-
-    /// Orders against each other.
-    pub fn chart(&self) -> LineChart {
-        let mut chart = LineChart::new(
-            format!("Right answers as full layers become {}: {}", self.to, self.name),
-            AxisSpec::new("layers replaced", Scale::Whole),
-            AxisSpec::new("right answers, each number of hops equally", Scale::Linear).from_to(0.0, 1.02),
-        );
-        for order in &self.orders {
-            let points = order.scores.iter().enumerate().map(|(at, score)| Point::new(at as f64, *score)).collect();
-            chart = chart.series(Series::line_and_points(format!("{} ({})", order.name, Evidence::Measured), points));
-        }
-        chart.guide(self.threshold.clamp(-1.0, 2.0), "threshold")
-    }
 }
 
 #[cfg(test)]
