@@ -17,6 +17,8 @@
 //! Removing a mixer also takes away what later layers were trained to expect. That questions fail without it does not say that it
 //! moves what they ask for; that they do not fail says that it was not needed.
 
+use std::fmt::Write as _;
+
 use rung_engine::{Native, Ops, Scalar, Tensor};
 use rung_nn::{Place, Surgeon};
 use rung_theory::stack::{Layer, Mixer, Plan, Reach};
@@ -130,7 +132,7 @@ impl Ablations {
         let widest = self.variants.iter().map(|variant| variant.name.len()).max().unwrap_or(0);
         let mut text = format!("{} on {}: right answers (measured)\n\n", self.name, self.task);
         for variant in &self.variants {
-            text += &format!("  {:widest$}  {}\n", variant.name, shares(&variant.accuracy));
+            let _ = writeln!(text, "  {:widest$}  {}", variant.name, shares(&variant.accuracy));
         }
         text
     }

@@ -24,6 +24,8 @@
 //! Dong, Cordonnier and Loukas, *Attention is not all you need: pure attention loses rank doubly exponentially with depth*
 //! (arXiv 2103.03404). Mixers other than softmax attention, and sizes of paths by held gates, are ours.
 
+use std::fmt::Write as _;
+
 use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
 use rung_nn::trace::Subject;
 use rung_nn::{ModelError, NormConfig, Positions, Surgeon};
@@ -210,25 +212,25 @@ impl Collapse {
     fn text(&self) -> String {
         let mut text = format!("{} on {}: differences between tokens (measured)\n\n", self.name, self.task);
         let widest = self.levels.iter().map(String::len).max().unwrap_or(0).max(10);
-        text += &format!("  {:widest$}", "residual");
+        let _ = write!(text, "  {:widest$}", "residual");
         for variant in &self.variants {
-            text += &format!("{:>24}", variant.name);
+            let _ = write!(text, "{:>24}", variant.name);
         }
         text += if self.products.is_empty() { "\n" } else { "   products of weights\n" };
         for (level, name) in self.levels.iter().enumerate() {
-            text += &format!("  {name:widest$}");
+            let _ = write!(text, "  {name:widest$}");
             for variant in &self.variants {
-                text += &format!("{:>24.2e}", variant.relative[level]);
+                let _ = write!(text, "{:>24.2e}", variant.relative[level]);
             }
             if let Some(product) = level.checked_sub(1).and_then(|layer| self.products.get(layer)) {
-                text += &format!("{product:>22.2e}");
+                let _ = write!(text, "{product:>22.2e}");
             }
             text += "\n";
         }
         if !self.paths.is_empty() {
             text += "\n  mixers passed   share of paths   size of their sum\n";
             for path in &self.paths {
-                text += &format!("  {:>13}   {:>13.1}%   {:>17.3}\n", path.mixers, 100.0 * path.counted, path.size);
+                let _ = writeln!(text, "  {:>13}   {:>13.1}%   {:>17.3}", path.mixers, 100.0 * path.counted, path.size);
             }
         }
         text += "\n";
@@ -236,10 +238,15 @@ impl Collapse {
             Ok(bound) => {
                 let last = self.levels.len() - 1;
                 let found = self.variants[3].residual[last];
-                text +=
-                    &format!("  without both: residual {found:.2e}; the published bound is 10^{:.1}\n", bound[last]);
+                let _ = writeln!(
+                    text,
+                    "  without both: residual {found:.2e}; the published bound is 10^{:.1}",
+                    bound[last]
+                );
             }
-            Err(why) => text += &format!("  no bound beside it: {why}\n"),
+            Err(why) => {
+                let _ = writeln!(text, "  no bound beside it: {why}");
+            }
         }
         text
     }

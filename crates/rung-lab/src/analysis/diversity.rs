@@ -22,6 +22,8 @@
 //!
 //! An et al., *Repulsive attention* (arXiv 2009.09364), for what it is meant to show.
 
+use std::fmt::Write as _;
+
 use rung_engine::{Parameters, Scalar};
 use rung_nn::trace::{Reading, Reads, Trace};
 use serde::Serialize;
@@ -145,7 +147,7 @@ impl Diversity {
         text += "  layer            heads   what they read   projections\n";
         for layer in &self.layers {
             let weights = layer.weights.map_or_else(|| "–".to_owned(), |apart| format!("{apart:.3}"));
-            text += &format!("  {:15} {:>6} {:>16.3} {weights:>13}\n", layer.layer, layer.heads, layer.reads);
+            let _ = writeln!(text, "  {:15} {:>6} {:>16.3} {weights:>13}", layer.layer, layer.heads, layer.reads);
         }
         text += "\n  0: the same; 1: no token in common, or projections at right angles\n";
         text

@@ -29,6 +29,8 @@
 //!
 //! After *Bridging the divide: reconsidering softmax and linear attention* (arXiv 2412.06590).
 
+use std::fmt::Write as _;
+
 use rung_engine::Scalar;
 use rung_nn::trace::{Reading, Reads, Trace};
 use rung_theory::stack::Layer;
@@ -196,8 +198,9 @@ impl Injectivity {
                 (false, true) => "never",
                 (false, false) => "not here",
             };
-            text += &format!(
-                "  {:15} {:>4}  {:>5}  {:>4}  {verdict:12} {:>14.1e} {:>13.1e}\n",
+            let _ = writeln!(
+                text,
+                "  {:15} {:>4}  {:>5}  {:>4}  {verdict:12} {:>14.1e} {:>13.1e}",
                 head.layer, head.head, head.width, head.rank, head.change, head.most_change
             );
         }
@@ -207,9 +210,12 @@ impl Injectivity {
                 if numbers.len() > 6 { format!("({shown}, ..)") } else { format!("({shown})") }
             };
             let (layer, number, change) = (&head.layer, head.head, head.change);
-            text += &format!("\n  a collision, at layer {layer}, head {number}: {}\n", few(&head.query));
-            text +=
-                &format!("  and {}\n  give rows that differ by {change:.0e} of the largest weight\n", few(&head.other));
+            let _ = writeln!(text, "\n  a collision, at layer {layer}, head {number}: {}", few(&head.query));
+            let _ = writeln!(
+                text,
+                "  and {}\n  give rows that differ by {change:.0e} of the largest weight",
+                few(&head.other)
+            );
         }
         text
     }

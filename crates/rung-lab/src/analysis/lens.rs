@@ -32,6 +32,8 @@
 //!
 //! After TensorLens (arXiv 2601.17958), as far as its abstract tells; the rest is worked out here. For any mixer of the project.
 
+use std::fmt::Write as _;
+
 use rung_engine::Scalar;
 use rung_nn::ModelError;
 use rung_nn::trace::Subject;
@@ -193,9 +195,9 @@ impl Lens {
             let largest = parts.iter().take(4).filter(|(_, part)| part.abs() > 1e-9);
             let largest = largest.map(|(token, part)| format!("{} {part:+.3}", self.tokens[*token]));
             let shown = largest.collect::<Vec<_>>().join(", ");
-            text += &format!("  {:12} {shown}; constants {:+.3}\n", level.name, level.constants);
+            let _ = writeln!(text, "  {:12} {shown}; constants {:+.3}", level.name, level.constants);
         }
-        text += &format!("\n  parts and constants sum up to the score, to within {:.0e} of it\n", self.mismatch());
+        let _ = writeln!(text, "\n  parts and constants sum up to the score, to within {:.0e} of it", self.mismatch());
         text
     }
 

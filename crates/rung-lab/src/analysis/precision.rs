@@ -16,6 +16,8 @@
 //!
 //! Rounding is to nearest on one range for all layers; a better code might need fewer bits.
 
+use std::fmt::Write as _;
+
 use rung_engine::{Native, Ops, Parameters, Rounding, Scalar};
 use rung_nn::{ModelConfig, ModelError, Nobody, Precision};
 use rung_theory::task::seeded;
@@ -119,9 +121,9 @@ impl Sweep {
         let mut text = format!("{name} on {task}: right answers with states in few bits (measured)\n\n");
         for step in &self.steps {
             let total = numbers * u128::from(step.bits);
-            text += &format!("  {:2} bits  {:>12} in all  {}\n", step.bits, total, shares(&step.accuracy));
+            let _ = writeln!(text, "  {:2} bits  {:>12} in all  {}", step.bits, total, shares(&step.accuracy));
         }
-        text += &format!("\n  {numbers} numbers of state, rounded evenly from -{range:.3} to {range:.3}\n");
+        let _ = writeln!(text, "\n  {numbers} numbers of state, rounded evenly from -{range:.3} to {range:.3}");
         text
     }
 

@@ -23,6 +23,8 @@
 //! A probe reads off what is linearly there; it does not show that the network uses it. A probe that fails has not shown that
 //! nothing is there: it may be there in another form, or at another token.
 
+use std::fmt::Write as _;
+
 use rung_engine::{Native, Ops, Scalar};
 use rung_nn::{ModelError, Surgeon};
 use serde::Serialize;
@@ -200,25 +202,26 @@ impl Probes {
     fn text(&self) -> String {
         let mut text = format!("{} on {}: linear probes at the answering token (measured)\n\n", self.name, self.task);
         let widest = self.levels.iter().map(String::len).max().unwrap_or(0).max(9);
-        text += &format!("  {:widest$}", "level");
+        let _ = write!(text, "  {:widest$}", "level");
         for register in &self.registers {
-            text += &format!("{:>9}", register.name);
+            let _ = write!(text, "{:>9}", register.name);
         }
         text += "\n";
         for (level, name) in self.levels.iter().enumerate() {
-            text += &format!("  {name:widest$}");
+            let _ = write!(text, "  {name:widest$}");
             for register in &self.registers {
                 let mark = if register.resolved == Some(level) { "*" } else { " " };
-                text += &format!("{:>8}{mark}", share(&register.levels[level]));
+                let _ = write!(text, "{:>8}{mark}", share(&register.levels[level]));
             }
             text += "\n";
         }
-        text += &format!("  {:widest$}", "a guess");
+        let _ = write!(text, "  {:widest$}", "a guess");
         for register in &self.registers {
-            text += &format!("{:>7.1}% ", 100.0 * register.guess);
+            let _ = write!(text, "{:>7.1}% ", 100.0 * register.guess);
         }
-        text += &format!(
-            "\n\n  * the first level with {:.0}% right on prompts that no probe was fitted on\n",
+        let _ = writeln!(
+            text,
+            "\n\n  * the first level with {:.0}% right on prompts that no probe was fitted on",
             100.0 * RESOLVED
         );
         text

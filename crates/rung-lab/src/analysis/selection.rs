@@ -24,6 +24,7 @@
 //! Mittal et al., *Compositional Attention: disentangling search and retrieval* (arXiv 2110.09419).
 
 use std::cell::RefCell;
+use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
 use rung_nn::watch::{Watch, Watched};
@@ -151,14 +152,15 @@ impl Selections {
     fn text(&self) -> String {
         let mut text = format!("{} on {}: retrievals that searches select (measured)\n", self.name, self.task);
         for layer in &self.layers {
-            text += &format!("\n  {}\n", layer.layer);
+            let _ = writeln!(text, "\n  {}", layer.layer);
             for (search, shares) in layer.shares.iter().enumerate() {
                 let shares = shares.iter().map(|share| format!("{:5.1}%", 100.0 * share)).collect::<Vec<_>>().join(" ");
-                text += &format!("    search {search}: {shares}\n");
+                let _ = writeln!(text, "    search {search}: {shares}");
             }
             let Selection { choice_bits, search_bits, token_bits, .. } = layer;
-            text += &format!("    a choice has {choice_bits:.2} bits; it depends on the search by {search_bits:.2}, ");
-            text += &format!("on the token by {token_bits:.2}\n");
+            let _ =
+                write!(text, "    a choice has {choice_bits:.2} bits; it depends on the search by {search_bits:.2}, ");
+            let _ = writeln!(text, "on the token by {token_bits:.2}");
         }
         text
     }

@@ -21,13 +21,13 @@
 //!
 //! Rank is not use: a direction that is strong in the state may never be read.
 
-use std::cell::RefCell;
-
 use rung_engine::{GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor};
 use rung_nn::ModelError;
 use rung_nn::trace::Subject;
 use rung_nn::watch::{Watch, Watched};
 use serde::Serialize;
+use std::cell::RefCell;
+use std::fmt::Write as _;
 
 use super::matrix::Matrix;
 use super::questions::Questions;
@@ -210,12 +210,15 @@ impl States {
         let mut text = format!("{} on {}: states while one prompt is read (measured)\n", self.name, self.task);
         for layer in &self.layers {
             let (count, rows, columns) = layer.matrices;
-            text +=
-                &format!("\n  {}: {count} of {rows} x {columns}, {} bits at {BITS} each\n", layer.name, layer.all_bits);
+            let _ = writeln!(
+                text,
+                "\n  {}: {count} of {rows} x {columns}, {} bits at {BITS} each",
+                layer.name, layer.all_bits
+            );
             text += "    tokens   effective rank   rank above rounding   bits\n";
             for (at, tokens) in self.tokens.iter().enumerate() {
                 let (effective, rank, bits) = (layer.effective_rank[at], layer.rank[at], layer.bits[at]);
-                text += &format!("    {tokens:>6}   {effective:>14.2}   {rank:>19.1}   {bits:.0}\n");
+                let _ = writeln!(text, "    {tokens:>6}   {effective:>14.2}   {rank:>19.1}   {bits:.0}");
             }
         }
         text

@@ -1,5 +1,7 @@
 //! A conversion for people.
 
+use std::fmt::Write as _;
+
 use super::Conversion;
 use crate::Evidence;
 use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -11,24 +13,32 @@ impl Conversion {
         let mut text = format!("{name} on {task}: full layers to {to} (measured)\n\n");
         text += "  layer   squared error of its counterpart, before and after distillation\n";
         for one in &self.layers {
-            text += &format!("  {:>5}   {:.3} -> {:.3}\n", one.layer + 1, one.before, one.after);
+            let _ = writeln!(text, "  {:>5}   {:.3} -> {:.3}", one.layer + 1, one.before, one.after);
         }
-        text +=
-            &format!("\n  teacher {:.1}% right; replaced while at least {:.1}%:\n", 100.0 * teacher, 100.0 * threshold);
+        let _ = writeln!(
+            text,
+            "\n  teacher {:.1}% right; replaced while at least {:.1}%:",
+            100.0 * teacher,
+            100.0 * threshold
+        );
         for step in &self.path {
-            text += &format!("    layer {}: {:.1}%\n", step.layer + 1, 100.0 * step.score);
+            let _ = writeln!(text, "    layer {}: {:.1}%", step.layer + 1, 100.0 * step.score);
         }
         let listed = |layers: &[usize]| match layers {
             [] => "none".to_owned(),
             layers => layers.iter().map(|layer| (layer + 1).to_string()).collect::<Vec<_>>().join(", "),
         };
-        text +=
-            &format!("  best: layers {}; most linear: layers {}\n\n", listed(&self.best), listed(&self.most_linear));
+        let _ = writeln!(
+            text,
+            "  best: layers {}; most linear: layers {}\n",
+            listed(&self.best),
+            listed(&self.most_linear)
+        );
         text += "  orders, on test prompts, after 0, 1, .. replacements\n";
         for order in &self.orders {
             let scores =
                 order.scores.iter().map(|score| format!("{:.1}%", 100.0 * score)).collect::<Vec<_>>().join("  ");
-            text += &format!("    {:12} {:14} {scores}\n", order.name, listed(&order.layers));
+            let _ = writeln!(text, "    {:12} {:14} {scores}", order.name, listed(&order.layers));
         }
         text
     }
