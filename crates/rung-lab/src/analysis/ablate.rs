@@ -141,7 +141,7 @@ impl Ablations {
     pub fn chart(&self) -> HeatMap {
         let groups: Vec<u16> = self.variants[0].accuracy.keys().copied().collect();
         let names: Vec<String> =
-            groups.iter().map(|group| if *group == 0 { "all".to_owned() } else { format!("{group} hops") }).collect();
+            groups.iter().map(|group| if *group == 0 { "all".to_owned() } else { format!("{group}-hop") }).collect();
         let row = |variant: &Variant| {
             let cell = |group: &u16| {
                 variant.accuracy.get(group).map_or_else(HeatCell::default, |tally| HeatCell::new(tally.mean()))

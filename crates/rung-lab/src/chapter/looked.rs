@@ -86,6 +86,19 @@ fn climbed(found: &probe::Probes) -> String {
     found.registers.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// Says so if the first number is there before any full layer: then a state has looked it up.
+fn in_state(found: &probe::Probes, network: &Network<f32>) -> Option<Prose> {
+    let level = found.registers.first().filter(|register| register.name == "i_1")?.resolved?;
+    let before = network.plan.layers[..level].iter().all(|layer| !layer.is_full());
+    let bits: u128 = network.plan.layers[..level].iter().map(rung_theory::stack::Layer::state_bits).sum();
+    (before && level > 0).then(|| {
+        Prose::new()
+            .text("The first number is there before any full layer has been passed: the state holds the first table and looks it up \
+                   itself. It has room for that, with ")
+            .text(format!("{bits} bits up to there. The bounds speak of tables larger than the state, where this way is closed."))
+    })
+}
+
 fn constructed(page: &mut Page, told: &mut Vec<String>) {
     let request = Request { hops: HOPS, m: 4, n: vec![2; HOPS - 1], ..Request::default() };
     let (Ok(single), Ok(double)) = (construct::build::<f32>("U1", &request), construct::build::<f64>("U1", &request))
@@ -139,6 +152,9 @@ fn trained(
                 .number(climbed(&found), Evidence::Measured)
                 .text(" at the token that answers."),
         );
+        if let Some(early) = in_state(&found, single) {
+            page.chapter.paragraph(early);
+        }
         told.push(format!("in a trained {}, {}", single.name, climbed(&found)));
         page.figure(
             "probe-trained",

@@ -130,7 +130,8 @@ impl HeatMap {
         match self.letters {
             // Numbers that no cell has room for.
             _ if value.abs() > 1e6 => String::new(),
-            Letters::Percent => format!("{:.0}%", 100.0 * value),
+            // A zero that was a little below stays a plain zero.
+            Letters::Percent => format!("{:.0}%", (100.0 * value).round() + 0.0),
             Letters::Number => format!("{value:.2}"),
             Letters::None => String::new(),
         }
