@@ -11,6 +11,7 @@
 //!
 //! * [`trace`] shows a forward pass: who reads whom, and what the registers hold; [`protocol`] counts the bits of one;
 //!   [`network`] opens constructed and trained ones alike.
+//! * [`analysis`] looks inside of networks: one instrument per file.
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
 //!
 //! * [`bench`] measures how fast the engine is, alone or beside PyTorch; [`zoo`] sets all mixers side by side.
@@ -40,6 +41,7 @@
 //! # Ok::<(), rung_lab::report::ReportError>(())
 //! ```
 
+pub mod analysis;
 pub mod bench;
 pub mod chapter;
 mod evidence;

@@ -82,7 +82,28 @@ impl<S: Scalar> Network<S> {
         let model = run.model.init(&run.plan, &mut weights, &mut seeded(0)).map_err(RunError::from)?;
         rung_nn::load(&folder.join(WEIGHTS), &mut weights)?;
         let name = run.plan.outline();
-        Ok(Self { name, task, plan: run.plan, config: run.model, model, weights, sheet: None })
+        Ok(Self::new(name, task, run.plan, run.model, model, weights))
+    }
+
+    /// A network from its parts, without a sheet that says what it does.
+    pub(crate) fn new(
+        name: String,
+        task: Box<dyn AnyTask>,
+        plan: Plan,
+        config: ModelConfig,
+        model: Model,
+        weights: Parameters<S>,
+    ) -> Self {
+        Self { name, task, plan, config, model, weights, sheet: None }
+    }
+
+    /// Changes weights, each with its name.
+    #[cfg(test)]
+    pub(crate) fn change_weights(&mut self, mut change: impl FnMut(&str, &mut [S])) {
+        let entries: Vec<_> = self.weights.entries().map(|(id, entry)| (id, entry.name.clone())).collect();
+        for (id, name) in entries {
+            change(&name, self.weights.get_mut(id));
+        }
     }
 
     /// The network, to be watched.

@@ -35,13 +35,15 @@
 //! - [`checkpoint`]: safetensors files, and [`inventory`]: what is in one, read off its header alone;
 //! - [`construct`]: explicit weights for the tasks of the theory;
 //! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
-//!   conversation whose bits are counted.
+//!   conversation whose bits are counted;
+//! - [`frozen`]: an executor that holds gates still, so that a forward pass is one linear operator.
 
 pub mod checkpoint;
 #[cfg(test)]
 mod composed_only;
 pub mod construct;
 pub mod error;
+pub mod frozen;
 pub mod inventory;
 pub mod mixer;
 pub mod model;
@@ -57,7 +59,9 @@ pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;
 pub use inventory::{Inventory, inspect};
 pub use mixer::{Builtin, Lent, MixerConfig, State, TokenMixer};
-pub use model::{ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, NormConfig, Placement};
+pub use model::{
+    ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, Nobody, NormConfig, Place, Placement, Surgeon,
+};
 pub use position::Positions;
 pub use precision::Precision;
 pub use site::{Depth, Fill, Listed, Settings, Site};

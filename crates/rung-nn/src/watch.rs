@@ -1,7 +1,7 @@
 //! An executor with a listener.
 //!
 //! [`Watched`] runs every operation on [`Native`], kernels included, and lets a [`Watch`] stand beside the operations that
-//! move things between tokens: attention, recurrences and convolutions. A listener may only write down what passes
+//! move things between tokens: attention, recurrences and convolutions, and beside choices by softmax. A listener may only write down what passes
 //! ([`trace`](crate::trace)), or do the work itself in another way ([`protocol`](crate::protocol)).
 
 use std::ops::Range;
@@ -30,9 +30,36 @@ pub trait Watch<S: Scalar> {
         ops.general_delta(inputs)
     }
 
+    /// See [`Ops::softmax`]: of what is chosen among, where that is not the keys of [`attention`](Self::attention).
+    fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {
+        ops.softmax(x)
+    }
+
     /// See [`Ops::short_convolution`].
     fn short_convolution(&self, ops: &Native<S>, inputs: &Convolved<'_, S>) -> (Tensor<S>, Tensor<S>) {
         ops.short_convolution(inputs.x, inputs.filters, inputs.bias, inputs.state)
+    }
+}
+
+/// Any listener by reference: models are then built once for all of them.
+impl<S: Scalar> Watch<S> for &dyn Watch<S> {
+    fn enter(&self, name: &str) {
+        (**self).enter(name);
+    }
+    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+        (**self).attention(ops, inputs)
+    }
+    fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        (**self).recurrence(ops, inputs)
+    }
+    fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        (**self).general_delta(ops, inputs)
+    }
+    fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {
+        (**self).softmax(ops, x)
+    }
+    fn short_convolution(&self, ops: &Native<S>, inputs: &Convolved<'_, S>) -> (Tensor<S>, Tensor<S>) {
+        (**self).short_convolution(ops, inputs)
     }
 }
 
@@ -122,7 +149,7 @@ impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
         self.native.scope(name, body)
     }
     fn softmax(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.native.softmax(x)
+        self.watch.softmax(&self.native, x)
     }
     fn linear(&self, x: &Tensor<S>, weight: &Tensor<S>, bias: Option<&Tensor<S>>) -> Tensor<S> {
         self.native.linear(x, weight, bias)

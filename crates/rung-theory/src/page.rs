@@ -15,6 +15,8 @@ pub enum Subject {
     Bound,
     /// Explicit weights.
     Construction,
+    /// A way to look inside of a network.
+    Instrument,
 }
 
 impl Subject {
@@ -25,6 +27,7 @@ impl Subject {
             Self::Mixer => "mixer",
             Self::Bound => "bound",
             Self::Construction => "construction",
+            Self::Instrument => "instrument",
         }
     }
 }

@@ -329,3 +329,49 @@ fn reproduce_trains_resumes_and_reports() {
     let lines = std::fs::read_to_string(out.join("records/depth.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 2);
 }
+
+#[test]
+fn instruments_look_into_constructions_and_runs() {
+    let directory = scratch("analyze");
+    let (u1, run, svg) = (directory.join("u1"), directory.join("run"), directory.join("picture.svg"));
+    json(&["construct", "U1", "--out", text(&u1), "--json"]);
+    let found = json(&["analyze", "probe", text(&u1), "--prompts", "400", "--svg", text(&svg), "--json"]);
+    let resolved: Vec<&Value> = found["registers"].as_array().unwrap().iter().map(|one| &one["resolved"]).collect();
+    assert_eq!(resolved, [2, 3], "hop l after layer l + 1");
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("i_2"));
+    let train =
+        ["train", "--stack", "gdn full", "--task", "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}", "--steps", "2"];
+    assert!(rung(&[&train[..], &["--set", "model.head=8", "--out", text(&run)]].concat()).status.success());
+    for name in ["probe", "ablate", "precision", "collapse", "lens", "state", "injective", "diversity"] {
+        let found = json(&["analyze", name, text(&run), "--prompts", "2", "--svg", text(&svg), "--json"]);
+        assert_eq!(found["name"], "gdn full", "{name}");
+        assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"), "{name}");
+        assert!(rung(&["explain", name]).status.success(), "{name} has no page");
+    }
+    fails(&["analyze", "prob", text(&run)], "did you mean `probe`?");
+    fails(&["analyze", "probe", text(&directory)], "expected a folder of `rung construct --out` or of `rung train`");
+    fails(&["analyze", "selection", text(&run)], "expected a network with a compositional layer");
+    fails(&["analyze", "state", text(&u1)], "expected a causal network with a recurrent mixer");
+    fails(&["analyze", "probe", text(&run), "--task", "parity"], "--task: `parity");
+    fails(&["analyze", "probe", text(&run), "--svg", "no-such-place/x.svg"], "--svg");
+}
+
+#[test]
+fn conversion_writes_runs_that_can_be_opened() {
+    let directory = scratch("convert");
+    let (run, out) = (directory.join("run"), directory.join("out"));
+    let train = ["train", "--stack", "full full", "--task", "funccomp{hops=1,m=4,queries=4}", "--steps", "2"];
+    assert!(rung(&[&train[..], &["--set", "model.head=8", "--out", text(&run)]].concat()).status.success());
+    let convert = ["convert", text(&run), "--to", "linear", "--steps", "3", "--batch", "2", "--json"];
+    let found = json(&[&convert[..], &["--threshold", "-inf", "--out", text(&out)]].concat());
+    assert_eq!(found["most_linear"].as_array().unwrap().len(), 2);
+    let evaluated = json(&["eval", text(&out.join("most-linear")), "--prompts", "8", "--json"]);
+    assert!(evaluated["stack"].as_str().unwrap().starts_with("linear"), "{evaluated}");
+    assert!(
+        json(&["analyze", "state", text(&out.join("most-linear")), "--json"])["layers"].as_array().unwrap().len() == 2
+    );
+    let kept = json(&[&convert[..], &["--threshold", "inf"]].concat());
+    assert!(kept["path"].as_array().unwrap().is_empty());
+    fails(&["convert", text(&run), "--to", "full"], "expected a mixer of bounded state");
+    fails(&["convert", text(&run), "--to", "gdn", "--threshold", "nan"], "--threshold");
+}

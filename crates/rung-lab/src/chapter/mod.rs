@@ -5,6 +5,7 @@
 
 pub mod audited;
 pub mod constructed;
+pub mod looked;
 pub mod measured;
 pub mod proved;
 pub mod summary;

@@ -8,6 +8,7 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
 mod cores;
+mod frozen;
 mod levels;
 mod precision;
 mod reductions;

@@ -17,6 +17,7 @@ mod channel;
 mod embedding;
 mod norm;
 mod sharing;
+mod surgery;
 #[cfg(test)]
 mod tests;
 
@@ -24,8 +25,10 @@ pub use channel::{Channel, ChannelConfig, Gelu};
 pub use embedding::{Embedding, Input};
 pub use norm::{Norm, NormConfig};
 pub(crate) use sharing::lends;
+pub use surgery::{Nobody, Place, Surgeon};
 
 use sharing::build_layer;
+use surgery::Each;
 
 use rung_engine::{Ops, Parameter, Parameters, Rounding, Scalar};
 use rung_theory::stack::Plan;
@@ -119,6 +122,7 @@ pub struct Model<M = Builtin> {
 
 struct Layer<M> {
     name: String,
+    number: usize,
     mixer_norm: Norm,
     mixers: Vec<M>,
     /// For every mixer, the one before it in the model that lends it something, if one does.
@@ -244,7 +248,8 @@ impl ModelConfig {
         Ok(())
     }
 
-    fn settings(&self, width: usize) -> Settings {
+    /// What all layers of such a model share.
+    pub fn settings(&self, width: usize) -> Settings {
         Settings {
             width,
             chunk: self.chunk,
@@ -332,11 +337,12 @@ impl ModelConfig {
         name: &str,
         build: impl FnOnce(&mut Site<'_, S>) -> Result<Vec<M>, ModelError>,
     ) -> Result<Layer<M>, ModelError> {
+        let number = site.depth.layer;
         let mixer_norm = Norm::init(site, "mixer_norm", self.norm);
         let mixers = build(site)?;
         let channel = Channel::init(site, self.channel, self.gelu);
         let channel = channel.map(|channel| (Norm::init(site, "mlp_norm", self.norm), channel));
-        Ok(Layer { name: name.to_owned(), mixer_norm, mixers, sources: Vec::new(), channel })
+        Ok(Layer { name: name.to_owned(), number, mixer_norm, mixers, sources: Vec::new(), channel })
     }
 }
 
@@ -372,7 +378,7 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         state: Option<&ModelState<O::Tensor>>,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
-        self.climb(ops, tokens, batch, state, |_| {}).map(|(x, state)| (self.normed(ops, &x), state))
+        self.climb(ops, tokens, batch, state, &mut Nobody).map(|(x, state)| (self.normed(ops, &x), state))
     }
 
     /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: layers
@@ -398,7 +404,7 @@ impl<M: TokenMixer> Model<M> {
         let whole = lent || self.placement == Placement::Post;
         let front = if whole { self.layers.len() } else { front.min(self.layers.len()) };
         for layer in &self.layers[..front] {
-            let out = ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement));
+            let out = ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement, &mut Nobody));
             x = rounded(ops, &out, self.message);
         }
         let mut last = ops.slice(&x, 1, time - 1..time);
@@ -408,8 +414,9 @@ impl<M: TokenMixer> Model<M> {
                 let normed = layer.mixer_norm.apply(ops, others);
                 layer.mixers.iter().map(|mixer| mixer.absorb(ops, &normed, None)).collect()
             });
-            let out =
-                ops.scope(&layer.name, || layer.forward(ops, &last, before.as_deref(), &mut states, self.placement));
+            let out = ops.scope(&layer.name, || {
+                layer.forward(ops, &last, before.as_deref(), &mut states, self.placement, &mut Nobody)
+            });
             last = rounded(ops, &out, self.message);
         }
         for state in &mut states {
@@ -424,18 +431,32 @@ impl<M: TokenMixer> Model<M> {
     /// Tokens do not fit the model.
     pub fn streams<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize) -> Result<Vec<O::Tensor>, ModelError> {
         let mut streams = Vec::with_capacity(self.depth() + 1);
-        self.climb(ops, tokens, batch, None, |x| streams.push(x.clone()))?;
+        self.climb(ops, tokens, batch, None, &mut Each(|x: &O::Tensor| streams.push(x.clone())))?;
         Ok(streams)
     }
 
-    /// Takes tokens through all layers. `each` sees the stream as embedded and after every layer.
+    /// The last of [`streams`](Self::streams), with somebody beside the pass who may change it.
+    ///
+    /// # Errors
+    /// Tokens do not fit the model.
+    pub fn operated<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        surgeon: &mut impl Surgeon<O>,
+    ) -> Result<O::Tensor, ModelError> {
+        self.climb(ops, tokens, batch, None, surgeon).map(|(x, _)| x)
+    }
+
+    /// Takes tokens through all layers.
     fn climb<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         state: Option<&ModelState<O::Tensor>>,
-        mut each: impl FnMut(&O::Tensor),
+        surgeon: &mut impl Surgeon<O>,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         self.check_state(batch, state)?;
         let seen = state.map_or(0, |state| state.seen);
@@ -443,15 +464,15 @@ impl<M: TokenMixer> Model<M> {
         let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
-        each(&x);
-        for layer in &self.layers {
+        x = surgeon.stream(ops, 0, x);
+        for (index, layer) in self.layers.iter().enumerate() {
             let first = states.len();
             let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
             x = ops.scope(&layer.name, || {
-                let x = layer.forward(ops, &x, before, &mut states, self.placement);
+                let x = layer.forward(ops, &x, before, &mut states, self.placement, surgeon);
                 rounded(ops, &x, self.message)
             });
-            each(&x);
+            x = surgeon.stream(ops, index + 1, x);
         }
         for state in &mut states {
             state.lent = None;
@@ -525,7 +546,7 @@ impl<M: TokenMixer> Model<M> {
         if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
             return Err(ModelError::Target { position, found, classes: self.classes });
         }
-        let hidden = self.normed(ops, &self.climb(ops, tokens, batch, None, each)?.0);
+        let hidden = self.normed(ops, &self.climb(ops, tokens, batch, None, &mut Each(each))?.0);
         let rows = ops.shape(&hidden).rows();
         if targets.len() != rows {
             let expected = format!("{rows}, one for each token");
@@ -578,8 +599,10 @@ impl<M: TokenMixer> Layer<M> {
         before: Option<&[State<O::Tensor>]>,
         states: &mut Vec<State<O::Tensor>>,
         placement: Placement,
+        surgeon: &mut impl Surgeon<O>,
     ) -> O::Tensor {
-        let mut x = residual(ops, x, &self.mixer_norm, placement, |x| {
+        let skips = surgeon.skips();
+        let mut x = residual(ops, x, &self.mixer_norm, placement, skips, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
                 let own = before.map(|before| &before[index]);
@@ -590,12 +613,13 @@ impl<M: TokenMixer> Layer<M> {
                 });
                 let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(own));
                 states.push(next);
+                let out = surgeon.mixed(ops, Place { layer: self.number, mixer: index }, x, out);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
         });
-        if let Some((norm, channel)) = &self.channel {
-            x = residual(ops, &x, norm, placement, |x| channel.apply(ops, x));
+        if let Some((norm, channel)) = self.channel.as_ref().filter(|_| surgeon.channels()) {
+            x = residual(ops, &x, norm, placement, true, |x| channel.apply(ops, x));
         }
         x
     }
@@ -606,10 +630,12 @@ fn residual<O: Ops>(
     x: &O::Tensor,
     norm: &Norm,
     placement: Placement,
+    skips: bool,
     branch: impl FnOnce(&O::Tensor) -> O::Tensor,
 ) -> O::Tensor {
+    let past = |out: O::Tensor| if skips { ops.add(x, &out) } else { out };
     match placement {
-        Placement::Pre => ops.add(x, &branch(&norm.apply(ops, x))),
-        Placement::Post => norm.apply(ops, &ops.add(x, &branch(x))),
+        Placement::Pre => past(branch(&norm.apply(ops, x))),
+        Placement::Post => norm.apply(ops, &past(branch(x))),
     }
 }

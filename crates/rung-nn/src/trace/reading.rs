@@ -185,11 +185,38 @@ impl Reading {
         self.rows.fold(&self.row_weights(self.rows.reader(time), head))
     }
 
+    /// The query with which the token at `time` reads through a head; none for a convolution, which has none.
+    pub fn query(&self, time: usize, head: usize) -> Option<&[f64]> {
+        self.asks(self.rows.reader(time), head)
+    }
+
+    /// As [`weights`](Self::weights), if another query were asked.
+    ///
+    /// # Panics
+    /// The query is not as wide as the one it stands for.
+    pub fn weights_for(&self, time: usize, head: usize, query: &[f64]) -> Vec<f64> {
+        let reader = self.rows.reader(time);
+        assert_eq!(self.asks(reader, head).map(<[f64]>::len), Some(query.len()), "width of a query");
+        self.rows.fold(&self.row_weights_for(reader, head, query))
+    }
+
+    fn asks(&self, row: usize, head: usize) -> Option<&[f64]> {
+        match &self.rule {
+            Rule::Attention { query, .. } | Rule::Recurrence { query, .. } | Rule::GeneralDelta { query, .. } => {
+                Some(query.row(row, head, self.heads))
+            }
+            Rule::Convolution { .. } => None,
+        }
+    }
+
     fn row_weights(&self, time: usize, head: usize) -> Vec<f64> {
+        self.row_weights_for(time, head, self.asks(time, head).unwrap_or_default())
+    }
+
+    fn row_weights_for(&self, time: usize, head: usize, asks: &[f64]) -> Vec<f64> {
         let mut weights = vec![0.0; self.values.time()];
         match &self.rule {
-            Rule::Attention { query, key, bias, sight, scale } => {
-                let asks = query.row(time, head, self.heads);
+            Rule::Attention { key, bias, sight, scale, .. } => {
                 let seen = sight.range(time, weights.len());
                 for (token, weight) in weights.iter_mut().enumerate().take(seen.end).skip(seen.start) {
                     *weight = scale * dot(asks, key.row(token, head, self.heads));
@@ -205,8 +232,8 @@ impl Reading {
                     *score = (*score - largest).exp() / sum;
                 }
             }
-            Rule::Recurrence { query, key, fade, beta } => {
-                let mut wanted = query.row(time, head, self.heads).to_vec();
+            Rule::Recurrence { key, fade, beta, .. } => {
+                let mut wanted = asks.to_vec();
                 for token in (0..=time).rev() {
                     let key = key.row(token, head, self.heads);
                     let strength = beta.as_ref().map(|beta| beta.row(token, head, self.heads)[0]);
@@ -222,8 +249,8 @@ impl Reading {
                     }
                 }
             }
-            Rule::GeneralDelta { query, key, fade, sought, removed } => {
-                let mut wanted = query.row(time, head, self.heads).to_vec();
+            Rule::GeneralDelta { key, fade, sought, removed, .. } => {
+                let mut wanted = asks.to_vec();
                 for token in (0..=time).rev() {
                     let [key, fade, sought, removed] =
                         [key, fade, sought, removed].map(|table| table.row(token, head, self.heads));

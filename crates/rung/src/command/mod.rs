@@ -1,11 +1,13 @@
 //! One file per command.
 
+mod analyze;
 mod audit;
 mod bench;
 mod bound;
 mod capacity;
 mod check;
 mod construct;
+mod convert;
 mod decide;
 mod eval;
 mod explain;
@@ -38,6 +40,8 @@ pub enum Command {
     Verify(verify::Verify),
     Trace(trace::Trace),
     Protocol(protocol::Protocol),
+    Analyze(analyze::Analyze),
+    Convert(convert::Convert),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -69,6 +73,8 @@ impl Command {
             Self::Verify(command) => command.run(),
             Self::Trace(command) => command.run(),
             Self::Protocol(command) => command.run(),
+            Self::Analyze(command) => command.run(),
+            Self::Convert(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),

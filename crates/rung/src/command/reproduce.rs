@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use rung_lab::chapter::measured::Done;
-use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, measured, proved, summary};
+use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, looked, measured, proved, summary};
 use rung_lab::experiment::{self, Chapter as Place, Experiment, Reading};
 use rung_lab::report::{Report, write_atomically};
 use rung_lab::sweep::{self, Shard, Sweep};
@@ -59,6 +59,7 @@ fn parts() -> clap::builder::PossibleValuesParser {
         ("constructed", "Explicit weights, run against the oracle"),
         ("measured", "The experiments of the main job"),
         ("open", "The experiments on open questions, about an hour"),
+        ("looked", "What the instruments see, in a construction and in a trained network"),
         ("audited", "Public models"),
     ];
     let chapters = chapters.map(|(name, help)| PossibleValue::new(name).help(help));
@@ -114,6 +115,11 @@ impl Reproduce {
                 readings.extend(own.iter().map(|done| done.experiment.name).zip(found));
             }
         }
+        if self.wants("looked") && !training.interrupted {
+            let bar = spinner("looked inside".to_owned());
+            made.push(self.look(preset));
+            bar.finish_and_clear();
+        }
         if self.wants("audited") {
             made.push(audited::make());
         }
@@ -146,6 +152,12 @@ impl Reproduce {
 
     fn wants(&self, part: &str) -> bool {
         (self.only.is_empty() && part != "open") || self.only.iter().any(|only| only == part)
+    }
+
+    /// Looks into a construction, and into one of the runs that are there.
+    fn look(&self, preset: Preset) -> Made {
+        let runs = sweep::records(&self.runs()).unwrap_or_default();
+        looked::make(preset, looked::choose(&runs).map(|(path, _)| path.as_path()))
     }
 
     fn threads(&self) -> usize {

@@ -1,0 +1,109 @@
+//! A forward pass as one linear operator: recorded once, then fed with other streams, and followed back.
+
+use rung_engine::{Native, Ops, Parameter, Parameters, Scalar};
+use rung_nn::frozen::{Frozen, Part};
+use rung_nn::trace::Subject;
+use rung_nn::{ModelError, Place, Surgeon};
+
+/// A forward pass whose gates are held still.
+pub struct Pass<'a, S: Scalar> {
+    subject: Subject<'a, S>,
+    tokens: &'a [u32],
+    ops: Frozen<S>,
+    leaves: Vec<Parameter>,
+}
+
+/// What happens to the streams of a pass.
+#[derive(Default)]
+struct Through<'a, S> {
+    leaves: &'a [Parameter],
+    /// A stream that is put in at a level.
+    put: Option<(usize, Vec<S>)>,
+    /// A factor for what every mixer adds.
+    factor: Option<&'a dyn Fn(Place) -> f64>,
+    streams: Vec<Vec<S>>,
+}
+
+impl<S: Scalar> Surgeon<Frozen<S>> for Through<'_, S> {
+    fn stream(&mut self, ops: &Frozen<S>, level: usize, x: Part<S>) -> Part<S> {
+        let mut x = match &self.put {
+            Some((at, values)) if *at == level => ops.enliven(&ops.constant(&ops.shape(&x), values)),
+            _ if level == 0 => ops.enliven(&x),
+            _ => x,
+        };
+        self.streams.push(ops.native().values(ops.tensor(&x)));
+        if let Some(leaf) = self.leaves.get(level) {
+            x = ops.add(&x, &ops.leaf(*leaf));
+        }
+        x
+    }
+
+    fn mixed(&mut self, ops: &Frozen<S>, place: Place, _: &Part<S>, output: Part<S>) -> Part<S> {
+        self.factor.map_or(output.clone(), |factor| ops.scale(&output, factor(place)))
+    }
+}
+
+impl<'a, S: Scalar> Pass<'a, S> {
+    /// Records a pass; returns it with its streams and its scores, `[tokens, classes]`.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's.
+    pub fn record(subject: Subject<'a, S>, tokens: &'a [u32]) -> Result<(Self, Recorded<S>), ModelError> {
+        let mut weights: Parameters<S> = subject.weights.clone();
+        let (width, length) = (subject.model.width(), tokens.len() / subject.config.input.fields());
+        let mut leaf = |level: usize| {
+            let zeros = vec![S::ZERO; length * width];
+            weights.add(format!("lens.{level}"), &[1, length, width], zeros).id()
+        };
+        let leaves: Vec<Parameter> = (0..=subject.model.depth()).map(&mut leaf).collect();
+        let native = Native::new();
+        native.bind(&weights);
+        let pass = Self { subject, tokens, ops: Frozen::new(native), leaves };
+        let mut through = Through { leaves: &pass.leaves, ..Through::default() };
+        let last = pass.subject.model.operated(&pass.ops, tokens, 1, &mut through)?;
+        let scores = pass.subject.model.read_out(&pass.ops, &last);
+        let streams = through.streams;
+        let recorded = Recorded { values: pass.ops.native().values(pass.ops.tensor(&scores)), scores, streams };
+        Ok((pass, recorded))
+    }
+
+    /// The gradient of one score with respect to every stream. Only the first call finds it.
+    pub fn back(&self, recorded: &Recorded<S>, token: usize, class: usize) -> Vec<Vec<S>> {
+        let ops = &self.ops;
+        let row = ops.slice(&recorded.scores, 1, token..token + 1);
+        let score = ops.sum_all(&ops.slice(&row, 2, class..class + 1));
+        ops.native().backward(ops.tensor(&score));
+        let gradient = ops.native().gradient();
+        let first = self.subject.weights.size();
+        let size = recorded.streams[0].len();
+        (0..self.leaves.len())
+            .map(|level| gradient[first + level * size..first + (level + 1) * size].to_vec())
+            .collect()
+    }
+
+    /// The last stream and the scores if another stream were put in at a level, and every mixer's output had a factor.
+    ///
+    /// # Errors
+    /// The tokens are none of the model's.
+    pub fn replay(
+        &self,
+        put: Option<(usize, Vec<S>)>,
+        factor: Option<&dyn Fn(Place) -> f64>,
+    ) -> Result<(Vec<S>, Vec<S>), ModelError> {
+        self.ops.rewind();
+        let mut through = Through { put, factor, ..Through::default() };
+        let last = self.subject.model.operated(&self.ops, self.tokens, 1, &mut through)?;
+        let scores = self.subject.model.read_out(&self.ops, &last);
+        let values = |x: &Part<S>| self.ops.native().values(self.ops.tensor(x));
+        Ok((values(&last), values(&scores)))
+    }
+}
+
+/// What a recorded pass gave.
+pub struct Recorded<S: Scalar> {
+    scores: Part<S>,
+    /// Scores, `[tokens, classes]`.
+    pub values: Vec<S>,
+    /// Streams at every level, `[tokens, width]`.
+    pub streams: Vec<Vec<S>>,
+}

@@ -1,0 +1,412 @@
+//! An executor that holds gates still, so that a forward pass becomes one linear operator.
+//!
+//! A model is not linear, but on one input it can be read as if it were: hold everything fixed that was *computed* from the input
+//! to *steer* what happens to it — attention weights, gates, decays, the scale of every norm, the slope of every activation, what
+//! was selected — and what is left is affine, `y = T x + b`, and gives the same output on that input. No derivative is taken.
+//!
+//! [`Frozen`] runs any model like that. The first pass *records*: every tensor is either **live**, an affine function of what was
+//! put in ([`Frozen::enliven`]), or **still**. An operation on live tensors that is not affine is made so:
+//!
+//! | operation | live | held still |
+//! |---|---|---|
+//! | attention, recurrences | values, states | queries, keys, decays, strengths, biases |
+//! | norms | the input | the factor it is divided by |
+//! | ReLU, GELU, SiLU | the input | output over input |
+//! | gate times x | x | the gate |
+//! | product of two live ones | the right one | the left one |
+//! | any other function | – | its result |
+//!
+//! Later passes *replay*: they take what was held still from the first one, in the same order, whatever they are fed. So
+//! `T` is applied without ever being built, and it is exact by construction that the parts of an input give parts that sum up to
+//! the output. Which of two live factors is held still is a convention: the sum is the same.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use rung_engine::{
+    Attention, Binary, BlockAttention, Decay, GeneralDelta, Native, Ops, Parameter, Recurrence, Scalar, Shape, Tensor,
+    Unary,
+};
+
+/// A tensor that is an affine function of what was put in, or one that is not.
+#[derive(Clone)]
+pub struct Part<S: Scalar> {
+    x: Tensor<S>,
+    live: bool,
+}
+
+/// What is held still.
+enum Kept<S: Scalar> {
+    Tensor(Tensor<S>),
+    Values(Vec<S>),
+}
+
+/// The executor.
+pub struct Frozen<S: Scalar> {
+    native: Native<S>,
+    kept: RefCell<Vec<Kept<S>>>,
+    /// What comes next of what was kept; none while recording.
+    next: Cell<Option<usize>>,
+}
+
+impl<S: Scalar> Frozen<S> {
+    /// An executor that records.
+    pub fn new(native: Native<S>) -> Self {
+        Self { native, kept: RefCell::new(Vec::new()), next: Cell::new(None) }
+    }
+
+    /// What runs.
+    pub fn native(&self) -> &Native<S> {
+        &self.native
+    }
+
+    /// From now on, and from the beginning, what was recorded is taken again.
+    pub fn rewind(&self) {
+        self.next.set(Some(0));
+    }
+
+    /// The same values, as something that the result is a function of.
+    pub fn enliven(&self, x: &Part<S>) -> Part<S> {
+        Part { x: x.x.clone(), live: true }
+    }
+
+    /// A weight that the result is a function of, with a gradient.
+    pub fn leaf(&self, id: Parameter) -> Part<S> {
+        Part { x: self.native.parameter(id), live: true }
+    }
+
+    /// The tensor itself, with its gradient.
+    pub fn tensor<'a>(&self, x: &'a Part<S>) -> &'a Tensor<S> {
+        &x.x
+    }
+
+    fn keep(&self, make: impl FnOnce() -> Kept<S>) -> Kept<S> {
+        if let Some(at) = self.next.get() {
+            self.next.set(Some(at + 1));
+            return match &self.kept.borrow()[at] {
+                Kept::Tensor(x) => Kept::Tensor(x.clone()),
+                Kept::Values(x) => Kept::Values(x.clone()),
+            };
+        }
+        let made = make();
+        self.kept.borrow_mut().push(match &made {
+            Kept::Tensor(x) => Kept::Tensor(x.clone()),
+            Kept::Values(x) => Kept::Values(x.clone()),
+        });
+        made
+    }
+
+    /// What `make` gave when it was recorded, without gradient.
+    fn hold(&self, make: impl FnOnce() -> Tensor<S>) -> Tensor<S> {
+        match self.keep(|| Kept::Tensor(self.native.detach(&make()))) {
+            Kept::Tensor(x) => x,
+            Kept::Values(_) => unreachable!("a replay goes the way of the record"),
+        }
+    }
+
+    /// A tensor as it was when recorded.
+    fn still(&self, x: &Part<S>) -> Tensor<S> {
+        if x.live { self.hold(|| x.x.clone()) } else { x.x.clone() }
+    }
+
+    /// A result that is held still if an input is live.
+    fn stilled(&self, live: bool, make: impl FnOnce() -> Tensor<S>) -> Part<S> {
+        Part { x: if live { self.hold(make) } else { make() }, live: false }
+    }
+
+    /// `x` times what `function` makes of it over x; `limit` at zero.
+    fn by_ratio(&self, x: &Part<S>, limit: f64, function: impl FnOnce(&Tensor<S>) -> Tensor<S>) -> Part<S> {
+        if !x.live {
+            return Part { x: function(&x.x), live: false };
+        }
+        let ratio = self.hold(|| {
+            let (from, to) = (self.native.values(&x.x), self.native.values(&function(&x.x)));
+            let ratio = |(from, to): (&S, &S)| {
+                if from.wide().abs() < 1e-12 { S::of(limit) } else { S::of(to.wide() / from.wide()) }
+            };
+            let ratios: Vec<S> = from.iter().zip(&to).map(ratio).collect();
+            self.native.constant(&self.native.shape(&x.x), &ratios)
+        });
+        Part { x: self.native.mul(&x.x, &ratio), live: true }
+    }
+
+    /// `x` divided by the root of its squares over the last axis, times factor, plus epsilon; the root is held still.
+    fn by_root(&self, x: &Tensor<S>, factor: f64, epsilon: f64) -> Tensor<S> {
+        let native = &self.native;
+        let root = self.hold(|| {
+            let squares = native.sum(&native.mul(x, x), native.shape(x).len() - 1);
+            native.sqrt(&native.affine(&squares, factor, epsilon))
+        });
+        native.div(x, &root)
+    }
+
+    /// A linear function of one tensor.
+    fn moved(x: &Part<S>, function: impl FnOnce(&Tensor<S>) -> Tensor<S>) -> Part<S> {
+        Part { x: function(&x.x), live: x.live }
+    }
+
+    /// An operation that is linear in what `live` says as long as nothing is rounded, and returns two tensors.
+    fn pair(
+        &self,
+        (steered, live, rounds): (bool, bool, bool),
+        run: impl Fn(bool) -> (Tensor<S>, Tensor<S>),
+    ) -> (Part<S>, Part<S>) {
+        let part = |x: Tensor<S>, live: bool| Part { x, live };
+        if !live {
+            if !steered {
+                let (out, state) = run(rounds);
+                return (part(out, false), part(state, false));
+            }
+            let made = Cell::new(None);
+            let out = self.hold(|| {
+                let (out, state) = run(rounds);
+                made.set(Some(state));
+                out
+            });
+            let state = self.hold(|| made.take().unwrap_or_else(|| unreachable!("made with the output")));
+            return (part(out, false), part(state, false));
+        }
+        let (out, state) = run(false);
+        if !rounds {
+            return (part(out, true), part(state, true));
+        }
+        // What rounding added is held still.
+        let made = Cell::new(None);
+        let native = &self.native;
+        let more = self.hold(|| {
+            let (rounded, after) = run(true);
+            made.set(Some(native.sub(&after, &state)));
+            native.sub(&rounded, &out)
+        });
+        let after = self.hold(|| made.take().unwrap_or_else(|| unreachable!("made with the output")));
+        (part(native.add(&out, &more), true), part(native.add(&state, &after), true))
+    }
+}
+
+impl<S: Scalar> Ops for Frozen<S> {
+    type Scalar = S;
+    type Tensor = Part<S>;
+
+    fn parameter(&self, id: Parameter) -> Part<S> {
+        Part { x: self.native.detach(&self.native.parameter(id)), live: false }
+    }
+    fn constant(&self, shape: &[usize], values: &[S]) -> Part<S> {
+        Part { x: self.native.constant(shape, values), live: false }
+    }
+    fn full(&self, shape: &[usize], value: f64) -> Part<S> {
+        Part { x: self.native.full(shape, value), live: false }
+    }
+    fn detach(&self, x: &Part<S>) -> Part<S> {
+        x.clone()
+    }
+    fn shape(&self, x: &Part<S>) -> Shape {
+        self.native.shape(&x.x)
+    }
+    fn values(&self, x: &Part<S>) -> Vec<S> {
+        if !x.live {
+            return self.native.values(&x.x);
+        }
+        match self.keep(|| Kept::Values(self.native.values(&x.x))) {
+            Kept::Values(values) => values,
+            Kept::Tensor(_) => unreachable!("a replay goes the way of the record"),
+        }
+    }
+    fn unary(&self, kind: Unary, x: &Part<S>) -> Part<S> {
+        if kind == Unary::Relu {
+            return self.by_ratio(x, 0.0, |x| self.native.relu(x));
+        }
+        self.stilled(x.live, || self.native.unary(kind, &x.x))
+    }
+    fn binary(&self, kind: Binary, left: &Part<S>, right: &Part<S>) -> Part<S> {
+        let native = &self.native;
+        match kind {
+            Binary::Add | Binary::Sub => {
+                Part { x: native.binary(kind, &left.x, &right.x), live: left.live || right.live }
+            }
+            Binary::Mul if left.live && right.live => Part { x: native.mul(&self.still(left), &right.x), live: true },
+            Binary::Mul => Part { x: native.mul(&left.x, &right.x), live: left.live || right.live },
+            Binary::Div if left.live => Part { x: native.div(&left.x, &self.still(right)), live: true },
+            Binary::Div => self.stilled(right.live, || native.div(&left.x, &right.x)),
+        }
+    }
+    fn affine(&self, x: &Part<S>, factor: f64, offset: f64) -> Part<S> {
+        Self::moved(x, |x| self.native.affine(x, factor, offset))
+    }
+    fn product(&self, left: &Part<S>, flip_left: bool, right: &Part<S>, flip_right: bool) -> Part<S> {
+        let live = left.live || right.live;
+        let left = if left.live && right.live { self.still(left) } else { left.x.clone() };
+        Part { x: self.native.product(&left, flip_left, &right.x, flip_right), live }
+    }
+    fn reshape(&self, x: &Part<S>, shape: &[usize]) -> Part<S> {
+        Self::moved(x, |x| self.native.reshape(x, shape))
+    }
+    fn permute(&self, x: &Part<S>, order: &[usize]) -> Part<S> {
+        Self::moved(x, |x| self.native.permute(x, order))
+    }
+    fn slice(&self, x: &Part<S>, axis: usize, range: Range<usize>) -> Part<S> {
+        Self::moved(x, |x| self.native.slice(x, axis, range))
+    }
+    fn concat(&self, parts: &[Part<S>], axis: usize) -> Part<S> {
+        let live = parts.iter().any(|part| part.live);
+        let parts: Vec<Tensor<S>> = parts.iter().map(|part| part.x.clone()).collect();
+        Part { x: self.native.concat(&parts, axis), live }
+    }
+    fn broadcast(&self, x: &Part<S>, shape: &[usize]) -> Part<S> {
+        Self::moved(x, |x| self.native.broadcast(x, shape))
+    }
+    fn gather_rows(&self, x: &Part<S>, rows: &[usize]) -> Part<S> {
+        Self::moved(x, |x| self.native.gather_rows(x, rows))
+    }
+    fn sum(&self, x: &Part<S>, axis: usize) -> Part<S> {
+        Self::moved(x, |x| self.native.sum(x, axis))
+    }
+    fn max(&self, x: &Part<S>, axis: usize) -> Part<S> {
+        self.stilled(x.live, || self.native.max(&x.x, axis))
+    }
+    fn cumulative_sum(&self, x: &Part<S>, axis: usize) -> Part<S> {
+        Self::moved(x, |x| self.native.cumulative_sum(x, axis))
+    }
+    fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
+        self.native.scope(name, body)
+    }
+    fn softmax(&self, x: &Part<S>) -> Part<S> {
+        self.stilled(x.live, || self.native.softmax(&x.x))
+    }
+    fn attention(&self, inputs: &Attention<'_, Part<S>>) -> Part<S> {
+        let steers = [Some(inputs.query), Some(inputs.key), inputs.bias];
+        let run = |[query, key, bias]: [Option<&Tensor<S>>; 3]| {
+            let (Some(query), Some(key)) = (query, key) else { unreachable!("both are given") };
+            let (sight, scale) = (inputs.sight, inputs.scale);
+            self.native.attention(&Attention { query, key, value: &inputs.value.x, bias, sight, scale })
+        };
+        if !inputs.value.live {
+            let live = steers.iter().flatten().any(|part| part.live);
+            return self.stilled(live, || run(steers.map(|part| part.map(|part| &part.x))));
+        }
+        let steers = steers.map(|part| part.map(|part| self.still(part)));
+        Part { x: run(steers.each_ref().map(Option::as_ref)), live: true }
+    }
+    fn block_attention(&self, inputs: &BlockAttention<'_, Part<S>>) -> Part<S> {
+        let (choice, scale) = (inputs.choice, inputs.scale);
+        let run = |query: &Tensor<S>, key: &Tensor<S>| {
+            self.native.block_attention(&BlockAttention { query, key, value: &inputs.value.x, choice, scale })
+        };
+        if !inputs.value.live {
+            return self.stilled(inputs.query.live || inputs.key.live, || run(&inputs.query.x, &inputs.key.x));
+        }
+        Part { x: run(&self.still(inputs.query), &self.still(inputs.key)), live: true }
+    }
+    fn recurrence(&self, inputs: &Recurrence<'_, Part<S>>) -> (Part<S>, Part<S>) {
+        let decay = match inputs.decay {
+            Decay::None => None,
+            Decay::Scalar(decay) | Decay::Vector(decay) => Some(decay),
+        };
+        let steers = [Some(inputs.query), Some(inputs.key), decay, inputs.beta];
+        let steered = steers.iter().flatten().any(|part| part.live);
+        let live = inputs.value.live || inputs.state.is_some_and(|state| state.live);
+        let steers = steers.map(|part| part.map(|part| if live { self.still(part) } else { part.x.clone() }));
+        let run = |rounds: bool| {
+            let [Some(query), Some(key), decay, beta] = &steers else { unreachable!("both are given") };
+            let decay = match (&inputs.decay, decay) {
+                (Decay::Scalar(_), Some(decay)) => Decay::Scalar(decay),
+                (Decay::Vector(_), Some(decay)) => Decay::Vector(decay),
+                _ => Decay::None,
+            };
+            self.native.recurrence(&Recurrence {
+                query,
+                key,
+                value: &inputs.value.x,
+                decay,
+                beta: beta.as_ref(),
+                state: inputs.state.map(|state| &state.x),
+                chunk: inputs.chunk,
+                rounding: inputs.rounding.filter(|_| rounds),
+            })
+        };
+        self.pair((steered, live, inputs.rounding.is_some()), run)
+    }
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Part<S>>) -> (Part<S>, Part<S>) {
+        let steers = [inputs.query, inputs.key, inputs.decay, inputs.sought, inputs.removed];
+        let steered = steers.iter().any(|part| part.live);
+        let live = inputs.value.live || inputs.state.is_some_and(|state| state.live);
+        let steers = steers.map(|part| if live { self.still(part) } else { part.x.clone() });
+        let run = |rounds: bool| {
+            let [query, key, decay, sought, removed] = &steers;
+            self.native.general_delta(&GeneralDelta {
+                query,
+                key,
+                value: &inputs.value.x,
+                decay,
+                sought,
+                removed,
+                state: inputs.state.map(|state| &state.x),
+                chunk: inputs.chunk,
+                rounding: inputs.rounding.filter(|_| rounds),
+            })
+        };
+        self.pair((steered, live, inputs.rounding.is_some()), run)
+    }
+    fn rms_norm(&self, x: &Part<S>, weight: Option<&Part<S>>, epsilon: f64) -> Part<S> {
+        let native = &self.native;
+        let gain = weight.map(|weight| self.still(weight));
+        if !x.live {
+            return Part { x: native.rms_norm(&x.x, gain.as_ref(), epsilon), live: false };
+        }
+        let normed = self.by_root(&x.x, 1.0 / native.shape(&x.x).width() as f64, epsilon);
+        Part { x: gain.map_or(normed.clone(), |gain| native.mul(&normed, &gain)), live: true }
+    }
+    fn layer_norm(&self, x: &Part<S>, weight: Option<&Part<S>>, bias: Option<&Part<S>>, epsilon: f64) -> Part<S> {
+        let centred = self.sub(x, &self.mean(x, self.shape(x).len() - 1));
+        let normed = self.rms_norm(&centred, weight, epsilon);
+        bias.map_or(normed.clone(), |bias| self.add(&normed, bias))
+    }
+    fn l2_norm(&self, x: &Part<S>, epsilon: f64) -> Part<S> {
+        if !x.live {
+            return Part { x: self.native.l2_norm(&x.x, epsilon), live: false };
+        }
+        Part { x: self.by_root(&x.x, 1.0, epsilon), live: true }
+    }
+    fn silu(&self, x: &Part<S>) -> Part<S> {
+        self.by_ratio(x, 0.5, |x| self.native.silu(x))
+    }
+    fn gelu(&self, x: &Part<S>) -> Part<S> {
+        self.by_ratio(x, 0.5, |x| self.native.gelu(x))
+    }
+    fn gelu_exact(&self, x: &Part<S>) -> Part<S> {
+        self.by_ratio(x, 0.5, |x| self.native.gelu_exact(x))
+    }
+    fn elu_plus_one(&self, x: &Part<S>) -> Part<S> {
+        self.stilled(x.live, || self.native.elu_plus_one(&x.x))
+    }
+    fn silu_gate(&self, gate: &Part<S>, x: &Part<S>) -> Part<S> {
+        let gate = if x.live { self.stilled(gate.live, || self.native.silu(&gate.x)) } else { self.silu(gate) };
+        self.mul(&gate, x)
+    }
+    fn short_convolution(
+        &self,
+        x: &Part<S>,
+        filters: &Part<S>,
+        bias: Option<&Part<S>>,
+        state: Option<&Part<S>>,
+    ) -> (Part<S>, Part<S>) {
+        let (filters, bias) = (self.still(filters), bias.map(|bias| self.still(bias)));
+        let live = x.live || state.is_some_and(|state| state.live);
+        let state = state.map(|state| &state.x);
+        let (out, next) = self.native.short_convolution(&x.x, &filters, bias.as_ref(), state);
+        (Part { x: out, live }, Part { x: next, live })
+    }
+    fn rotary(&self, x: &Part<S>, cosine: &Part<S>, sine: &Part<S>) -> Part<S> {
+        Self::moved(x, |x| self.native.rotary(x, &cosine.x, &sine.x))
+    }
+    fn round_to_bits(&self, x: &Part<S>, bits: u32, range: f64) -> Part<S> {
+        let native = &self.native;
+        if !x.live {
+            return Part { x: native.round_to_bits(&x.x, bits, range), live: false };
+        }
+        let more = self.hold(|| native.sub(&native.round_to_bits(&x.x, bits, range), &x.x));
+        Part { x: native.add(&x.x, &more), live: true }
+    }
+    fn cross_entropy(&self, logits: &Part<S>, targets: &[usize]) -> Part<S> {
+        self.stilled(logits.live, || self.native.cross_entropy(&logits.x, targets))
+    }
+}

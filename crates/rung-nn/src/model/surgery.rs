@@ -1,0 +1,61 @@
+//! Forward passes that somebody looks into, or changes, while they run.
+//!
+//! An analysis asks what a stack does without some mixers, without skips, or with another stream put in its place. A [`Surgeon`]
+//! stands beside the ordinary forward pass ([`Model::operated`](super::Model::operated)) and may look at, or replace, what passes:
+//!
+//! ```text
+//! embed -> stream(0) -> [ mixers -> mixed(layer, mixer) -> sum -> skip? -> channel? ] -> stream(1) -> ..
+//! ```
+//!
+//! By default it does nothing, and the pass is the ordinary one, bit for bit.
+
+use rung_engine::Ops;
+
+/// A mixer's place in a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The layer, from 0.
+    pub layer: usize,
+    /// Which of the mixers side by side, from 0.
+    pub mixer: usize,
+}
+
+/// Who stands beside a forward pass.
+pub trait Surgeon<O: Ops> {
+    /// The stream as embedded (level 0) and after every layer (from 1): what it returns goes on.
+    fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
+        let _ = (ops, level);
+        x
+    }
+
+    /// What a mixer made of its input: what it returns is added to the stream.
+    fn mixed(&mut self, ops: &O, place: Place, input: &O::Tensor, output: O::Tensor) -> O::Tensor {
+        let _ = (ops, place, input);
+        output
+    }
+
+    /// Whether the stream goes past the mixers as well as through them.
+    fn skips(&self) -> bool {
+        true
+    }
+
+    /// Whether there are channel mixers, with the skips around them.
+    fn channels(&self) -> bool {
+        true
+    }
+}
+
+/// Nobody.
+pub struct Nobody;
+
+impl<O: Ops> Surgeon<O> for Nobody {}
+
+/// Sees every stream and changes nothing.
+pub(super) struct Each<F>(pub F);
+
+impl<O: Ops, F: FnMut(&O::Tensor)> Surgeon<O> for Each<F> {
+    fn stream(&mut self, _: &O, _: usize, x: O::Tensor) -> O::Tensor {
+        (self.0)(&x);
+        x
+    }
+}

@@ -1,0 +1,78 @@
+//! `rung analyze NAME MODEL`: looks inside of a network with one of the lab's instruments.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use rung_lab::analysis::{self, Ask, Run};
+use rung_lab::network::Network;
+use rung_lab::report::write_atomically;
+use rung_theory::spec;
+
+use crate::output::{check_destination, print, print_json, spinner};
+
+/// Look inside of a network: which layer climbs which hop, what it needs, what its state holds, how its output came about.
+#[derive(Debug, clap::Args)]
+pub struct Analyze {
+    /// The instrument; `rung explain` lists them, and `rung explain NAME` has its page.
+    name: String,
+    /// A folder written by `rung construct --out`, or the directory of a finished run.
+    model: PathBuf,
+    /// Ask questions of another task that fits the model, such as one with smaller tables.
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// Prompts to use; if not given, as many as take a few seconds.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    prompts: Option<u32>,
+    /// Which prompts.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Draw it into this file; further pictures get -2, -3 before the ending.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Analyze {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// There is no such instrument, the folder cannot be read, the instrument does not fit, or a file cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        if let Some(path) = &self.svg {
+            check_destination("--svg", path, &["svg"])?;
+        }
+        let names = || analysis::INSTRUMENTS.iter().map(|one| one.name);
+        let Some(instrument) = analysis::instrument(&self.name) else {
+            let hint = spec::nearest(&self.name, names());
+            let hint = hint.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            bail!(
+                "there is no instrument `{}`{hint} (there are {})",
+                self.name,
+                names().collect::<Vec<_>>().join(", ")
+            );
+        };
+        let prompts = self.prompts.map(|prompts| prompts as usize);
+        let ask = Ask { task: self.task.clone(), prompts, seed: self.seed };
+        let bar = spinner("looking".to_owned());
+        let found = match instrument.run {
+            Run::Single(run) => run(&Network::open(&self.model)?, &ask)?,
+            Run::Double(run) => run(&Network::open(&self.model)?, &ask)?,
+        };
+        bar.finish_and_clear();
+        for (number, chart) in found.charts.iter().enumerate() {
+            let Some(path) = &self.svg else { break };
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            let name = if number == 0 { format!("{stem}.svg") } else { format!("{stem}-{}.svg", number + 1) };
+            write_atomically(&path.with_file_name(name), chart.svg().as_bytes())?;
+        }
+        if self.json {
+            print_json(&found.data)?;
+        } else {
+            print(&found.text)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

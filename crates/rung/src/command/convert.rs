@@ -1,0 +1,120 @@
+//! `rung convert MODEL --to MIXER`: full layers made linear, one by one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use rung_lab::analysis::Ask;
+use rung_lab::analysis::convert::{Student, Wish, convert};
+use rung_lab::figure::Chart as _;
+use rung_lab::network::Network;
+use rung_lab::report::write_atomically;
+use rung_lab::run::RunConfig;
+use rung_lab::run::place::{CONFIG, WEIGHTS};
+use serde_json::json;
+
+use crate::output::{check_destination, print, print_json, steps};
+
+/// Turn full layers of a trained network into mixers of bounded state: each is distilled where it stands, then they are
+/// replaced greedily while the answers stay good. See `rung explain convert`.
+#[derive(Debug, clap::Args)]
+pub struct Convert {
+    /// The directory of a finished run, or a folder written by `rung construct --out`.
+    model: PathBuf,
+    /// The mixer that replaces full attention, such as `gdn` or `window{size=8}`.
+    #[arg(long, value_name = "MIXER")]
+    to: String,
+    /// Distil and score on another task that fits the model.
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// Stop where the share of right answers would fall below this (`-inf` never, `inf` at once); two points below the
+    /// teacher's if not given.
+    #[arg(long, value_name = "SHARE", allow_hyphen_values = true)]
+    threshold: Option<f64>,
+    /// Steps of distillation of each layer.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    steps: u32,
+    /// Prompts of each step.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+    /// Peak learning rate of distillation.
+    #[arg(long, default_value_t = 3e-3)]
+    rate: f64,
+    /// Which prompts, and where counterparts start.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Write both networks below this directory, as `best` and `most-linear`: for runs only.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Draw the orders against each other into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Convert {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The model cannot be read, the mixer or the task does not fit, or a file cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        if let Some(path) = &self.svg {
+            check_destination("--svg", path, &["svg"])?;
+        }
+        if self.threshold.is_some_and(f64::is_nan) {
+            bail!("--threshold: found NaN, expected a share such as 0.9, or -inf, or inf");
+        }
+        if !(self.rate.is_finite() && self.rate > 0.0) {
+            bail!("--rate: found {}, expected a positive number", self.rate);
+        }
+        let network = Network::<f32>::open(&self.model)?;
+        let config = self.model.join(CONFIG);
+        if self.out.is_some() && !config.is_file() {
+            bail!("--out: found no {}, expected a run: only runs can be written as runs", config.display());
+        }
+        let wish = Wish {
+            to: self.to.clone(),
+            ask: Ask { task: self.task.clone(), prompts: None, seed: self.seed },
+            threshold: self.threshold,
+            steps: self.steps as usize,
+            batch: self.batch as usize,
+            rate: self.rate,
+        };
+        let full = network.plan.full_layers() as u64;
+        let bar = steps(full * u64::from(self.steps)).with_message("distilling");
+        let (conversion, students) = convert(&network, &wish, &|| bar.inc(1))?;
+        bar.finish_and_clear();
+        if let Some(path) = &self.svg {
+            write_atomically(path, conversion.chart().svg().as_bytes())?;
+        }
+        let mut written = Vec::new();
+        for (name, student) in ["best", "most-linear"].iter().zip(&students) {
+            let Some(out) = &self.out else { break };
+            let directory = out.join(name);
+            write(&config, &directory, student)?;
+            written.push(directory);
+        }
+        if self.json {
+            let mut value = serde_json::to_value(&conversion)?;
+            value["written"] = json!(written);
+            print_json(&value)?;
+        } else {
+            let places: String = written.iter().map(|place| format!("  {}\n", place.display())).collect();
+            print(&format!("{}{places}", conversion.text()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Writes a network as a run that is over: the teacher's config with another stack, and the weights.
+fn write(config: &Path, directory: &Path, student: &Student<f32>) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("making the directory {}", directory.display()))?;
+    let text = fs::read_to_string(config).with_context(|| format!("reading {}", config.display()))?;
+    let run = RunConfig { stack: student.plan.to_stack().to_string(), ..RunConfig::read(&text)? };
+    write_atomically(&directory.join(CONFIG), run.text().as_bytes())?;
+    rung_nn::save_plan(&directory.join(WEIGHTS), &student.weights, &student.plan)?;
+    Ok(())
+}
