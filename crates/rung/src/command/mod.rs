@@ -9,6 +9,7 @@ mod construct;
 mod decide;
 mod eval;
 mod explain;
+mod falsify;
 mod map;
 mod model;
 mod place;
@@ -22,6 +23,7 @@ mod task;
 mod trace;
 mod train;
 mod verify;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,8 @@ pub enum Command {
     Verify(verify::Verify),
     Trace(trace::Trace),
     Protocol(protocol::Protocol),
+    Falsify(falsify::Falsify),
+    Witness(witness::WitnessCommand),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -67,6 +71,8 @@ impl Command {
             Self::Verify(command) => command.run(),
             Self::Trace(command) => command.run(),
             Self::Protocol(command) => command.run(),
+            Self::Falsify(command) => command.run(),
+            Self::Witness(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),
