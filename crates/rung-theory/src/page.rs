@@ -15,6 +15,8 @@ pub enum Subject {
     Bound,
     /// Explicit weights.
     Construction,
+    /// A way to find something out.
+    Method,
 }
 
 impl Subject {
@@ -25,6 +27,7 @@ impl Subject {
             Self::Mixer => "mixer",
             Self::Bound => "bound",
             Self::Construction => "construction",
+            Self::Method => "method",
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod audited;
 pub mod constructed;
 pub mod measured;
 pub mod proved;
+pub mod refuted;
 pub mod summary;
 
 use crate::figure::Chart;

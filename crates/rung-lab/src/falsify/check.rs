@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use super::suspect::{Origin, Runner, Suspect, Views, best};
+use super::suspect::{Asked, Origin, Runner, Suspect, Views, best};
 use super::witness::{Accused, FORMAT, Witness};
 use super::{FalsifyError, Method};
 
@@ -163,8 +163,7 @@ fn claim(witness: &Witness) -> Result<(), Refusal> {
 /// There is no such model.
 pub fn open(witness: &Witness, folder: Option<PathBuf>) -> Result<Suspect, FalsifyError> {
     let origin = folder.map_or_else(|| witness.model.origin.clone(), Origin::Folder);
-    let kept = witness.model.kept;
-    Suspect::open(origin, Some(&witness.task), kept.map(|kept| kept.bits), kept.map(|kept| kept.range))
+    Suspect::open(origin, Some(&witness.task), witness.model.kept.map_or(Asked::Own, Asked::Exactly))
 }
 
 /// Runs the model again and compares everything.

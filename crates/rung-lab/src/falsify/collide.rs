@@ -246,3 +246,30 @@ pub fn drown(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(O
     tried.complete = true;
     Ok((None, tried))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::falsify::{Asked, Origin};
+    use crate::run::RunConfig;
+
+    /// States from trees are those of the same tokens read whole.
+    #[test]
+    fn trees_grow_the_states_of_whole_beginnings() {
+        for (stack, m) in [("linear{heads=1,key=2,value=3}", 5), ("mamba2{heads=1,head=4,state=2,conv=2}", 3), ("gdn{heads=1,key=2,value=2}", 4)] {
+            let mut config = RunConfig::new(stack, format!("funccomp{{hops=1,m={m}}}"));
+            (config.model.heads, config.model.head, config.model.embedding_scale) = (1, 8, 1.0);
+            let suspect = Suspect::open(Origin::Fresh(Box::new(config)), None, Asked::Bits(8, None)).unwrap();
+            let alphabet = Alphabet::of(suspect.task(), 0);
+            let beginnings = Beginnings::new(&suspect, &alphabet, 0, border(&suspect));
+            let (chunk, runner) = (beginnings.chunk(0), Runner::new(&suspect));
+            let grown = beginnings.states(chunk.clone()).unwrap();
+            assert_eq!(grown.len() as u64, (chunk.end - chunk.start) * beginnings.fan);
+            for number in [0, 1, 7, grown.len() - 1] {
+                let prompt = beginnings.prompt(chunk.start * beginnings.fan + number as u64);
+                let whole = runner.state(&prompt[..beginnings.border * alphabet.fields], 1, None).unwrap();
+                assert_eq!(grown[number], runner.signatures(&whole)[0], "{stack}: {number}");
+            }
+        }
+    }
+}

@@ -22,12 +22,12 @@
 //!
 //! # Example
 //! ```
-//! use rung_lab::falsify::{Clock, Effort, Origin, Suspect, check, falsify};
+//! use rung_lab::falsify::{Asked, Effort, Origin, Suspect, check, falsify};
 //! use rung_lab::run::RunConfig;
 //!
 //! let mut config = RunConfig::new("linear{normaliser=no}", "funccomp{hops=1,m=6}");
 //! (config.model.heads, config.model.head, config.model.embedding_scale) = (1, 2, 1.0);
-//! let suspect = Suspect::open(Origin::Fresh(Box::new(config)), None, Some(4), None)?;
+//! let suspect = Suspect::open(Origin::Fresh(Box::new(config)), None, Asked::Bits(4, None))?;
 //! let found = falsify(&suspect, &Effort::default(), &|_, _| true)?;
 //! let witness = found.witness.expect("sixteen bits of state do not hold six entries of six values for long");
 //! assert!(check::check(&witness, &suspect)?.is_ok());
@@ -43,8 +43,10 @@ pub mod check;
 pub mod collide;
 pub mod decomposition;
 pub mod errors;
+pub mod lattice;
 pub mod page;
 pub mod shrink;
+pub mod sums;
 pub mod suspect;
 pub mod view;
 pub mod witness;
@@ -59,7 +61,7 @@ use serde::{Deserialize, Serialize};
 use crate::network::NetworkError;
 use crate::run::RunError;
 
-pub use suspect::{Kept, Origin, Suspect};
+pub use suspect::{Asked, Kept, Origin, Suspect};
 pub use witness::Witness;
 
 /// The page of `rung explain falsify`.
@@ -187,17 +189,20 @@ pub struct Effort {
     pub seed: u64,
     /// This method alone.
     pub only: Option<Method>,
+    /// Candidates for each method, so that a result does not depend on the machine's speed.
+    pub most: u64,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { budget: Duration::from_secs(60), memory: 1 << 30, seed: 0, only: None }
+        Self { budget: Duration::from_secs(60), memory: 1 << 30, seed: 0, only: None, most: u64::MAX }
     }
 }
 
 /// A method's share of the time.
 pub struct Clock<'a> {
     end: Instant,
+    most: u64,
     method: Method,
     /// Hears how many candidates were tried; says whether to go on.
     watch: &'a (dyn Fn(Method, u64) -> bool + Sync),
@@ -207,7 +212,7 @@ pub struct Clock<'a> {
 impl Clock<'_> {
     /// Tells how far the search is.
     pub fn tell(&self, candidates: u64) {
-        if !(self.watch)(self.method, candidates) {
+        if !(self.watch)(self.method, candidates) || candidates >= self.most {
             self.stopped.set(true);
         }
     }
@@ -260,6 +265,9 @@ fn methods(suspect: &Suspect) -> Vec<Method> {
     if suspect.bounded() {
         methods.extend([Method::Drowning, Method::StateCollision]);
     }
+    if sums::applies(suspect) {
+        methods.push(Method::IntegerRelation);
+    }
     if plan.layers.iter().flat_map(|layer| layer.mixers.iter()).any(|mixer| ["moba", "nsa"].contains(&mixer.name())) {
         methods.push(Method::SummaryCollision);
     }
@@ -293,7 +301,10 @@ pub fn falsify(
         // What a method leaves of its share goes to those after it.
         let left = effort.budget.saturating_sub(started.elapsed());
         let share = left / (methods.len() - index) as u32;
-        let clock = |share| Clock { end: Instant::now() + share, method: *method, watch, stopped: false.into() };
+        let clock = |share| {
+            let end = Instant::now() + share;
+            Clock { end, most: effort.most, method: *method, watch, stopped: false.into() }
+        };
         let (found, done) = attempt(suspect, *method, effort, &clock(share))?;
         let stopped = !watch(*method, done.candidates);
         tried.push(done);
@@ -318,7 +329,7 @@ fn attempt(
     match method {
         Method::Drowning => collide::drown(suspect, effort, clock),
         Method::StateCollision => collide::birthday(suspect, effort, clock),
-        Method::IntegerRelation => unreachable!("not chosen yet"),
+        Method::IntegerRelation => sums::relations(suspect, effort, clock),
         Method::SummaryCollision => view::summaries(suspect, effort, clock),
         Method::BorderSearch if decomposition::small_enough(suspect) => {
             let (found, tried) = decomposition::decompose(suspect, clock)?;
@@ -348,9 +359,8 @@ fn plainest<'a>(
             if whole.over() {
                 break;
             }
-            let kept = suspect.kept;
-            let (bits, range) = (kept.map(|kept| kept.bits), kept.map(|kept| kept.range));
-            let Ok(smaller) = Suspect::open(suspect.origin.clone(), Some(&spec), bits, range) else { continue };
+            let asked = suspect.kept.map_or(Asked::Own, Asked::Exactly);
+            let Ok(smaller) = Suspect::open(suspect.origin.clone(), Some(&spec), asked) else { continue };
             let brief = Clock { end: Instant::now() + effort.budget / 16, ..clock() };
             let (found, _) = errors::errors(&smaller, effort, &brief)?;
             if let Some(witness) = found {

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use rung_engine::{Native, Ops as _, Tensor};
+use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::{ModelError, ModelState, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use serde::{Deserialize, Serialize};
@@ -32,14 +32,36 @@ pub enum Origin {
     Folder(PathBuf),
 }
 
-/// Bits that states and messages are kept in, evenly spaced between minus and plus `range`.
+/// Bits that numbers are kept in, evenly spaced over a range. Where a bounded state is all that passes between tokens, it alone is
+/// rounded: what a token works with is its own affair.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
     /// Bits of a number.
     pub bits: u32,
-    /// The largest size a number can have.
-    pub range: f64,
+    /// The largest size of a number of a state.
+    pub state: f64,
+    /// The largest size of a number that goes from layer to layer or is cached; none if those are left as they are.
+    pub message: Option<f64>,
+}
+
+impl Kept {
+    fn precision(self) -> Precision {
+        let rounding = |range| Rounding { bits: self.bits, range };
+        Precision { state: Some(rounding(self.state)), message: self.message.map(rounding) }
+    }
+}
+
+/// The precision that a model is looked at in.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Asked {
+    /// Its own.
+    #[default]
+    Own,
+    /// So many bits, over a range or over the smallest power of two above what some prompts leave behind.
+    Bits(u32, Option<f64>),
+    /// Exactly this.
+    Exactly(Kept),
 }
 
 /// A network and the task it is asked about.
@@ -57,21 +79,23 @@ pub struct Suspect {
 }
 
 impl Suspect {
-    /// Opens a model for a task, or for its own. With `bits` its states and messages are kept in so many; without a range for them, the
-    /// smallest power of two above every number that some prompts leave in a stream or a state.
+    /// Opens a model for a task, or for its own, in the precision asked for.
     ///
     /// # Errors
     /// There is no such model, it is no single forward pass, or the task does not fit it.
-    pub fn open(
-        origin: Origin,
-        task: Option<&str>,
-        bits: Option<u32>,
-        range: Option<f64>,
-    ) -> Result<Self, FalsifyError> {
+    pub fn open(origin: Origin, task: Option<&str>, asked: Asked) -> Result<Self, FalsifyError> {
         let network = match &origin {
             Origin::Fresh(config) => Network::fresh(&config.resolve()?)?,
             Origin::Folder(path) => Network::open(path)?,
         };
+        Self::of(network, origin, task, asked)
+    }
+
+    /// A network that is open already, and where it can be had again.
+    ///
+    /// # Errors
+    /// As [`Suspect::open`].
+    pub fn of(network: Network<f32>, origin: Origin, task: Option<&str>, asked: Asked) -> Result<Self, FalsifyError> {
         if network.subject().sheet.is_some_and(|sheet| sheet.thoughts.is_some()) {
             return Err(FalsifyError::Thinks { name: network.name.clone() });
         }
@@ -86,13 +110,17 @@ impl Suspect {
         let fit = Fit::new("--task", &*task, &network.task.fields(), network.config.classes as u32)?;
         let fingerprint = fingerprint(&network);
         let mut suspect = Self { origin, network, kept: None, fingerprint, task, fit };
-        if let Some(bits) = bits {
-            let range = match range {
-                Some(range) => range,
-                None => suspect.range()?,
-            };
-            suspect.network.keep_in(Precision::bits(bits, range))?;
-            suspect.kept = Some(Kept { bits, range });
+        suspect.kept = match asked {
+            Asked::Own => None,
+            Asked::Bits(bits, Some(range)) => Some(suspect.spaced(bits, range, range)),
+            Asked::Bits(bits, None) => {
+                let (state, message) = suspect.ranges()?;
+                Some(suspect.spaced(bits, state, message))
+            }
+            Asked::Exactly(kept) => Some(kept),
+        };
+        if let Some(kept) = suspect.kept {
+            suspect.network.keep_in(kept.precision())?;
         }
         // Whatever refuses this task (learned positions, say) refuses it now.
         let mut prompt = Prompt::new();
@@ -139,18 +167,24 @@ impl Suspect {
         prompt.questions().map(|(position, _, _)| position).last().unwrap_or(prompt.len() - 1)
     }
 
-    fn range(&self) -> Result<f64, ModelError> {
+    fn spaced(&self, bits: u32, state: f64, message: f64) -> Kept {
+        Kept { bits, state, message: (!self.bounded()).then_some(message) }
+    }
+
+    /// Powers of two above every number that some prompts leave in a state, and in a stream.
+    fn ranges(&self) -> Result<(f64, f64), ModelError> {
         let (runner, mut prompt) = (Runner::new(self), Prompt::new());
-        let mut largest = 0.0_f32;
+        let largest = |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |most, number| most.max(number.abs()));
+        let (mut state, mut stream) = (0.0, 0.0);
         for seed in 0..LOOKED_AT {
             self.task().prompt(&mut seeded(seed), &mut prompt);
+            state = largest(state, &runner.numbers(&runner.state(prompt.tokens(), 1, None)?));
             let views = runner.views(prompt.tokens(), 1, None)?;
-            let state = runner.state(prompt.tokens(), 1, None)?;
-            let numbers = views.layers.iter().flatten().copied().chain(runner.numbers(&state));
-            largest = numbers.fold(largest, |largest, number| largest.max(number.abs()));
+            stream = views.layers.iter().fold(stream, |most, layer| largest(most, layer));
         }
         // A hair below the power of two is at it, once rounded.
-        Ok((f64::from(largest) * 1.001).max(1e-6).log2().floor().exp2() * 2.0)
+        let above = |largest: f32| (f64::from(largest) * 1.001).max(1e-6).log2().floor().exp2() * 2.0;
+        Ok((above(state), above(stream.max(state))))
     }
 }
 

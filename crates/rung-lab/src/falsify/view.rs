@@ -133,6 +133,12 @@ fn search(
             if clock.over() {
                 return Ok((None, tried));
             }
+            // Where every content has one answer (the partner stands elsewhere, say) another prompt is worth more.
+            let mut answers = first_with.values().map(|(_, answer)| *answer);
+            let first = answers.next();
+            if answers.all(|answer| Some(answer) == first) {
+                break;
+            }
         }
     }
     Ok((None, tried))

@@ -4,7 +4,7 @@
 //! {
 //!   "format": 1,
 //!   "method": "state collision",
-//!   "model": {"name": "linear", "origin": {"fresh": {"stack": "linear", "seed": 0, ..}}, "kept": {"bits": 4, "range": 2.0},
+//!   "model": {"name": "linear", "origin": {"fresh": {"stack": "linear", "seed": 0, ..}}, "kept": {"bits": 4, "state": 2.0, "message": null},
 //!             "fingerprint": "6c62.."},
 //!   "task": "funccomp{hops=1,m=8,..}",
 //!   "inputs": [[0, 8, ..], [0, 8, ..]],      two prompts with different answers, or one that is answered wrongly

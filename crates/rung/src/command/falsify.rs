@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rung_lab::falsify::page::Page;
-use rung_lab::falsify::{Effort, Found, Method, Origin, Suspect, Tried, falsify};
+use rung_lab::falsify::{Asked, Effort, Found, Method, Origin, Suspect, Tried, falsify};
 use rung_lab::report::write_atomically;
 use rung_lab::run::RunConfig;
 use serde_json::json;
@@ -38,7 +38,7 @@ pub struct Falsify {
     /// The task; the model's own if not given.
     #[arg(long, value_name = "SPEC")]
     task: Option<String>,
-    /// Keep states and messages in so many bits.
+    /// Keep states (and, where there are full layers, messages) in so many bits.
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=24))]
     bits: Option<u32>,
     /// Numbers in few bits lie between minus this and this; measured on some prompts if not given.
@@ -104,12 +104,14 @@ impl Falsify {
                 check_destination(option, path, &[ending])?;
             }
         }
-        let suspect = Suspect::open(self.origin()?, self.task.as_deref(), self.bits, self.range)?;
+        let asked = self.bits.map_or(Asked::Own, |bits| Asked::Bits(bits, self.range));
+        let suspect = Suspect::open(self.origin()?, self.task.as_deref(), asked)?;
         let effort = Effort {
             budget: Duration::from_secs_f64(self.budget),
             memory: self.memory,
             seed: self.seed,
             only: self.method,
+            most: u64::MAX,
         };
         let (interrupt, bar) = (Interrupt::install(), spinner("searching".to_owned()));
         let found = falsify(&suspect, &effort, &|method, candidates| {

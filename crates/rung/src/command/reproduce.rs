@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use rung_lab::chapter::measured::Done;
-use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, measured, proved, summary};
+use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, measured, proved, refuted, summary};
 use rung_lab::experiment::{self, Experiment, Reading};
 use rung_lab::report::{Report, write_atomically};
 use rung_lab::sweep::{self, Shard, Sweep};
@@ -57,6 +57,8 @@ enum Part {
     Proved,
     /// Explicit weights, run against the oracle.
     Constructed,
+    /// Failures that were found, and checked.
+    Refuted,
     /// All experiments.
     Measured,
     /// The first experiment: hops against full layers.
@@ -114,6 +116,11 @@ impl Reproduce {
         if self.wants(Part::Constructed) {
             let bar = steps(constructed::units()).with_message("constructed");
             made.push(constructed::make(preset, &|| bar.inc(1)));
+            bar.finish_and_clear();
+        }
+        if self.wants(Part::Refuted) {
+            let bar = steps(refuted::units(preset)).with_message("refuted");
+            made.push(refuted::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
         }
         let training = self.train(sweeps);
