@@ -11,9 +11,12 @@ fn rung(arguments: &[&str]) -> Output {
 
 /// What a command says as JSON, and its exit code.
 fn json(arguments: &[&str]) -> (Value, Option<i32>) {
-    let output = rung(&[arguments, &["--json"]].concat());
+    let output = rung(&[arguments, &["--json"][..]].concat());
     let said = serde_json::from_slice(&output.stdout);
-    (said.unwrap_or_else(|_| panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr))), output.status.code())
+    (
+        said.unwrap_or_else(|_| panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
+        output.status.code(),
+    )
 }
 
 fn fails(arguments: &[&str], expected: &str) {
@@ -49,7 +52,12 @@ const CASES: [(&str, &str, &[&str], &str); 8] = [
     ("deltanet{heads=1,key=3,value=3}", "funccomp{hops=1,m=8}", &["--bits", "4"], "state collision"),
     ("gdn{heads=1,key=4,value=4}", "twosum{length=80,modulus=16}", &["--bits", "6"], "drowning"),
     ("moba{heads=1,kv=1,head=4,block=4,top=2}", "twosum{length=33,modulus=16}", &[], "summary collision"),
-    ("moba{heads=1,kv=1,head=4,block=4,top=2,summary=minmax}", "twosum{length=33,modulus=16}", &[], "summary collision"),
+    (
+        "moba{heads=1,kv=1,head=4,block=4,top=2,summary=minmax}",
+        "twosum{length=33,modulus=16}",
+        &[],
+        "summary collision",
+    ),
     (
         "nsa{heads=1,kv=1,head=2,block=4,top=3,length=4,stride=4,window=4}",
         "twosum{length=33,modulus=16}",
@@ -74,7 +82,7 @@ fn witnesses_are_found_and_checked_and_refused_once_a_token_is_changed() {
         // The same seed finds the same witness.
         assert_eq!(json(&arguments).0["witness"], *witness, "{stack}");
         let (held, code) = json(&["witness", "check", text(&path)]);
-        assert_eq!((code, &held["holds"]), (Some(0), &true.into()), "{stack}: {held}");
+        assert_eq!((code, &held["holds"]), (Some(0), &Value::Bool(true)), "{stack}: {held}");
         let length = witness["inputs"][0].as_array().unwrap().len();
         for place in [0, length / 2, length - 1] {
             let mut changed = witness.clone();
@@ -83,7 +91,7 @@ fn witnesses_are_found_and_checked_and_refused_once_a_token_is_changed() {
             let other = directory.join("changed.json");
             std::fs::write(&other, changed.to_string()).unwrap();
             let (held, code) = json(&["witness", "check", text(&other)]);
-            assert_eq!((code, &held["holds"]), (Some(1), &false.into()), "{stack}, token {place}: {held}");
+            assert_eq!((code, &held["holds"]), (Some(1), &Value::Bool(false)), "{stack}, token {place}: {held}");
         }
         let shown = rung(&["witness", "show", text(&path)]);
         let shown = String::from_utf8(shown.stdout).unwrap();
@@ -96,7 +104,8 @@ fn a_hybrid_with_one_full_layer_yields_the_sets_of_the_proof() {
     let directory = scratch("sets");
     let path = directory.join("w.json");
     let more = ["--bits", "3", "--method", "border-search", "--out", text(&path)];
-    let arguments = untrained("linear{heads=1,key=2,value=2} full{heads=1,head=4}", "funccomp{hops=2,m=2,n=[2]}", &more);
+    let arguments =
+        untrained("linear{heads=1,key=2,value=2} full{heads=1,head=4}", "funccomp{hops=2,m=2,n=[2]}", &more);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (found, code) = json(&arguments);
     assert_eq!(code, Some(0), "{found}");
@@ -114,13 +123,18 @@ fn a_hybrid_with_one_full_layer_yields_the_sets_of_the_proof() {
 #[test]
 fn constructions_yield_no_witness_on_all_their_instances() {
     let directory = scratch("constructed");
-    for (name, sizes, count) in [("U1", &["--hops", "2", "--m", "2", "--n", "2"][..], 4096), ("U2", &["--hops", "1", "--m", "4"], 1024)] {
+    for (name, sizes, count) in
+        [("U1", &["--hops", "2", "--m", "2", "--n", "2"][..], 4096), ("U2", &["--hops", "1", "--m", "4"][..], 1024)]
+    {
         let folder = directory.join(name);
-        assert!(rung(&[&["construct", name], sizes, &["--out", text(&folder)]].concat()).status.success());
+        assert!(rung(&[&["construct", name][..], sizes, &["--out", text(&folder)][..]].concat()).status.success());
         let (found, code) = json(&["falsify", text(&folder), "--budget", "300"]);
         let last = found["tried"].as_array().unwrap().last().unwrap();
-        assert_eq!((code, &found["found"]), (Some(1), &false.into()), "{found}");
-        assert_eq!((&last["candidates"], &last["total"], &last["complete"]), (&count.into(), &count.into(), &true.into()));
+        assert_eq!((code, &found["found"]), (Some(1), &Value::Bool(false)), "{found}");
+        assert_eq!(
+            (&last["candidates"], &last["total"], &last["complete"]),
+            (&Value::from(count), &Value::from(count), &Value::Bool(true))
+        );
     }
 }
 
@@ -128,13 +142,22 @@ fn constructions_yield_no_witness_on_all_their_instances() {
 fn a_trained_network_is_wrong_somewhere_and_the_error_is_made_small() {
     let directory = scratch("trained");
     let run = directory.join("run");
-    let train = ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=3,queries=8}"];
+    let train =
+        ["train", "--stack", "gdn{heads=1,key=2,value=8,conv=2} full", "--task", "funccomp{hops=1,m=3,queries=8}"];
     let small = ["--steps", "40", "--batch", "8", "--threads", "1", "--set", "model.head=16", "--set", "model.heads=1"];
     let large = ["--set", "model.largest=funccomp{hops=1,m=12}", "--out", text(&run)];
     assert!(rung(&[&train[..], &small[..], &large[..]].concat()).status.success());
     let path = directory.join("w.json");
-    let (found, code) =
-        json(&["falsify", text(&run), "--task", "funccomp{hops=1,m=12,queries=4}", "--budget", "20", "--out", text(&path)]);
+    let (found, code) = json(&[
+        "falsify",
+        text(&run),
+        "--task",
+        "funccomp{hops=1,m=12,queries=4}",
+        "--budget",
+        "20",
+        "--out",
+        text(&path),
+    ]);
     assert_eq!(code, Some(0), "{found}");
     let witness = &found["witness"];
     assert_eq!(witness["inputs"].as_array().unwrap().len(), 1);
@@ -153,7 +176,8 @@ fn a_trained_network_is_wrong_somewhere_and_the_error_is_made_small() {
 fn bad_input_is_named() {
     let directory = scratch("bad");
     let path = directory.join("w.json");
-    let arguments = untrained("linear{heads=1,key=2,value=2}", "funccomp{hops=1,m=6}", &["--bits", "4", "--out", text(&path)]);
+    let arguments =
+        untrained("linear{heads=1,key=2,value=2}", "funccomp{hops=1,m=6}", &["--bits", "4", "--out", text(&path)]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     assert_eq!(rung(&arguments).status.code(), Some(0));
     let whole = std::fs::read_to_string(&path).unwrap();

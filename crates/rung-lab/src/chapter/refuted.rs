@@ -26,7 +26,12 @@ const MODELS: [(&str, &str, &str, Option<u32>); 9] = [
     ("drowned", "gdn{heads=1,key=4,value=4}", "twosum{length=80,modulus=16}", Some(6)),
     ("moba", "moba{heads=1,kv=1,head=4,block=4,top=2}", "twosum{length=33,modulus=16}", None),
     ("minmax", "moba{heads=1,kv=1,head=4,block=4,top=2,summary=minmax}", "twosum{length=33,modulus=16}", None),
-    ("nsa", "nsa{heads=1,kv=1,head=2,block=4,top=3,length=4,stride=4,window=4}", "twosum{length=33,modulus=16}", Some(4)),
+    (
+        "nsa",
+        "nsa{heads=1,kv=1,head=2,block=4,top=3,length=4,stride=4,window=4}",
+        "twosum{length=33,modulus=16}",
+        Some(4),
+    ),
     ("hybrid", "linear{heads=1,key=2,value=2} full{heads=1,head=4}", "funccomp{hops=2,m=2,n=[2]}", Some(3)),
 ];
 
@@ -138,7 +143,10 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn F
                 artefacts.push(Artefact { path: format!("witnesses/{name}.html"), bytes: html.into_bytes() });
             }
         }
-        artefacts.push(Artefact { path: format!("witnesses/{name}.json"), bytes: format!("{}\n", witness.text()).into_bytes() });
+        artefacts.push(Artefact {
+            path: format!("witnesses/{name}.json"),
+            bytes: format!("{}\n", witness.text()).into_bytes(),
+        });
     }
     chapter.table(table);
     if let Some(example) = example {

@@ -107,7 +107,8 @@ impl<'a> Beginnings<'a> {
         for position in self.trunk..self.border {
             let tokens = self.alphabet.at(position);
             let parents: Vec<usize> = (0..rows).flat_map(|row| std::iter::repeat_n(row, tokens.len())).collect();
-            let next: Vec<u32> = tokens.iter().flatten().copied().cycle().take(parents.len() * self.alphabet.fields).collect();
+            let next: Vec<u32> =
+                tokens.iter().flatten().copied().cycle().take(parents.len() * self.alphabet.fields).collect();
             let from = state.as_ref().map(|state| runner.fork(state, &parents));
             rows = parents.len();
             state = Some(runner.state(&next, rows, from.as_ref())?);
@@ -132,7 +133,11 @@ impl<'a> Beginnings<'a> {
 ///
 /// # Errors
 /// The model refuses its own task.
-pub fn birthday(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
+pub fn birthday(
+    suspect: &Suspect,
+    effort: &Effort,
+    clock: &Clock<'_>,
+) -> Result<(Option<Witness>, Tried), FalsifyError> {
     let (border, question) = (border(suspect), suspect.question());
     let alphabet = Alphabet::of(suspect.task(), effort.seed);
     let mut tried = Tried::new(Method::StateCollision, "beginnings");
@@ -256,7 +261,11 @@ mod tests {
     /// States from trees are those of the same tokens read whole.
     #[test]
     fn trees_grow_the_states_of_whole_beginnings() {
-        for (stack, m) in [("linear{heads=1,key=2,value=3}", 5), ("mamba2{heads=1,head=4,state=2,conv=2}", 3), ("gdn{heads=1,key=2,value=2}", 4)] {
+        for (stack, m) in [
+            ("linear{heads=1,key=2,value=3}", 5),
+            ("mamba2{heads=1,head=4,state=2,conv=2}", 3),
+            ("gdn{heads=1,key=2,value=2}", 4),
+        ] {
             let mut config = RunConfig::new(stack, format!("funccomp{{hops=1,m={m}}}"));
             (config.model.heads, config.model.head, config.model.embedding_scale) = (1, 8, 1.0);
             let suspect = Suspect::open(Origin::Fresh(Box::new(config)), None, Asked::Bits(8, None)).unwrap();

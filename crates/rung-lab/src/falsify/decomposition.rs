@@ -53,9 +53,12 @@ impl Decomposition {
     /// # Errors
     /// The model refuses the tokens.
     pub fn check(&self, suspect: &Suspect) -> Result<Result<(), Refusal>, FalsifyError> {
-        let Some(task) = two_hops(suspect) else { return Ok(refuse("decomposition", "found for a task that has none")) };
+        let Some(task) = two_hops(suspect) else {
+            return Ok(refuse("decomposition", "found for a task that has none"));
+        };
         let sizes = task.sizes();
-        let fits = |table: &Vec<u32>, size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
+        let fits =
+            |table: &Vec<u32>, size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
         let sound = self.first.iter().all(|table| fits(table, sizes[0]))
             && self.alike.iter().all(|table| fits(table, sizes[1]))
             && self.starts.iter().all(|start| *start < sizes[0])
@@ -119,7 +122,8 @@ fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32
 pub fn small_enough(suspect: &Suspect) -> bool {
     two_hops(suspect).is_some_and(|task| {
         let sizes = task.sizes();
-        tables(sizes[1]).is_some_and(|count| count <= MOST_TABLES) && tables(sizes[0]).is_some_and(|count| count <= MOST_FIRST)
+        tables(sizes[1]).is_some_and(|count| count <= MOST_TABLES)
+            && tables(sizes[0]).is_some_and(|count| count <= MOST_FIRST)
     })
 }
 
@@ -145,7 +149,8 @@ pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness
     for number in 0..firsts {
         let first = table(number, small);
         let each = (0..seconds).collect::<Vec<u128>>();
-        let signatures = parallel::map(&each.chunks(64).collect::<Vec<_>>(), |chunk| signatures(suspect, &sets, &first, chunk));
+        let signatures =
+            parallel::map(&each.chunks(64).collect::<Vec<_>>(), |chunk| signatures(suspect, &sets, &first, chunk));
         let signatures: Result<Vec<Vec<u64>>, FalsifyError> = signatures.into_iter().collect();
         seen.push((first, signatures?.concat()));
         tried.candidates += seconds as u64;
@@ -181,7 +186,12 @@ pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness
 }
 
 /// What the later tokens hold, over all starts and queries, for some second tables.
-fn signatures(suspect: &Suspect, sets: &Decomposition, first: &[u32], chunk: &[u128]) -> Result<Vec<u64>, FalsifyError> {
+fn signatures(
+    suspect: &Suspect,
+    sets: &Decomposition,
+    first: &[u32],
+    chunk: &[u128],
+) -> Result<Vec<u64>, FalsifyError> {
     let (Some(task), runner) = (two_hops(suspect), Runner::new(suspect)) else { return Ok(Vec::new()) };
     let large = task.sizes()[1];
     let mut all = vec![0_u64; chunk.len()];
@@ -214,7 +224,9 @@ fn largest(sets: &Decomposition, firsts: &[&Vec<u32>], joint: &[u64], own: &[u64
 fn reachable(sets: &Decomposition, firsts: &[&Vec<u32>]) -> Vec<usize> {
     let mut reached: Vec<usize> = firsts
         .iter()
-        .flat_map(|first| sets.choices().map(move |(start, query)| query as usize * first.len() + first[start as usize] as usize))
+        .flat_map(|first| {
+            sets.choices().map(move |(start, query)| query as usize * first.len() + first[start as usize] as usize)
+        })
         .collect();
     reached.sort_unstable();
     reached.dedup();

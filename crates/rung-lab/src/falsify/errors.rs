@@ -111,7 +111,8 @@ fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Opti
             break;
         }
     }
-    tried.note = kept.first().map_or_else(String::new, |lead| format!("the right answer led by {:.3} at least", lead.lead));
+    tried.note =
+        kept.first().map_or_else(String::new, |lead| format!("the right answer led by {:.3} at least", lead.lead));
     Ok((None, tried))
 }
 

@@ -121,8 +121,10 @@ mod tests {
     #[test]
     fn small_bases_become_as_short_as_they_can_be_nearly() {
         for seed in 0..20_u64 {
-            let entry = |row: u64, column: u64| (crate::run::source::stirred(seed * 99 + row * 9 + column) % 41) as i64 - 20;
-            let mut basis: Vec<Vec<i64>> = (0..4).map(|row| (0..4).map(|column| entry(row, column)).collect()).collect();
+            let entry =
+                |row: u64, column: u64| (crate::run::source::stirred(seed * 99 + row * 9 + column) % 41) as i64 - 20;
+            let mut basis: Vec<Vec<i64>> =
+                (0..4).map(|row| (0..4).map(|column| entry(row, column)).collect()).collect();
             let best = shortest(&basis, 6);
             assert!(reduce(&mut basis, || true));
             let found = basis.iter().map(|row| row.iter().map(|entry| entry * entry).sum::<i64>()).min().unwrap();

@@ -97,7 +97,9 @@ impl<'a> Page<'a> {
         let between = if seen == 0 {
             " From there on no token's stream differs after any layer.".to_owned()
         } else {
-            format!(" {seen} of the tokens from there on still see a difference; the question, token {question}, does not.")
+            format!(
+                " {seen} of the tokens from there on still see a difference; the question, token {question}, does not."
+            )
         };
         let sets = self.witness.decomposition.as_ref().map(|sets| {
             format!(
@@ -133,7 +135,12 @@ impl<'a> Page<'a> {
         let wide = |input: usize| self.shown.iter().map(|shown| shown.says[input].len()).max().unwrap_or(0).max(12);
         write!(text, "\n  {:>6}  {:w$}", "token", if pair { "first" } else { "input" }, w = wide(0))?;
         if pair {
-            write!(text, "  {:w$}  streams differ (x) or not (.), as embedded and after each layer", "second", w = wide(1))?;
+            write!(
+                text,
+                "  {:w$}  streams differ (x) or not (.), as embedded and after each layer",
+                "second",
+                w = wide(1)
+            )?;
         }
         writeln!(text)?;
         let mut before = None;

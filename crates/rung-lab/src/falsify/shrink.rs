@@ -4,8 +4,8 @@
 //! between two inputs is taken back, and what still is a witness stays. Prompts of a task are all equally long, so a smaller
 //! prompt is one of a smaller task: for compositions, one question about smaller tables, where the model can be asked about those.
 
-use rung_theory::task::funccomp::{FuncComp, Order};
 use rung_theory::task::AnyTask;
+use rung_theory::task::funccomp::{FuncComp, Order};
 
 use super::alphabet::Alphabet;
 use super::check::write_down;
@@ -20,7 +20,12 @@ const TRIES: usize = 2000;
 ///
 /// # Errors
 /// The model refuses its own task.
-pub fn shrink(suspect: &Suspect, witness: Witness, effort: &Effort, clock: &Clock<'_>) -> Result<Witness, FalsifyError> {
+pub fn shrink(
+    suspect: &Suspect,
+    witness: Witness,
+    effort: &Effort,
+    clock: &Clock<'_>,
+) -> Result<Witness, FalsifyError> {
     let alphabet = Alphabet::of(suspect.task(), effort.seed);
     let (mut best, mut tries, fields) = (witness, 0, alphabet.fields);
     let length = suspect.task().length();
@@ -49,7 +54,12 @@ pub fn shrink(suspect: &Suspect, witness: Witness, effort: &Effort, clock: &Cloc
 }
 
 /// Inputs that are plainer at one position, the plainest first.
-fn simpler(alphabet: &Alphabet, inputs: &[Vec<u32>], at: std::ops::Range<usize>, position: usize) -> Vec<Vec<Vec<u32>>> {
+fn simpler(
+    alphabet: &Alphabet,
+    inputs: &[Vec<u32>],
+    at: std::ops::Range<usize>,
+    position: usize,
+) -> Vec<Vec<Vec<u32>>> {
     let written = |tokens: &[&[u32]]| -> Vec<Vec<u32>> {
         let mut next = inputs.to_vec();
         for (input, token) in next.iter_mut().zip(tokens) {
@@ -68,7 +78,9 @@ fn simpler(alphabet: &Alphabet, inputs: &[Vec<u32>], at: std::ops::Range<usize>,
 /// The task with one question about smaller tables, the smallest first.
 pub fn smaller_tasks(task: &dyn AnyTask) -> Vec<String> {
     let task: &dyn std::any::Any = task;
-    let Some(task) = task.downcast_ref::<FuncComp>().filter(|task| task.order() == Order::Hard) else { return Vec::new() };
+    let Some(task) = task.downcast_ref::<FuncComp>().filter(|task| task.order() == Order::Hard) else {
+        return Vec::new();
+    };
     let m = task.sizes()[0];
     let smaller = (1..=m).filter_map(|m| FuncComp::new(m, task.branches(), Order::Hard, 1, task.mixed()).ok());
     smaller.map(|small| small.to_string()).filter(|spec| *spec != task.to_string()).collect()

@@ -15,10 +15,10 @@ use rung_theory::task::{AnyTask, seeded};
 use super::alphabet::drawn;
 use super::check::write_down;
 use super::collide::state_numbers;
+use super::lattice::relation;
 use super::suspect::{Runner, Suspect};
 use super::witness::Witness;
 use super::{Clock, Effort, FalsifyError, Method, Tried};
-use super::lattice::relation;
 
 /// The most rows of a lattice.
 const MOST_ROWS: usize = 1024;
@@ -36,7 +36,11 @@ pub fn applies(suspect: &Suspect) -> bool {
 ///
 /// # Errors
 /// The model refuses its own task.
-pub fn relations(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
+pub fn relations(
+    suspect: &Suspect,
+    effort: &Effort,
+    clock: &Clock<'_>,
+) -> Result<(Option<Witness>, Tried), FalsifyError> {
     let mut tried = Tried::new(Method::IntegerRelation, "lattices");
     let (values, numbers) = (suspect.task().fields()[0].vocabulary as usize, state_numbers(suspect) as usize);
     let writes = writes(suspect)?;
@@ -58,7 +62,8 @@ pub fn relations(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Resul
             break;
         };
         let length = found.iter().filter(|times| **times > 0).sum::<i64>();
-        tried.note = format!("{}; a lattice of {rows} rows gave a relation of {length} tokens on each side", tried.note);
+        tried.note =
+            format!("{}; a lattice of {rows} rows gave a relation of {length} tokens on each side", tried.note);
         if let Some(pair) = prompts(suspect, &writes, &chosen, &found)
             && let Ok(witness) = write_down(suspect, Method::IntegerRelation, &pair, suspect.question())?
             && witness.state.is_some()
@@ -114,7 +119,8 @@ fn prompts(suspect: &Suspect, writes: &[Vec<i64>], chosen: &[usize], relation: &
     let filler = question.checked_sub(count)?;
     // The same tokens in front of both, which come back to nothing: pairs would need opposites, so the least harmful is taken.
     let mut sum = vec![0; writes[0].len()];
-    let others: Vec<(usize, i64)> = (0..writes.len()).filter(|value| *value != partner).map(|value| (value, i64::MAX)).collect();
+    let others: Vec<(usize, i64)> =
+        (0..writes.len()).filter(|value| *value != partner).map(|value| (value, i64::MAX)).collect();
     let front = ordered(writes, others, filler, &mut sum, half)?;
     let [first, second] = [plus, minus].map(|tokens| ordered(writes, tokens, count, &mut sum.clone(), half));
     let values = task.fields()[0].vocabulary;

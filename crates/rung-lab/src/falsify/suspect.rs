@@ -174,7 +174,8 @@ impl Suspect {
     /// Powers of two above every number that some prompts leave in a state, and in a stream.
     fn ranges(&self) -> Result<(f64, f64), ModelError> {
         let (runner, mut prompt) = (Runner::new(self), Prompt::new());
-        let largest = |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |most, number| most.max(number.abs()));
+        let largest =
+            |largest: f32, numbers: &[f32]| numbers.iter().fold(largest, |most, number| most.max(number.abs()));
         let (mut state, mut stream) = (0.0, 0.0);
         for seed in 0..LOOKED_AT {
             self.task().prompt(&mut seeded(seed), &mut prompt);

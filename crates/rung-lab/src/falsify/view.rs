@@ -41,14 +41,22 @@ struct Stretch {
 /// The block-sparse layer of a stack: tokens of a block.
 fn block(suspect: &Suspect) -> Option<usize> {
     let mixers = suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    mixers.into_iter().find(|mixer| ["moba", "nsa"].contains(&mixer.name())).and_then(|mixer| mixer.number("block")).map(|block| block as usize)
+    mixers
+        .into_iter()
+        .find(|mixer| ["moba", "nsa"].contains(&mixer.name()))
+        .and_then(|mixer| mixer.number("block"))
+        .map(|block| block as usize)
 }
 
 /// Looks for two contents of a block that the question takes for the same.
 ///
 /// # Errors
 /// The model refuses its own task.
-pub fn summaries(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
+pub fn summaries(
+    suspect: &Suspect,
+    effort: &Effort,
+    clock: &Clock<'_>,
+) -> Result<(Option<Witness>, Tried), FalsifyError> {
     let question = suspect.question();
     let Some(block) = block(suspect) else { unreachable!("asked for block-sparse stacks only") };
     let stretch = |base: u64| {
@@ -111,7 +119,8 @@ fn search(
                 .map(|chunk| (start + chunk * ROWS).min(total)..(start + (chunk + 1) * ROWS).min(total))
                 .filter(|chunk| !chunk.is_empty())
                 .collect();
-            let seen = parallel::map(&chunks, |chunk| look(suspect, chunk.clone().map(&content), &stretch.blind, question));
+            let seen =
+                parallel::map(&chunks, |chunk| look(suspect, chunk.clone().map(&content), &stretch.blind, question));
             for (chunk, seen) in chunks.iter().zip(seen) {
                 for (number, found) in chunk.clone().zip(seen?) {
                     tried.candidates += 1;

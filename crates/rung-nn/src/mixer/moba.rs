@@ -73,7 +73,12 @@ impl BlockAttention {
     /// The blocks that each of the last queries reads.
     fn choose<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> Choice {
         let BlockAttentionConfig {
-            heads: HeadsConfig { heads, kv_heads, key: width, .. }, block, top, groups, extremes, ..
+            heads: HeadsConfig { heads, kv_heads, key: width, .. },
+            block,
+            top,
+            groups,
+            extremes,
+            ..
         } = self.config;
         let (batch, time, keys) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
         let (mut choice, whole) = (Choice::new(block, groups), keys / block);

@@ -69,7 +69,11 @@ pub struct Falsify {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let found: f64 = text.parse().map_err(|_| format!("found {text:?}, expected seconds such as 60"))?;
-    if found > 0.0 && found <= 1e6 { Ok(found) } else { Err(format!("found {found}, expected more than 0 seconds, at most 1000000")) }
+    if found > 0.0 && found <= 1e6 {
+        Ok(found)
+    } else {
+        Err(format!("found {found}, expected more than 0 seconds, at most 1000000"))
+    }
 }
 
 fn bytes(text: &str) -> Result<u64, String> {

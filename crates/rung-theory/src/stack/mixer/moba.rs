@@ -22,7 +22,8 @@
 //! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use super::{
-    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, choice, count, size,
+    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, choice,
+    count, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
