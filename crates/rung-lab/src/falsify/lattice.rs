@@ -2,7 +2,7 @@
 //!
 //! The algorithm of Lenstra, Lenstra and Lovász, with the Gram-Schmidt coefficients in double precision and the basis in exact integers:
 //! rounding can make the result longer than it need be, or the work slower, and never wrong, because every row stays a whole
-//! combination of the rows given. Entries that would leave 62 bits end the reduction.
+//! combination of the rows given. Numbers that grow too large for that end the reduction.
 //!
 //! [`relation`] uses it to find whole numbers x, not all zero, with `sum_i x_i c_i = 0`: the rows `(e_i | W c_i)` are reduced, and a
 //! short row whose second part is zero is such an x. A sum of D small numbers has relations as soon as there are more than D vectors; with
@@ -15,7 +15,9 @@ const REDUCED: f64 = 0.51;
 /// Times the second part: more than the length of relations that are of any use.
 const WEIGHT: i64 = 1 << 12;
 /// Entries beyond this are not trusted.
-const MOST: i64 = 1 << 40;
+const MOST: i64 = 1 << 32;
+/// Nor are coefficients beyond this: their products with entries must stay exact.
+const LARGEST_STEP: f64 = (1_u64 << 29) as f64;
 
 /// Reduces a basis in place. False if it was stopped, or numbers grew too large.
 pub fn reduce(basis: &mut [Vec<i64>], mut go_on: impl FnMut() -> bool) -> bool {
@@ -38,6 +40,9 @@ pub fn reduce(basis: &mut [Vec<i64>], mut go_on: impl FnMut() -> bool) -> bool {
                     continue;
                 }
                 let times = mu[at][other].round();
+                if times.abs() > LARGEST_STEP {
+                    return false;
+                }
                 changed = true;
                 let (before, rest) = basis.split_at_mut(at);
                 for (entry, less) in rest[0].iter_mut().zip(&before[other]) {
