@@ -33,16 +33,10 @@ struct Seen {
     answer: u32,
     output: u32,
     scores: Vec<f32>,
-    state: Option<Vec<f32>>,
     views: Views,
 }
 
-fn look(
-    suspect: &Suspect,
-    input: &[u32],
-    question: usize,
-    border: Option<usize>,
-) -> Result<Result<Seen, Refusal>, FalsifyError> {
+fn look(suspect: &Suspect, input: &[u32], question: usize) -> Result<Result<Seen, Refusal>, FalsifyError> {
     let targets = match suspect.task().oracle(input) {
         Ok(targets) => targets,
         Err(error) => return Ok(refuse("inputs", error.to_string())),
@@ -56,11 +50,7 @@ fn look(
     if scores.iter().any(|score| !score.is_finite()) {
         return Ok(refuse("scores", "the model's are not finite"));
     }
-    let state = match border.filter(|_| suspect.bounded()) {
-        Some(0) | None => None,
-        Some(border) => Some(runner.numbers(&runner.state(&input[..border * suspect.fields()], 1, None)?)),
-    };
-    Ok(Ok(Seen { answer, output: best(&scores), scores, state, views }))
+    Ok(Ok(Seen { answer, output: best(&scores), scores, views }))
 }
 
 /// The positions from `border` on whose streams are equal after every layer.
@@ -69,6 +59,37 @@ fn alike(first: &Views, second: &Views, border: usize) -> Vec<usize> {
         (0..first.layers.len()).all(|layer| first.stream(layer, 0, *position) == second.stream(layer, 0, *position))
     };
     (border..first.time).filter(same).collect()
+}
+
+/// The state that two prompts share, and the first border at which they do: at or after `border`, before the question.
+fn shared_state(
+    suspect: &Suspect,
+    inputs: [&[u32]; 2],
+    border: usize,
+    question: usize,
+) -> Result<Option<(usize, Vec<f32>)>, FalsifyError> {
+    if !suspect.bounded() || question == 0 || border > question {
+        return Ok(None);
+    }
+    let (runner, fields) = (Runner::new(suspect), suspect.fields());
+    let state = |input: &[u32], border: usize| -> Result<Vec<f32>, FalsifyError> {
+        Ok(runner.numbers(&runner.state(&input[..border * fields], 1, None)?))
+    };
+    let shared = |border: usize| -> Result<Option<Vec<f32>>, FalsifyError> {
+        let first = state(inputs[0], border)?;
+        Ok((first == state(inputs[1], border)?).then_some(first))
+    };
+    let (mut low, mut high) = (border.max(1), question);
+    let Some(mut found) = shared(high)? else { return Ok(None) };
+    // Once the same, always the same, since the tokens are.
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        match shared(middle)? {
+            Some(state) => (high, found) = (middle, state),
+            None => low = middle + 1,
+        }
+    }
+    Ok(Some((high, found)))
 }
 
 /// The first position from which two prompts are the same.
@@ -87,24 +108,23 @@ pub fn write_down(
     inputs: &[Vec<u32>],
     question: usize,
 ) -> Result<Result<Witness, Refusal>, FalsifyError> {
-    let border = match inputs {
-        [first, second] => Some(border_of(first, second, suspect.fields())),
-        _ => None,
-    };
     let mut seen = Vec::new();
     for input in inputs {
-        match look(suspect, input, question, border)? {
+        match look(suspect, input, question)? {
             Ok(found) => seen.push(found),
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
+    let (mut border, mut state) = (None, None);
+    if let [first, second] = inputs {
+        let same = border_of(first, second, suspect.fields());
+        let shared = shared_state(suspect, [first, second], same, question)?;
+        border = Some(shared.as_ref().map_or(same, |(border, _)| *border));
+        state = shared.map(|(_, state)| state);
+    }
     let blind = match (&seen[..], border) {
         ([first, second], Some(border)) => alike(&first.views, &second.views, border),
         _ => Vec::new(),
-    };
-    let state = match &seen[..] {
-        [first, second] if first.state == second.state => first.state.clone(),
-        _ => None,
     };
     let witness = Witness {
         format: FORMAT,

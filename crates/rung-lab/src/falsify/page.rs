@@ -95,10 +95,10 @@ impl<'a> Page<'a> {
         });
         let seen = (border..=question).filter(|position| !blind.contains(position)).count();
         let between = if seen == 0 {
-            " From there on no token's stream differs after any layer.".to_owned()
+            " No token's stream differs from there on, after any layer.".to_owned()
         } else {
             format!(
-                " {seen} of the tokens from there on still see a difference; the question, token {question}, does not."
+                " {seen} of the tokens after that still see a difference; the question, token {question}, does not."
             )
         };
         let sets = self.witness.decomposition.as_ref().map(|sets| {
@@ -113,7 +113,9 @@ impl<'a> Page<'a> {
                 sets.delta()
             )
         });
-        let border = format!("The prompts are the same from token {border} on.");
+        let differ = self.witness.inputs[0].iter().zip(&self.witness.inputs[1]).filter(|(a, b)| a != b).count();
+        let border =
+            format!("The prompts differ in {differ} ids before token {border}, and are the same from there on.");
         Some([border, state.unwrap_or_default(), between, sets.unwrap_or_default()].concat())
     }
 

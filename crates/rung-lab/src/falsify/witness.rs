@@ -12,7 +12,7 @@
 //!   "answers": [3, 5],                       by the oracle of the task
 //!   "outputs": [1, 1],                       by the model
 //!   "scores": [[..], [..]],                  at the question, to the bit
-//!   "border": 8,                             from this token on the inputs are the same
+//!   "border": 8,                             from this token on the inputs are the same, and the state too, if there is one
 //!   "state": [..],                           what both prompts leave behind there, if that is a state of fixed size
 //!   "blind": [8, 9],                         tokens whose streams are the same after every layer
 //!   "decomposition": null,                   the sets of the lower bound, where they were built
