@@ -161,12 +161,12 @@ pub enum FalsifyError {
         expected: String,
     },
     /// The system refused.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {reason}", .path.display())]
     System {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// A file that is no witness.
     #[error("{}: no whole witness: {reason}", .path.display())]

@@ -108,7 +108,7 @@ impl Witness {
     /// # Errors
     /// It is no whole witness.
     pub fn read(path: &Path) -> Result<Self, FalsifyError> {
-        let system = |source| FalsifyError::System { path: path.to_owned(), source };
+        let system = |reason| FalsifyError::System { path: path.to_owned(), reason };
         let malformed = |reason: String| FalsifyError::Malformed { path: path.to_owned(), reason };
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(system)?;
