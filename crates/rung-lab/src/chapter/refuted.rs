@@ -113,7 +113,7 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn F
     );
     let mut example = None;
     for (name, stack, task, bits) in MODELS {
-        let found = refute(stack, task, bits, 1 << 22);
+        let found = refute(stack, task, bits, 1 << 18);
         step();
         let bits = bits.map_or_else(|| "32".to_owned(), |bits| bits.to_string());
         let Some((suspect, Found { witness: Some(witness), tried, .. })) = found else {
@@ -158,7 +158,7 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn F
 
 /// The smallest table at which a birthday finds a collision, against the pigeonhole.
 fn rising(preset: Preset, chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn Fn() + Sync)) {
-    let most = if preset == Preset::Full { 1 << 22 } else { 1 << 19 };
+    let most = if preset == Preset::Full { 1 << 22 } else { 1 << 18 };
     let (mut chart, mut largest) = (
         LineChart::new(
             "How close attacks come to the proof",

@@ -34,6 +34,8 @@ const FEW: u64 = 1 << 22;
 const ENTRY: u64 = 40;
 /// Endings that are tried for two beginnings with one state.
 const ENDINGS: u64 = 512;
+/// Meetings that the checker may turn down before the search gives up: more would only be more of the same.
+const TURNED_DOWN: u64 = 512;
 
 /// Where beginnings end: after the tables of a composition, else just before the last question.
 pub(super) fn border(suspect: &Suspect) -> usize {
@@ -180,7 +182,7 @@ pub fn birthday(
             }
         }
         clock.tell(tried.candidates);
-        if clock.over() {
+        if clock.over() || tried.misled > TURNED_DOWN {
             break;
         }
     }
