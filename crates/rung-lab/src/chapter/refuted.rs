@@ -55,7 +55,7 @@ fn config(stack: &str, task: &str) -> RunConfig {
 }
 
 fn effort(most: u64) -> Effort {
-    Effort { budget: Duration::from_secs(1800), most, ..Effort::default() }
+    Effort { budget: Duration::from_mins(30), most, ..Effort::default() }
 }
 
 /// The widths of the figure.
@@ -213,7 +213,7 @@ fn smallest(stack: &str, most: u64) -> Option<(f64, u32)> {
 
 /// The first table whose contents are more than the states: m log m above the bits.
 fn pigeonhole(bits: u32) -> u32 {
-    (1..).find(|m| f64::from(*m) * f64::from(*m).log2() > f64::from(bits)).unwrap_or(u32::MAX)
+    (1..=bits + 2).find(|m| f64::from(*m) * f64::from(*m).log2() > f64::from(bits)).unwrap_or(u32::MAX)
 }
 
 /// Constructions of which every instance was asked.

@@ -25,16 +25,16 @@ impl Alphabet {
     pub fn of(task: &dyn AnyTask, seed: u64) -> Self {
         let (fields, length) = (task.fields().len(), task.length());
         let samples = ((1 << 20) / (length * fields)).clamp(64, 4096) as u64;
-        let mut seen = vec![BTreeSet::new(); length];
+        let mut met = vec![BTreeSet::new(); length];
         for sample in 0..samples {
             let prompt = drawn(task, seed, sample);
-            for (tokens, token) in seen.iter_mut().zip(prompt.chunks_exact(fields)) {
+            for (tokens, token) in met.iter_mut().zip(prompt.chunks_exact(fields)) {
                 if tokens.len() < MOST {
                     tokens.insert(token.to_vec());
                 }
             }
         }
-        Self { positions: seen.into_iter().map(|tokens| tokens.into_iter().collect()).collect(), fields }
+        Self { positions: met.into_iter().map(|tokens| tokens.into_iter().collect()).collect(), fields }
     }
 
     /// The tokens of a position.

@@ -144,7 +144,7 @@ pub fn birthday(
     let alphabet = Alphabet::of(suspect.task(), effort.seed);
     let mut tried = Tried::new(Method::StateCollision, "beginnings");
     if border == 0 {
-        tried.note = "the first token already asks".to_owned();
+        "the first token already asks".clone_into(&mut tried.note);
         return Ok((None, tried));
     }
     let beginnings = Beginnings::new(suspect, &alphabet, effort.seed, border);
@@ -211,7 +211,7 @@ pub fn drown(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(O
     let alphabet = Alphabet::of(suspect.task(), effort.seed);
     let mut tried = Tried::new(Method::Drowning, "repeated tokens");
     if border < 2 || alphabet.at(0) != alphabet.at(border - 1) {
-        tried.note = "the task lets no token stand again and again".to_owned();
+        "the task lets no token stand again and again".clone_into(&mut tried.note);
         return Ok((None, tried));
     }
     let tokens = alphabet.at(0);

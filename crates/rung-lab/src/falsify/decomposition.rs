@@ -74,7 +74,7 @@ impl Decomposition {
                 for second in &self.alike {
                     let prompt = prompt(task, first, second, start, query);
                     let views = runner.views(&prompt, 1, None)?;
-                    let signature = views.signature(0, sizes[1] as usize..views.time);
+                    let signature = views.signature(0, &(sizes[1] as usize..views.time));
                     if *seen.get_or_insert(signature) != signature {
                         return Ok(refuse("decomposition", "later tokens tell two members apart"));
                     }
@@ -200,7 +200,7 @@ fn signatures(
             chunk.iter().flat_map(|number| prompt(task, first, &table(*number, large), start, query)).collect();
         let views = runner.views(&prompts, chunk.len(), None)?;
         for (row, joint) in all.iter_mut().enumerate() {
-            *joint = joint.rotate_left(17) ^ views.signature(row, large as usize..views.time);
+            *joint = joint.rotate_left(17) ^ views.signature(row, &(large as usize..views.time));
         }
     }
     Ok(all)

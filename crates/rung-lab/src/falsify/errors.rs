@@ -28,7 +28,7 @@ const KEPT: usize = 32;
 struct Lead {
     prompt: Vec<u32>,
     question: usize,
-    lead: f32,
+    by: f32,
 }
 
 /// Searches for a wrong answer.
@@ -103,7 +103,7 @@ fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Opti
                 kept.push(lead);
             }
         }
-        kept.sort_by(|a, b| a.lead.total_cmp(&b.lead));
+        kept.sort_by(|a, b| a.by.total_cmp(&b.by));
         kept.dedup_by(|a, b| a.prompt == b.prompt);
         kept.truncate(KEPT);
         clock.tell(tried.candidates);
@@ -112,7 +112,7 @@ fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Opti
         }
     }
     tried.note =
-        kept.first().map_or_else(String::new, |lead| format!("the right answer led by {:.3} at least", lead.lead));
+        kept.first().map_or_else(String::new, |lead| format!("the right answer led by {:.3} at least", lead.by));
     Ok((None, tried))
 }
 
@@ -143,15 +143,15 @@ fn leads(suspect: &Suspect, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelErro
         let targets = suspect.task().oracle(prompt).ok()?;
         let asked = targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
         let each = asked.map(|(question, target)| (question, lead(row, question, *target)));
-        let (question, lead) = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(Lead { prompt: prompt.clone(), question, lead })
+        let (question, by) = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(Lead { prompt: prompt.clone(), question, by })
     };
     Ok(prompts.iter().enumerate().filter_map(weakest).collect())
 }
 
 /// The witness, if the checker sees a wrong answer too.
 fn wrong(suspect: &Suspect, method: Method, lead: &Lead) -> Result<Option<Witness>, FalsifyError> {
-    if lead.lead > 0.0 {
+    if lead.by > 0.0 {
         return Ok(None);
     }
     Ok(write_down(suspect, method, std::slice::from_ref(&lead.prompt), lead.question)?.ok())

@@ -126,8 +126,9 @@ mod tests {
     #[test]
     fn small_bases_become_as_short_as_they_can_be_nearly() {
         for seed in 0..20_u64 {
-            let entry =
-                |row: u64, column: u64| (crate::run::source::stirred(seed * 99 + row * 9 + column) % 41) as i64 - 20;
+            let entry = |row: u64, column: u64| {
+                i64::try_from(crate::run::source::stirred(seed * 99 + row * 9 + column) % 41).unwrap() - 20
+            };
             let mut basis: Vec<Vec<i64>> =
                 (0..4).map(|row| (0..4).map(|column| entry(row, column)).collect()).collect();
             let best = shortest(&basis, 6);
@@ -141,7 +142,9 @@ mod tests {
     #[test]
     fn relations_are_relations() {
         for (count, width) in [(8, 4), (24, 10), (60, 30)] {
-            let entry = |row: u64, column: u64| (crate::run::source::stirred(row * 1000 + column) % 9) as i64 - 4;
+            let entry = |row: u64, column: u64| {
+                i64::try_from(crate::run::source::stirred(row * 1000 + column) % 9).unwrap() - 4
+            };
             let vectors: Vec<Vec<i64>> =
                 (0..count).map(|row| (0..width).map(|column| entry(row, column)).collect()).collect();
             let found = relation(&vectors, || true).expect("there are more vectors than dimensions");

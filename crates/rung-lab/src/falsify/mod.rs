@@ -195,7 +195,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { budget: Duration::from_secs(60), memory: 1 << 30, seed: 0, only: None, most: u64::MAX }
+        Self { budget: Duration::from_mins(1), memory: 1 << 30, seed: 0, only: None, most: u64::MAX }
     }
 }
 

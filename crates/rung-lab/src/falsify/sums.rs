@@ -10,6 +10,7 @@
 //! bits, and time that grows with about the fourth power of M. The relation gets shorter with more tokens than that, and must fit
 //! into the prompt; so the reach is a matter of D, of the length, and of the budget. What was not reached is said, not hidden.
 
+use rung_theory::stack::Mixer;
 use rung_theory::task::{AnyTask, seeded};
 
 use super::alphabet::drawn;
@@ -26,7 +27,7 @@ const MOST_ROWS: usize = 1024;
 /// Whether the method applies: one layer of linear attention in few bits, and a task whose tokens may repeat.
 pub fn applies(suspect: &Suspect) -> bool {
     let mixers: Vec<&str> =
-        suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter().map(|mixer| mixer.name())).collect();
+        suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter().map(Mixer::name)).collect();
     let linear = mixers.iter().filter(|name| **name == "linear").count() == 1
         && mixers.iter().all(|name| ["linear", "none"].contains(name));
     linear && suspect.bounded() && suspect.few_bits() && suspect.task().name() == "twosum"

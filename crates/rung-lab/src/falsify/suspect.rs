@@ -4,6 +4,7 @@
 //! or the config and seed of an untrained one, the bits it is kept in, and a fingerprint of its weights. A [`Runner`] is one thread's
 //! way to run it, in whatever form a search likes: whole prompts, or many of them token by token from common states.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
@@ -256,7 +257,7 @@ impl Views {
     }
 
     /// A hash of some tokens of a row at all layers.
-    pub fn signature(&self, row: usize, positions: impl Iterator<Item = usize> + Clone) -> u64 {
+    pub fn signature(&self, row: usize, positions: &Range<usize>) -> u64 {
         let layers = (0..self.layers.len()).flat_map(|layer| positions.clone().map(move |position| (layer, position)));
         mixed(layers.flat_map(|(layer, position)| self.stream(layer, row, position)))
     }

@@ -99,7 +99,7 @@ fn search(
     for base in 0.. {
         let (prompt, stretch) = (drawn(suspect.task(), effort.seed, base), stretch(base));
         if stretch.free.is_empty() {
-            tried.note = "nothing stands before the question".to_owned();
+            "nothing stands before the question".clone_into(&mut tried.note);
             break;
         }
         let ways = alphabet.ways(stretch.free.clone(), CONTENTS);
@@ -165,7 +165,7 @@ fn look(
     let views = Runner::new(suspect).views(&prompts.concat(), prompts.len(), None)?;
     let seen = prompts.iter().enumerate().map(|(row, prompt)| {
         let answer = suspect.answer(prompt, question)?;
-        Some((views.signature(row, blind.clone()), answer))
+        Some((views.signature(row, blind), answer))
     });
     Ok(seen.collect())
 }
