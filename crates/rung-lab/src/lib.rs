@@ -10,7 +10,7 @@
 //!   nothing.
 //!
 //! * [`trace`] shows a forward pass: who reads whom, and what the registers hold; [`protocol`] counts the bits of one;
-//!   [`network`] opens constructed and trained ones alike.
+//!   [`network`] opens constructed and trained ones alike. [`falsify`] looks for what one cannot tell apart.
 //! * [`analysis`] looks inside of networks: one instrument per file.
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
 //!
@@ -46,6 +46,7 @@ pub mod bench;
 pub mod chapter;
 mod evidence;
 pub mod experiment;
+pub mod falsify;
 pub mod figure;
 pub mod hop_map;
 mod markup;

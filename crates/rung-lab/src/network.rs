@@ -9,12 +9,12 @@ use rung_engine::{Parameters, Scalar};
 use rung_nn::checkpoint::CheckpointError;
 use rung_nn::construct::{self, Construction, Sheet};
 use rung_nn::trace::Subject;
-use rung_nn::{Model, ModelConfig};
+use rung_nn::{Model, ModelConfig, ModelError, Precision};
 use rung_theory::stack::Plan;
 use rung_theory::task::{self, AnyTask, seeded};
 
 use crate::run::place::{CONFIG, WEIGHTS};
-use crate::run::{RunConfig, RunError};
+use crate::run::{Run, RunConfig, RunError, trainer};
 
 /// Why a folder is no network.
 #[derive(Debug, thiserror::Error)]
@@ -106,10 +106,35 @@ impl<S: Scalar> Network<S> {
         }
     }
 
+    /// The same weights in a network that keeps states and messages in few bits.
+    ///
+    /// # Errors
+    /// There is no such precision.
+    pub fn keep_in(&mut self, precision: Precision) -> Result<(), ModelError> {
+        self.config.precision = precision;
+        // Fresh weights have the same places; the old ones stay.
+        self.model = self.config.init(&self.plan, &mut Parameters::<S>::new(), &mut seeded(0))?;
+        Ok(())
+    }
+
     /// The network, to be watched.
     pub fn subject(&self) -> Subject<'_, S> {
         let Self { task, plan, config, model, weights, sheet, .. } = self;
         Subject { task: &**task, plan, config, model, weights, sheet: sheet.as_ref() }
+    }
+}
+
+impl Network<f32> {
+    /// A run before its first step.
+    ///
+    /// # Errors
+    /// The model cannot be built.
+    pub fn fresh(run: &Run) -> Result<Self, RunError> {
+        let text = run.config.model.largest.as_ref().unwrap_or(&run.config.task);
+        let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
+        let (model, weights) = trainer::fresh(run)?;
+        let (name, plan, config) = (run.plan.outline(), run.plan.clone(), run.model.clone());
+        Ok(Self { name, task, plan, config, model, weights, sheet: None })
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Subject {
     Construction,
     /// A way to look inside of a network.
     Instrument,
+    /// A way to find something out.
+    Method,
 }
 
 impl Subject {
@@ -28,6 +30,7 @@ impl Subject {
             Self::Bound => "bound",
             Self::Construction => "construction",
             Self::Instrument => "instrument",
+            Self::Method => "method",
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod constructed;
 pub mod looked;
 pub mod measured;
 pub mod proved;
+pub mod refuted;
 pub mod summary;
 
 use crate::figure::Chart;

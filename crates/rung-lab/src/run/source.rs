@@ -58,20 +58,25 @@ pub struct Batch {
     pub questions: usize,
 }
 
+/// How the ids of a task become those of a model made for a larger one.
+pub struct Fit {
+    /// For each field, its blank and the model's.
+    blanks: Vec<Option<(u32, u32)>>,
+}
+
 /// A task, in the ids of a model.
 pub struct Source {
     task: Box<dyn AnyTask>,
-    /// For each field, its blank and the model's.
-    blanks: Vec<Option<(u32, u32)>>,
+    fit: Fit,
     prompt: Prompt,
 }
 
-impl Source {
+impl Fit {
     /// Fits a task into a model with these fields and classes.
     ///
     /// # Errors
     /// It does not fit; `field` is the config's key that named it.
-    pub fn new(field: &str, task: Box<dyn AnyTask>, model: &[Field], classes: u32) -> Result<Self, RunError> {
+    pub fn new(field: &str, task: &dyn AnyTask, model: &[Field], classes: u32) -> Result<Self, RunError> {
         let fields = task.fields();
         let misfit = |found: String, expected: String| {
             Err(RunError::Misfit { field: field.to_owned(), task: task.spec(), found, expected })
@@ -94,8 +99,29 @@ impl Source {
         let blank = |(field, model): (&Field, &Field)| {
             (field.blank && field.vocabulary != model.vocabulary).then(|| (field.vocabulary - 1, model.vocabulary - 1))
         };
-        let blanks = fields.iter().zip(model).map(blank).collect();
-        Ok(Self { task, blanks, prompt: Prompt::new() })
+        Ok(Self { blanks: fields.iter().zip(model).map(blank).collect() })
+    }
+
+    /// Writes the task's own ids as the model's.
+    pub fn translate(&self, tokens: &mut [u32]) {
+        let fields = self.blanks.len();
+        for (column, blank) in self.blanks.iter().enumerate() {
+            let Some((from, to)) = *blank else { continue };
+            for id in tokens.iter_mut().skip(column).step_by(fields).filter(|id| **id == from) {
+                *id = to;
+            }
+        }
+    }
+}
+
+impl Source {
+    /// Fits a task into a model with these fields and classes.
+    ///
+    /// # Errors
+    /// It does not fit; `field` is the config's key that named it.
+    pub fn new(field: &str, task: Box<dyn AnyTask>, model: &[Field], classes: u32) -> Result<Self, RunError> {
+        let fit = Fit::new(field, &*task, model, classes)?;
+        Ok(Self { task, fit, prompt: Prompt::new() })
     }
 
     /// The task.
@@ -119,13 +145,7 @@ impl Source {
         }
         batch.length = self.prompt.len();
         batch.ids = self.prompt.tokens().len();
-        let fields = self.blanks.len();
-        for (column, blank) in self.blanks.iter().enumerate() {
-            let Some((from, to)) = *blank else { continue };
-            for id in batch.tokens[column..].iter_mut().step_by(fields).filter(|id| **id == from) {
-                *id = to;
-            }
-        }
+        self.fit.translate(&mut batch.tokens);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! # Recurrence
 //! Score of a block that lies wholly in the past `q_t.mean(k in block)`, summed over the heads of a group; a query reads the best
-//! `top - 1` of them, of equal ones the earlier, and its own block up to itself.
+//! `top - 1` of them, of equal ones the earlier, and its own block up to itself. With `summary=minmax` the score is the most that
+//! `q_t.k` could be for keys between the block's smallest and largest number in every channel.
 //!
 //! # Parallel form
 //! Block by block, attention of the queries that chose it. No gradient passes through the choice.
@@ -14,7 +15,7 @@
 //! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
 //!
 //! # Source
-//! Lu et al. 2025 (2502.13189).
+//! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use rung_engine::{BlockAttention as Blocks, Choice, Ops, Scalar, highest};
 use rung_theory::stack::Mixer;
@@ -35,6 +36,8 @@ pub struct BlockAttentionConfig {
     pub top: usize,
     /// Groups of heads that choose together.
     pub groups: usize,
+    /// Whether blocks are judged by their smallest and largest keys, not by their mean.
+    pub extremes: bool,
 }
 
 /// Attention to blocks.
@@ -55,7 +58,7 @@ impl MixerConfig for BlockAttentionConfig {
             let (what, expected) = ("a separate index key".to_owned(), "index=0".to_owned());
             return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected });
         }
-        Ok(Self { heads, block, top, groups })
+        Ok(Self { heads, block, top, groups, extremes: number(mixer, "summary") == 1 })
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<BlockAttention, ModelError> {
@@ -69,19 +72,32 @@ impl MixerConfig for BlockAttentionConfig {
 impl BlockAttention {
     /// The blocks that each of the last queries reads.
     fn choose<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> Choice {
-        let BlockAttentionConfig { heads: HeadsConfig { heads, kv_heads, key: width, .. }, block, top, groups } =
-            self.config;
+        let BlockAttentionConfig {
+            heads: HeadsConfig { heads, kv_heads, key: width, .. },
+            block,
+            top,
+            groups,
+            extremes,
+            ..
+        } = self.config;
         let (batch, time, keys) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
         let (mut choice, whole) = (Choice::new(block, groups), keys / block);
         // Only where there are more blocks than are read does anyone have to choose.
         let scores = (whole >= top && top > 1).then(|| {
             let past = ops.slice(&ops.detach(key), 1, 0..whole * block);
-            let means = ops.mean(&ops.reshape(&past, &[batch, whole, block, kv_heads * width]), 2);
-            let means = ops.permute(&ops.reshape(&means, &[batch, whole, kv_heads, width]), &[0, 2, 3, 1]);
+            let past = ops.reshape(&past, &[batch, whole, block, kv_heads * width]);
+            let turned = |x: O::Tensor| ops.permute(&ops.reshape(&x, &[batch, whole, kv_heads, width]), &[0, 2, 3, 1]);
             let asked = ops.permute(&ops.detach(query), &[0, 2, 1, 3]);
             let asked = ops.reshape(&asked, &[batch, kv_heads, heads / kv_heads * time, width]);
-            let scores = ops.reshape(&ops.matmul(&asked, &means), &[batch, groups, heads / groups, time, whole]);
-            ops.values(&ops.sum(&scores, 2))
+            let scores = if extremes {
+                // Where the query is positive the largest key counts, elsewhere the smallest: minus the largest of the negatives.
+                let above = ops.matmul(&ops.relu(&asked), &turned(ops.max(&past, 2)));
+                let below = ops.matmul(&ops.relu(&ops.neg(&asked)), &turned(ops.max(&ops.neg(&past), 2)));
+                ops.add(&above, &below)
+            } else {
+                ops.matmul(&asked, &turned(ops.mean(&past, 2)))
+            };
+            ops.values(&ops.sum(&ops.reshape(&scores, &[batch, groups, heads / groups, time, whole]), 2))
         });
         for row in 0..batch * groups * time {
             let own = (row % time + keys - time) / block;

@@ -58,6 +58,7 @@ const CASES: &[(&str, Positions)] = &[
     ("moba{heads=3,kv=3,head=4,block=3,top=2}", Positions::None),
     ("moba{heads=4,kv=2,key=4,value=3,block=2,top=3,groups=2}", ROTARY),
     ("moba{heads=4,kv=4,head=2,block=4,top=1,groups=1}", Positions::None),
+    ("moba{heads=4,kv=2,head=4,block=2,top=2,groups=2,summary=minmax}", Positions::None),
     ("nsa{heads=2,kv=2,head=3,block=3,top=2,length=2,stride=1,window=3}", Positions::None),
     ("nsa{heads=4,kv=2,key=4,value=3,block=2,top=4,length=4,stride=2,window=2}", ROTARY),
     ("nsa{heads=2,kv=1,head=4,block=2,top=3,length=2,stride=2,window=0}", ROTARY),

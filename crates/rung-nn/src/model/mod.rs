@@ -430,8 +430,22 @@ impl<M: TokenMixer> Model<M> {
     /// # Errors
     /// Tokens do not fit the model.
     pub fn streams<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize) -> Result<Vec<O::Tensor>, ModelError> {
+        self.streams_after(ops, tokens, batch, None)
+    }
+
+    /// As [`streams`](Self::streams), going on from a state.
+    ///
+    /// # Errors
+    /// As [`Model::forward`].
+    pub fn streams_after<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        state: Option<&ModelState<O::Tensor>>,
+    ) -> Result<Vec<O::Tensor>, ModelError> {
         let mut streams = Vec::with_capacity(self.depth() + 1);
-        self.climb(ops, tokens, batch, None, &mut Each(|x: &O::Tensor| streams.push(x.clone())))?;
+        self.climb(ops, tokens, batch, state, &mut Each(|x: &O::Tensor| streams.push(x.clone())))?;
         Ok(streams)
     }
 

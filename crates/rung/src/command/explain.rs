@@ -1,4 +1,4 @@
-//! `rung explain [NAME]`: the doc page of any task, mixer, bound, construction or instrument.
+//! `rung explain [NAME]`: the doc page of any task, mixer, bound, construction, instrument or method.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::output::{print, print_json};
 
-/// Print the page of a task, mixer, bound, construction or instrument; without a name, list them all.
+/// Print the page of a task, mixer, bound, construction, instrument or method; without a name, list them all.
 #[derive(Debug, clap::Args)]
 pub struct Explain {
     /// A name from the list.
@@ -26,7 +26,8 @@ impl Explain {
     /// # Errors
     /// There is no page of that name.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let pages = [pages(), rung_lab::analysis::pages()].concat();
+        let mut pages = [pages(), rung_lab::analysis::pages()].concat();
+        pages.push(Page { name: "falsify", subject: Subject::Method, source: rung_lab::falsify::PAGE });
         let Some(name) = &self.name else {
             self.list(&pages)?;
             return Ok(ExitCode::SUCCESS);
@@ -53,7 +54,15 @@ impl Explain {
             return print_json(&json!(pages.iter().map(entry).collect::<Vec<_>>()));
         }
         let mut text = String::new();
-        for subject in [Subject::Task, Subject::Mixer, Subject::Bound, Subject::Construction, Subject::Instrument] {
+        let subjects = [
+            Subject::Task,
+            Subject::Mixer,
+            Subject::Bound,
+            Subject::Construction,
+            Subject::Instrument,
+            Subject::Method,
+        ];
+        for subject in subjects {
             writeln!(text, "{}s", subject.word())?;
             for page in pages.iter().filter(|page| page.subject == subject) {
                 writeln!(text, "  {:<18} {}", page.name, page.summary())?;

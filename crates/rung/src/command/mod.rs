@@ -11,6 +11,7 @@ mod convert;
 mod decide;
 mod eval;
 mod explain;
+mod falsify;
 mod map;
 mod model;
 mod place;
@@ -24,6 +25,7 @@ mod task;
 mod trace;
 mod train;
 mod verify;
+mod witness;
 mod zoo;
 
 use std::process::ExitCode;
@@ -42,6 +44,8 @@ pub enum Command {
     Protocol(protocol::Protocol),
     Analyze(analyze::Analyze),
     Convert(convert::Convert),
+    Falsify(falsify::Falsify),
+    Witness(witness::WitnessCommand),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
@@ -75,6 +79,8 @@ impl Command {
             Self::Protocol(command) => command.run(),
             Self::Analyze(command) => command.run(),
             Self::Convert(command) => command.run(),
+            Self::Falsify(command) => command.run(),
+            Self::Witness(command) => command.run(),
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use rung_lab::chapter::measured::Done;
-use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, looked, measured, proved, summary};
+use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, looked, measured, proved, refuted, summary};
 use rung_lab::experiment::{self, Chapter as Place, Experiment, Reading};
 use rung_lab::report::{Report, write_atomically};
 use rung_lab::sweep::{self, Shard, Sweep};
@@ -57,6 +57,7 @@ fn parts() -> clap::builder::PossibleValuesParser {
     let chapters = [
         ("proved", "Certificates, maps, the sparse bound"),
         ("constructed", "Explicit weights, run against the oracle"),
+        ("refuted", "Failures that were found, and checked"),
         ("measured", "The experiments of the main job"),
         ("open", "The experiments on open questions, about an hour"),
         ("looked", "What the instruments see, in a construction and in a trained network"),
@@ -103,6 +104,11 @@ impl Reproduce {
         if self.wants("constructed") {
             let bar = steps(constructed::units()).with_message("constructed");
             made.push(constructed::make(preset, &|| bar.inc(1)));
+            bar.finish_and_clear();
+        }
+        if self.wants("refuted") {
+            let bar = steps(refuted::units(preset)).with_message("refuted");
+            made.push(refuted::make(preset, &|| bar.inc(1)));
             bar.finish_and_clear();
         }
         let training = self.train(sweeps);

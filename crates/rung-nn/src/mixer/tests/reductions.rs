@@ -267,10 +267,16 @@ fn block_attention_to_the_own_block_alone_is_block_diagonal() {
     assert_close(&found, &expected, 1e-12, "moba");
 }
 
-/// Mean keys that point along the text make the latest blocks win: then the blocks are a window, as coarse as they are.
+/// Keys that point along the text, on average or at most, make the latest blocks win: then the blocks are a window, as coarse as they are.
 #[test]
 fn block_attention_whose_latest_blocks_win_is_a_coarse_window() {
-    let Built { mixer, mut weights } = build::<f64>("moba{heads=1,kv=1,head=4,block=2,top=2}", Positions::None, 1);
+    for summary in ["mean", "minmax"] {
+        latest_blocks_win(&format!("moba{{heads=1,kv=1,head=4,block=2,top=2,summary={summary}}}"));
+    }
+}
+
+fn latest_blocks_win(stack: &str) {
+    let Built { mixer, mut weights } = build::<f64>(stack, Positions::None, 1);
     // Channel 0 of a token is its place, channel 1 is one: queries are one and keys the place, in the first channel of the head.
     for (name, channel) in [("q_proj.weight", 1), ("k_proj.weight", 0)] {
         set(&mut weights, name, 0.0);
@@ -289,7 +295,7 @@ fn block_attention_whose_latest_blocks_win_is_a_coarse_window() {
         let mut changed = values.clone();
         changed[token * WIDTH + 2] += 1.0;
         let after = ops.values(&mixer.forward(&ops, &ops.constant(&[1, 11, WIDTH], &changed), None).0);
-        assert_eq!(before[10 * WIDTH..] != after[10 * WIDTH..], token >= 8, "token {token}");
+        assert_eq!(before[10 * WIDTH..] != after[10 * WIDTH..], token >= 8, "{stack}: token {token}");
     }
 }
 

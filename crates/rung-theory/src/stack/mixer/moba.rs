@@ -4,7 +4,8 @@
 //! layer with a different message, and in the block-sparse bound the mean key is the summary that must not collide.
 //!
 //! # Recurrence
-//! Score of a block `q_t . mean(k in block)`; take the best `top` blocks, the current one always among them; softmax attention
+//! Score of a block `q_t . mean(k in block)`, or with `summary=minmax` the most that `q_t . k` could be for keys between the
+//! block's smallest and largest number in every channel; take the best `top` blocks, the current one always among them; softmax attention
 //! over their tokens.
 //!
 //! # Parallel form
@@ -18,10 +19,11 @@
 //! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
 //!
 //! # Source
-//! Lu et al. 2025 (2502.13189).
+//! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use super::{
-    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, count, size,
+    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, choice,
+    count, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -37,6 +39,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("top", "blocks attended to, the current one included", |_| 4),
         size("groups", "groups of heads that choose together", |n| n.get("heads")),
         count("index", "width of a separate index key, 0 to score by mean keys", |_| 0),
+        choice("summary", "what is kept in mind of a block's keys", &["mean", "minmax"]),
     ],
     facts: |n| {
         let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
@@ -47,7 +50,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             block,
             cached: key + value,
             compressed: false,
-            summary: if index == 0 { kv * key } else { block * index },
+            summary: if index == 0 { (1 + n.wide("summary")) * kv * key } else { block * index },
         };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),

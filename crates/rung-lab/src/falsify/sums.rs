@@ -1,0 +1,155 @@
+//! Integer relations: two multisets of tokens that a layer of linear attention adds up to the same state.
+//!
+//! Linear attention's state is a sum of writes, one for each token. Kept in p bits it is rounded after every token; but it lies on the grid
+//! already, and rounding a grid point plus a write is the grid point plus the rounded write. So as long as no number leaves its range,
+//! the state is exactly a sum of whole vectors `c(token)`, in any order, and the vectors are read off the states after single
+//! tokens. Where a task lets tokens repeat (2-Sum), a relation `sum_t x_t c(t) = 0` with `sum_t x_t = 0` is a collision: the tokens
+//! with positive x on one side, those with negative x on the other.
+//!
+//! A birthday needs 2^(b/2) tries for b bits. A lattice of M tokens needs M above the number D of state numbers, whatever their
+//! bits, and time that grows with about the fourth power of M. The relation gets shorter with more tokens than that, and must fit
+//! into the prompt; so the reach is a matter of D, of the length, and of the budget. What was not reached is said, not hidden.
+
+use rung_theory::stack::Mixer;
+use rung_theory::task::{AnyTask, seeded};
+
+use super::alphabet::drawn;
+use super::check::write_down;
+use super::collide::state_numbers;
+use super::lattice::relation;
+use super::suspect::{Runner, Suspect};
+use super::witness::Witness;
+use super::{Clock, Effort, FalsifyError, Method, Tried};
+
+/// The most rows of a lattice.
+const MOST_ROWS: usize = 1024;
+
+/// Whether the method applies: one layer of linear attention in few bits, and a task whose tokens may repeat.
+pub fn applies(suspect: &Suspect) -> bool {
+    let mixers: Vec<&str> =
+        suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter().map(Mixer::name)).collect();
+    let linear = mixers.iter().filter(|name| **name == "linear").count() == 1
+        && mixers.iter().all(|name| ["linear", "none"].contains(name));
+    linear && suspect.bounded() && suspect.few_bits() && suspect.task().name() == "twosum"
+}
+
+/// Searches for a relation.
+///
+/// # Errors
+/// The model refuses its own task.
+pub fn relations(
+    suspect: &Suspect,
+    effort: &Effort,
+    clock: &Clock<'_>,
+) -> Result<(Option<Witness>, Tried), FalsifyError> {
+    let mut tried = Tried::new(Method::IntegerRelation, "lattices");
+    let (values, numbers) = (suspect.task().fields()[0].vocabulary as usize, state_numbers(suspect) as usize);
+    let writes = writes(suspect)?;
+    let used = writes.iter().fold(vec![false; numbers], |used, write| {
+        used.iter().zip(write).map(|(used, number)| *used || *number != 0).collect()
+    });
+    let dimensions = used.iter().filter(|used| **used).count();
+    // Twice as many tokens as numbers make relations short, half as many again make them last; the counts are one number more.
+    let mut rows = (2 * dimensions + 8).min(values).min(MOST_ROWS);
+    tried.note = format!("{dimensions} numbers are ever written, and {values} tokens write them");
+    while rows > dimensions + 1 {
+        let chosen = chosen(&writes, rows, effort.seed);
+        let vectors: Vec<Vec<i64>> =
+            chosen.iter().map(|value| writes[*value].iter().copied().chain([1]).collect()).collect();
+        tried.candidates += 1;
+        let found = relation(&vectors, || !clock.over());
+        let Some(found) = found else {
+            tried.note = format!("{}; a lattice of {rows} rows was not reduced in time", tried.note);
+            break;
+        };
+        let length = found.iter().filter(|times| **times > 0).sum::<i64>();
+        tried.note =
+            format!("{}; a lattice of {rows} rows gave a relation of {length} tokens on each side", tried.note);
+        if let Some(pair) = prompts(suspect, &writes, &chosen, &found)
+            && let Ok(witness) = write_down(suspect, Method::IntegerRelation, &pair, suspect.question())?
+            && witness.state.is_some()
+        {
+            return Ok((Some(witness), tried));
+        }
+        tried.misled += 1;
+        if clock.over() || rows == values.min(MOST_ROWS) {
+            break;
+        }
+        rows = (rows + rows / 2).min(values).min(MOST_ROWS);
+    }
+    Ok((None, tried))
+}
+
+/// What each token writes, in steps of the grid.
+fn writes(suspect: &Suspect) -> Result<Vec<Vec<i64>>, FalsifyError> {
+    let values = suspect.task().fields()[0].vocabulary;
+    let Some(rounding) = suspect.network.config.precision.state else { unreachable!("asked for few bits only") };
+    let step = rounding.range / f64::from(1_u32 << (rounding.bits - 1));
+    let runner = Runner::new(suspect);
+    let mut writes = Vec::with_capacity(values as usize);
+    for value in 0..values {
+        let state = runner.numbers(&runner.state(&[value], 1, None)?);
+        writes.push(state.iter().map(|number| (f64::from(*number) / step).round() as i64).collect());
+    }
+    Ok(writes)
+}
+
+/// The tokens whose writes are smallest: their relations are shortest.
+fn chosen(writes: &[Vec<i64>], rows: usize, seed: u64) -> Vec<usize> {
+    let size = |value: usize| writes[value].iter().map(|number| number * number).sum::<i64>();
+    let mut order: Vec<usize> = (0..writes.len()).collect();
+    // The seed decides among equals.
+    rung_theory::task::shuffle(&mut seeded(seed), &mut order);
+    order.sort_by_key(|value| size(*value));
+    order.truncate(rows);
+    order
+}
+
+/// Two prompts of 2-Sum whose states are equal by the relation, with a query that only the first has a partner for.
+fn prompts(suspect: &Suspect, writes: &[Vec<i64>], chosen: &[usize], relation: &[i64]) -> Option<[Vec<u32>; 2]> {
+    let (task, question): (&dyn AnyTask, usize) = (suspect.task(), suspect.question());
+    let rounding = suspect.network.config.precision.state?;
+    let half = 1_i64 << (rounding.bits - 1);
+    let side = |sign: i64| {
+        let times = chosen.iter().zip(relation).map(|(value, times)| (*value, (times * sign).max(0)));
+        times.filter(|(_, times)| *times > 0).collect::<Vec<_>>()
+    };
+    let (plus, minus) = (side(1), side(-1));
+    let count = plus.iter().map(|(_, times)| *times).sum::<i64>() as usize;
+    let partner = plus.first()?.0;
+    let filler = question.checked_sub(count)?;
+    // The same tokens in front of both, which come back to nothing: pairs would need opposites, so the least harmful is taken.
+    let mut sum = vec![0; writes[0].len()];
+    let others: Vec<(usize, i64)> =
+        (0..writes.len()).filter(|value| *value != partner).map(|value| (value, i64::MAX)).collect();
+    let front = ordered(writes, others, filler, &mut sum, half)?;
+    let [first, second] = [plus, minus].map(|tokens| ordered(writes, tokens, count, &mut sum.clone(), half));
+    let values = task.fields()[0].vocabulary;
+    let query = (values - partner as u32) % values;
+    let mut end = drawn(task, 0, 0)[question..].to_vec();
+    end[0] = query;
+    Some([first?, second?].map(|tokens| [&front[..], &tokens[..], &end[..]].concat()))
+}
+
+/// So many of the tokens, in an order in which the sum never leaves its range: the next is always the one that keeps it smallest.
+fn ordered(
+    writes: &[Vec<i64>],
+    mut tokens: Vec<(usize, i64)>,
+    count: usize,
+    sum: &mut [i64],
+    half: i64,
+) -> Option<Vec<u32>> {
+    let mut order = Vec::with_capacity(count);
+    for _ in 0..count {
+        let size = |value: usize| sum.iter().zip(&writes[value]).map(|(sum, write)| (sum + write).pow(4)).sum::<i64>();
+        let at = (0..tokens.len()).filter(|at| tokens[*at].1 > 0).min_by_key(|at| size(tokens[*at].0))?;
+        tokens[at].1 -= 1;
+        let value = tokens[at].0;
+        sum.iter_mut().zip(&writes[value]).for_each(|(sum, write)| *sum += write);
+        if sum.iter().any(|number| *number < -half || *number >= half) {
+            return None;
+        }
+        order.push(value as u32);
+    }
+    Some(order)
+}
