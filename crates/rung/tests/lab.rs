@@ -152,6 +152,13 @@ fn a_run_is_trained_evaluated_listed_and_compared() {
     fails(&["eval", text(&out), "--task", "funccomp{hops=1,m=7}"], "in field `inner`, expected at most 7");
     fails(&["eval", text(&out), "--task", "parity"], "does not fit the model");
     fails(&["eval", text(&directory)], "run.toml");
+    if cfg!(feature = "gpu") {
+        let there = json(&["eval", text(&out), "--prompts", "16", "--device", "flex", "--json"]);
+        assert_eq!(there["accuracy"], own["accuracy"]);
+        fails(&["eval", text(&out), "--device", "abacus"], "expected flex");
+    } else {
+        fails(&["eval", text(&out), "--device", "flex"], "expected cpu; others need a build with `--features gpu`");
+    }
 
     let second = directory.join("b");
     let other = ["--seed", "9", "--out", text(&second)];

@@ -56,7 +56,7 @@ pub mod trainer;
 
 pub use config::{Run, RunConfig};
 pub use error::RunError;
-pub use evaluate::evaluate;
+pub use evaluate::{evaluate, evaluate_on};
 pub use place::{Outcome, carry_out};
 pub use record::{Facts, Record};
 pub use tally::{Accuracy, Tally};

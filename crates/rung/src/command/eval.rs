@@ -8,10 +8,11 @@ use anyhow::{Context as _, bail};
 use rung_lab::run::place::{CONFIG, WEIGHTS};
 use rung_lab::run::source::{Purpose, Source};
 use rung_lab::run::trainer::fresh;
-use rung_lab::run::{RunConfig, RunError, evaluate};
+use rung_lab::run::{RunConfig, RunError};
 use rung_theory::task;
 use serde_json::{Value, json};
 
+use super::device;
 use super::train::read_text;
 use crate::output::{print, print_json, spinner};
 
@@ -34,6 +35,9 @@ pub struct Eval {
     /// Other weights than the run's, as safetensors.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
+    /// Where to run: `cpu` is the native engine; builds with the feature `gpu` or of a device's name have more.
+    #[arg(long, default_value = device::NATIVE)]
+    device: String,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -60,11 +64,12 @@ impl Eval {
         let (model, mut weights) = fresh(&run)?;
         let file = self.weights.clone().unwrap_or_else(|| self.directory.join(WEIGHTS));
         rung_nn::load(&file, &mut weights)?;
+        let executor = device::open(&self.device, &weights)?;
         let mut found = Vec::new();
         for source in &mut sources {
             let bar = spinner(source.task().spec());
             let numbers = (self.seed, Purpose::Testing);
-            let outcome = evaluate(&model, &weights, source, numbers, self.prompts);
+            let outcome = executor.evaluate(&model, source, numbers, self.prompts);
             bar.finish_and_clear();
             found.push((source.task().spec(), source.task().length(), source.task().baseline(), outcome?));
         }

@@ -7,6 +7,7 @@ mod capacity;
 mod check;
 mod construct;
 mod decide;
+mod device;
 mod eval;
 mod explain;
 mod map;
