@@ -93,6 +93,18 @@ def delta_rule(q, k, v, decay, beta, solve):
     return torch.stack(outputs, 2).flatten(2, 3)
 
 
+def general_delta(q, k, v, decay, sought, removed):
+    """The general delta rule, one token after another, as its definition says."""
+    fade, outputs = decay.exp().unsqueeze(-1), []
+    state = torch.zeros(q.shape[0], q.shape[1], k.shape[-1], v.shape[-1])
+    for t in range(q.shape[2]):
+        recalled = sought[:, :, t].unsqueeze(-2) @ state
+        state = state * fade[:, :, t] - removed[:, :, t].unsqueeze(-1) * recalled
+        state = state + k[:, :, t].unsqueeze(-1) * v[:, :, t].unsqueeze(-2)
+        outputs.append(q[:, :, t].unsqueeze(-2) @ state)
+    return torch.cat(outputs, 2)
+
+
 def softmax(mixer, q, k, v, x):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
@@ -204,6 +216,10 @@ def kernel(name, backward, batch, length, width, heads):
         "gdn_solver": lambda: (
             lambda q, k, v, fade, beta: delta_rule(q, k, v, fade, beta, by_library),
             split(), split(), split(), decay(), gate(),
+        ),
+        "rwkv7": lambda: (
+            general_delta, split(), split(), split(),
+            uniform(batch, heads, length, head, low=-0.1, high=0.0), split(), split(),
         ),
         "conv": lambda: (
             lambda x, filters: F.conv1d(F.pad(x, (TAPS - 1, 0)), filters, groups=width),

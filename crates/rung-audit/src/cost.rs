@@ -92,7 +92,7 @@ fn bits_of(layer: &Layer, storage: Storage) -> [u128; 3] {
         let kv = u128::from(storage.kv.bits);
         sum[1] += facts.state * u128::from(storage.state.bits) + (facts.tail + facts.front) * u128::from(BF16.bits);
         if !layer.shares_cache {
-            sum[0] += facts.growing * kv;
+            sum[0] += facts.per_token() * kv;
             sum[2] += facts.window * facts.window_tokens.min(u128::from(storage.context)) * kv;
         }
     }

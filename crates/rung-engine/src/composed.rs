@@ -7,11 +7,13 @@
 #![expect(clippy::missing_panics_doc, reason = "shapes that do not fit panic; the trait says so once for all")]
 
 mod attention;
+mod delta;
 mod pointwise;
 mod recurrence;
 mod sequence;
 
-pub use attention::attention;
+pub use attention::{attention, block_attention};
+pub use delta::general_delta;
 pub use pointwise::{
     cross_entropy, elu_plus_one, gelu, gelu_exact, l2_norm, layer_norm, linear, rms_norm, round_to_bits, silu,
     silu_gate, softmax,

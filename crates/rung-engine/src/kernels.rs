@@ -17,7 +17,9 @@
 #[macro_use]
 pub(crate) mod vectorised;
 pub(crate) mod attention;
+pub(crate) mod blocks;
 pub(crate) mod convolution;
+pub(crate) mod delta;
 pub(crate) mod layout;
 pub(crate) mod loss;
 pub(crate) mod norm;

@@ -30,20 +30,27 @@
 //! - [`Parameters`]: the weights, by name, in one flat array;
 //! - [`AdamW`] and [`Schedule`]: the optimiser and its learning rate.
 
+mod choice;
 pub mod composed;
 mod kernels;
 mod native;
 pub mod ops;
 mod optimizer;
 mod parameters;
+mod repulsion;
 mod scalar;
 mod schedule;
 mod shape;
 
+pub use choice::{Choice, highest};
 pub use native::{Fault, Native, Outcome, StepError, Team, Tensor};
-pub use ops::{Attention, Binary, Decay, Ops, Recurrence, Rounding, Sight, Unary, rotary_angles, rotary_frequencies};
+pub use ops::{
+    Attention, Binary, BlockAttention, Decay, GeneralDelta, Ops, Recurrence, Rounding, Sight, Unary, rotary_angles,
+    rotary_frequencies,
+};
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{Added, Entry, Parameter, Parameters};
+pub use repulsion::Repulsion;
 pub use scalar::Scalar;
 pub use schedule::{Course, Schedule};
 pub use shape::{MAX_RANK, Shape};

@@ -20,6 +20,7 @@
 
 mod backward;
 mod crew;
+mod delta;
 mod pool;
 mod tape;
 mod team;
@@ -30,8 +31,8 @@ pub use team::{Outcome, StepError, Team};
 use crate::composed;
 use crate::kernels::pointwise::{self, Map, Pairing};
 use crate::kernels::product::{Into, MatrixMut, product};
-use crate::kernels::{attention, convolution, layout, loss, norm, recurrence, rotary};
-use crate::ops::{Attention, Binary, Decay, Ops, Recurrence, Unary};
+use crate::kernels::{attention, blocks, convolution, layout, loss, norm, recurrence, rotary};
+use crate::ops::{Attention, Binary, BlockAttention, Decay, GeneralDelta, Ops, Recurrence, Unary};
 use crate::parameters::{Parameter, Parameters};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
@@ -431,6 +432,34 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
+        let BlockAttention { query, key, value, choice, scale } = *inputs;
+        let [batch, queries, heads, width] = extents_of("block_attention", query);
+        let [_, keys, key_heads, value_width] = extents_of("block_attention", value);
+        assert_eq!(key.shape, Shape::new(&[batch, keys, key_heads, width]), "keys of attention from {}", query.shape);
+        let (groups, block) = (choice.groups(), choice.block());
+        assert!(heads.is_multiple_of(key_heads) && heads.is_multiple_of(groups), "{heads} heads, {groups} groups");
+        choice.check(batch, queries, keys);
+        let extents =
+            blocks::Extents { batch, queries, keys, heads, key_heads, groups, width, value_width, block, scale };
+        let readers = choice.readers(queries, keys);
+        let mut scratch = self.pool.take(extents.scratch());
+        let mut kept = self.pool.take(batch * heads * queries);
+        let shape = query.shape.with(3, value_width);
+        let data = self.made(shape.size(), |out| {
+            let inputs = [query, key, value].map(|x| &x.data[..]);
+            blocks::forward(extents, &readers, inputs, scratch.write(), (kept.write(), out));
+        });
+        self.emit("block_attention", shape, data, &[query.var, key.var, value.var], |out, data, _| Record::Blocks {
+            extents,
+            readers,
+            inputs: [query.clone(), key.clone(), value.clone()],
+            result: data.clone(),
+            kept,
+            out,
+        })
+    }
+
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         if inputs.rounding.is_some() {
             return composed::recurrence(self, inputs);
@@ -491,6 +520,13 @@ impl<S: Scalar> Ops for Native<S> {
         }
         let last_shape = Shape::new(&[batch, heads, key_width, value_width]);
         (Tensor { data, shape: value.shape, var: out_var }, Tensor { data: last, shape: last_shape, var: last_var })
+    }
+
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        if inputs.rounding.is_some() {
+            return composed::general_delta(self, inputs);
+        }
+        self.replace(inputs)
     }
 
     fn rms_norm(&self, x: &Tensor<S>, weight: Option<&Tensor<S>>, epsilon: f64) -> Tensor<S> {

@@ -25,6 +25,7 @@
 //! assert_eq!(ops.values(&mean_of_squares(&ops, &x)), [7.5]);
 //! ```
 
+use crate::choice::Choice;
 use crate::composed;
 use crate::parameters::Parameter;
 use crate::scalar::Scalar;
@@ -106,6 +107,21 @@ pub struct Attention<'a, T> {
     pub scale: f64,
 }
 
+/// The inputs of softmax attention to chosen blocks of keys. Queries are the last positions of the keys, and see nothing after
+/// themselves. The choice is given, and takes no gradient.
+pub struct BlockAttention<'a, T> {
+    /// `[batch, queries, heads, width]`.
+    pub query: &'a T,
+    /// `[batch, keys, key heads, width]`.
+    pub key: &'a T,
+    /// `[batch, keys, key heads, value width]`.
+    pub value: &'a T,
+    /// The blocks that each query reads. Every query has at least one.
+    pub choice: &'a Choice,
+    /// Factor on the scores.
+    pub scale: f64,
+}
+
 /// How a recurrent state fades from one token to the next: log-decays, never positive.
 pub enum Decay<'a, T> {
     /// It does not.
@@ -159,6 +175,33 @@ pub struct Recurrence<'a, T> {
     pub chunk: usize,
     /// Keeps the state in few bits: it is rounded after every token, and what is read is the rounded state. Then the chunk
     /// does not matter, and tokens go one by one.
+    pub rounding: Option<Rounding>,
+}
+
+/// The inputs of the general delta rule, whose erasure has a direction and a strength of its own.
+///
+/// The state is `S <- Diag(exp(g)) S - r (s' S) + k v'`, all with the state before the token on the right, and the output
+/// `o = S' q` from the state after it. With `s` a unit key and `r = a s` this is RWKV-7's; with `g = 0`, `s` a key,
+/// `r = beta s` and `k = beta s` it is the delta rule of [`Recurrence`]. Unlike there, what is erased is looked up before
+/// anything fades.
+pub struct GeneralDelta<'a, T> {
+    /// `[batch, time, heads, key width]`.
+    pub query: &'a T,
+    /// `[batch, time, heads, key width]`.
+    pub key: &'a T,
+    /// `[batch, time, heads, value width]`.
+    pub value: &'a T,
+    /// Log-decays of the key channels, `[batch, time, heads, key width]`, never positive.
+    pub decay: &'a T,
+    /// `s`: the key under which something is looked up to be erased, `[batch, time, heads, key width]`.
+    pub sought: &'a T,
+    /// `r`: along what, and how much of it, it is erased, `[batch, time, heads, key width]`.
+    pub removed: &'a T,
+    /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
+    pub state: Option<&'a T>,
+    /// Tokens between the states that are kept for the gradient. It changes the cost, never the result.
+    pub chunk: usize,
+    /// Keeps the state in few bits, as in [`Recurrence`].
     pub rounding: Option<Rounding>,
 }
 
@@ -320,9 +363,17 @@ pub trait Ops {
     fn attention(&self, inputs: &Attention<'_, Self::Tensor>) -> Self::Tensor {
         composed::attention(self, inputs)
     }
+    /// Softmax attention to chosen blocks of keys, `[batch, queries, heads, value width]`.
+    fn block_attention(&self, inputs: &BlockAttention<'_, Self::Tensor>) -> Self::Tensor {
+        composed::block_attention(self, inputs)
+    }
     /// A linear recurrence in chunks: outputs `[batch, time, heads, value width]` and the state after the last token.
     fn recurrence(&self, inputs: &Recurrence<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor) {
         composed::recurrence(self, inputs)
+    }
+    /// The general delta rule: outputs `[batch, time, heads, value width]` and the state after the last token.
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Self::Tensor>) -> (Self::Tensor, Self::Tensor) {
+        composed::general_delta(self, inputs)
     }
     /// `x / sqrt(mean(x^2) + epsilon) * weight` over the last axis.
     fn rms_norm(&self, x: &Self::Tensor, weight: Option<&Self::Tensor>, epsilon: f64) -> Self::Tensor {

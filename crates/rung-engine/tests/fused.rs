@@ -4,8 +4,8 @@
 //! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
 
 use rung_engine::{
-    Attention, Decay, Native, Ops, Parameter, Parameters, Recurrence, Scalar, Sight, composed, rotary_angles,
-    rotary_frequencies,
+    Attention, BlockAttention, Choice, Decay, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence, Scalar,
+    Sight, composed, rotary_angles, rotary_frequencies,
 };
 
 /// Numbers that look random, the same in every run.
@@ -111,6 +111,35 @@ macro_rules! attention_case {
     };
 }
 
+/// Some blocks for every query: each that it can see with a chance of a half, and one at least, its own or another.
+fn some_blocks(batch: usize, groups: usize, [queries, keys]: [usize; 2], block: usize) -> Choice {
+    let (mut stream, mut choice) = (Stream(5), Choice::new(block, groups));
+    for row in 0..batch * groups * queries {
+        let own = (row % queries + keys - queries) / block;
+        let mut blocks: Vec<usize> = (0..=own).filter(|_| stream.next() > 0.0).collect();
+        if blocks.is_empty() {
+            blocks.push(row % (own + 1));
+        }
+        choice.push(blocks);
+    }
+    choice
+}
+
+macro_rules! block_case {
+    ($name:literal, $shapes:expr, $groups:literal, $block:literal) => {
+        Case {
+            name: $name,
+            shapes: $shapes,
+            body: |ops, x, fused| {
+                let [query, key] = [0, 1].map(|index| ops.shape(&x[index]));
+                let choice = some_blocks(query[0], $groups, [query[1], key[1]], $block);
+                let inputs = BlockAttention { query: &x[0], key: &x[1], value: &x[2], choice: &choice, scale: 0.7 };
+                vec![if fused { ops.block_attention(&inputs) } else { composed::block_attention(ops, &inputs) }]
+            },
+        }
+    };
+}
+
 #[derive(Clone, Copy)]
 struct Options {
     fading: usize,
@@ -165,6 +194,49 @@ macro_rules! recurrence_case {
     };
 }
 
+/// Inputs: query, key, value, raw decay, sought, raw strength, state.
+fn general_delta<S: Scalar>(
+    ops: &Native<S>,
+    x: &[<Native<S> as Ops>::Tensor],
+    (state, chunk, strength): (bool, usize, f64),
+    fused: bool,
+) -> Vec<<Native<S> as Ops>::Tensor> {
+    let decay = ops.scale(&ops.softplus(&x[3]), -strength);
+    let sought = ops.l2_norm(&x[4], 1e-6);
+    let removed = ops.mul(&sought, &ops.scale(&ops.sigmoid(&x[5]), 2.0));
+    let inputs = GeneralDelta {
+        query: &x[0],
+        key: &x[1],
+        value: &x[2],
+        decay: &decay,
+        sought: &sought,
+        removed: &removed,
+        state: state.then_some(&x[6]),
+        chunk,
+        rounding: None,
+    };
+    let (out, last) = if fused { ops.general_delta(&inputs) } else { composed::general_delta(ops, &inputs) };
+    vec![out, last]
+}
+
+macro_rules! general_delta_case {
+    ($name:literal, $key:literal, $value:literal, $options:expr) => {
+        Case {
+            name: $name,
+            shapes: &[
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $value],
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $key],
+                &[2, 11, 3, $key],
+                &[2, 3, $key, $value],
+            ],
+            body: |ops, x, fused| general_delta(ops, x, $options, fused),
+        }
+    };
+}
+
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn cases<S: Scalar>() -> Vec<Case<S>> {
     vec![
@@ -199,6 +271,12 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
             Sight::Past,
             true
         ),
+        block_case!("blocks", &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 2, 5]], 2, 3),
+        block_case!("blocks of grouped heads", &[&[2, 9, 6, 3], &[2, 9, 2, 3], &[2, 9, 2, 4]], 2, 4),
+        block_case!("blocks that all heads share", &[&[1, 9, 4, 3], &[1, 9, 2, 3], &[1, 9, 2, 4]], 1, 2),
+        block_case!("blocks of one token", &[&[1, 17, 2, 3], &[1, 17, 1, 3], &[1, 17, 1, 2]], 2, 1),
+        block_case!("blocks with many readers", &[&[1, 250, 1, 4], &[1, 250, 1, 4], &[1, 250, 1, 4]], 1, 16),
+        block_case!("blocks of cached keys", &[&[2, 2, 2, 3], &[2, 7, 1, 3], &[2, 7, 1, 3]], 1, 3),
         recurrence_case!("linear attention", 0, false, false, 4, 0.0),
         recurrence_case!("linear attention from a state", 0, false, true, 4, 0.0),
         recurrence_case!("scalar decay", 1, false, true, 4, 1.0),
@@ -213,6 +291,10 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
         recurrence_case!("gated delta rule, one chunk", 1, true, true, 16, 1.0),
         recurrence_case!("gated delta rule, fading at once", 1, true, true, 8, 40.0),
         recurrence_case!("delta rule with vector decay", 2, true, true, 5, 1.0),
+        general_delta_case!("general delta rule", 4, 3, (false, 4, 1.0)),
+        general_delta_case!("general delta rule from a state", 3, 5, (true, 16, 1.0)),
+        general_delta_case!("general delta rule, wide", 5, 37, (true, 1, 0.3)),
+        general_delta_case!("general delta rule, fading at once", 4, 4, (true, 3, 40.0)),
         Case {
             name: "rms norm",
             shapes: &[&[3, 5, 19], &[19]],
@@ -475,6 +557,63 @@ fn a_recurrence_is_its_definition() {
 }
 
 #[test]
+fn the_general_delta_rule_is_its_definition() {
+    let row: &[usize] = &[1, 6, 1, 2];
+    let (weights, ids) = bind::<f64>(&[row, row, row, row, row, row, &[1, 1, 2, 2]], 5);
+    let ops = Native::<f64>::new();
+    ops.bind_frozen(&weights);
+    let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    let [query, key, value, raw, sought, strength] = [0, 1, 2, 3, 4, 5].map(|index| ops.values(&x[index]));
+    let (mut state, mut outputs) = (ops.values(&x[6]), Vec::new());
+    for row in (0..12).step_by(2) {
+        let size = (sought[row] * sought[row] + sought[row + 1] * sought[row + 1] + 1e-6).sqrt();
+        let unit = [sought[row] / size, sought[row + 1] / size];
+        let transition = |into: usize, from: usize| {
+            let kept = if into == from { (-raw[row + into].softplus()).exp() } else { 0.0 };
+            kept - 2.0 * strength[row + into].sigmoid() * unit[into] * unit[from]
+        };
+        let next = |into: usize, column: usize| {
+            let carried = transition(into, 0) * state[column] + transition(into, 1) * state[2 + column];
+            carried + key[row + into] * value[row + column]
+        };
+        state = vec![next(0, 0), next(0, 1), next(1, 0), next(1, 1)];
+        outputs.extend([0, 1].map(|column| query[row] * state[column] + query[row + 1] * state[2 + column]));
+    }
+    let results = general_delta(&ops, &x, (true, 4, 1.0), true);
+    assert!(difference(&outputs, &ops.values(&results[0])) < 1e-12);
+    assert!(difference(&state, &ops.values(&results[1])) < 1e-12);
+}
+
+/// Nothing fades, the erased key is the written one, and both have the same strength.
+#[test]
+fn the_general_delta_rule_holds_the_delta_rule() {
+    let row: &[usize] = &[2, 9, 3, 4];
+    let (weights, ids) = bind::<f64>(&[row, row, &[2, 9, 3, 5], &[2, 9, 3], &[2, 3, 4, 5]], 8);
+    let ops = Native::<f64>::new();
+    ops.bind_frozen(&weights);
+    let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    let (key, beta) = (ops.l2_norm(&x[1], 1e-6), ops.scale(&ops.sigmoid(&x[3]), 2.0));
+    let written = ops.mul(&key, &ops.reshape(&beta, &[2, 9, 3, 1]));
+    let (query, value, state) = (&x[0], &x[2], Some(&x[4]));
+    let general = ops.general_delta(&GeneralDelta {
+        query,
+        key: &written,
+        value,
+        decay: &ops.zeros(row),
+        sought: &key,
+        removed: &written,
+        state,
+        chunk: 4,
+        rounding: None,
+    });
+    let (decay, beta) = (Decay::None, Some(&beta));
+    let delta = ops.recurrence(&Recurrence { query, key: &key, value, decay, beta, state, chunk: 4, rounding: None });
+    for (found, expected) in [(&general.0, &delta.0), (&general.1, &delta.1)] {
+        assert!(difference(&ops.values(expected), &ops.values(found)) < 1e-12);
+    }
+}
+
+#[test]
 fn gates_at_their_extremes_stay_finite() {
     let shape: &[&[usize]] = &[&[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2, 8], &[1, 70, 2], &[1, 70, 2], &[1, 2, 8, 8]];
     let ops = Native::<f32>::new();
@@ -533,4 +672,25 @@ fn rounding_to_bits_gives_levels_and_passes_gradients() {
     assert_eq!(ops.values(&rounded), [-1.0, -0.25, 0.0, 0.5, 0.75]);
     ops.backward(&ops.sum_all(&rounded));
     assert_eq!(ops.gradient(), [1.0; 5]);
+}
+
+/// Numbers that are none lie in a block that nobody chose: a kernel that so much as looked at them would pass them on.
+#[test]
+fn blocks_that_nobody_chose_are_not_touched() {
+    let (mut weights, ids) = bind::<f32>(&[&[1, 4, 2, 3], &[1, 12, 1, 3], &[1, 12, 1, 5]], 7);
+    for (id, width) in [(ids[1], 3), (ids[2], 5)] {
+        weights.get_mut(id)[4 * width..8 * width].fill(f32::NAN);
+    }
+    let mut choice = Choice::new(4, 1);
+    (0..4).for_each(|_| choice.push([0, 2]));
+    let ops = Native::new();
+    ops.bind(&weights);
+    let [query, key, value] = [0, 1, 2].map(|index| ops.parameter(ids[index]));
+    let inputs = BlockAttention { query: &query, key: &key, value: &value, choice: &choice, scale: 0.7 };
+    let out = ops.block_attention(&inputs);
+    assert!(ops.values(&out).iter().all(|number| number.is_finite()));
+    ops.backward(&ops.sum_all(&out));
+    assert!(ops.gradient().iter().all(|slope| slope.is_finite()));
+    let of_keys = weights.entry(ids[1]).range.start;
+    assert!(ops.gradient()[of_keys + 4 * 3..of_keys + 8 * 3].iter().all(|slope| *slope == 0.0));
 }

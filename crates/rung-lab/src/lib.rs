@@ -9,7 +9,8 @@
 //! * [`report`] writes: one HTML file that holds its figures, its tables and their data, and asks the network for
 //!   nothing.
 //!
-//! * [`trace`] shows a forward pass: who reads whom, and what the registers hold; [`protocol`] counts the bits of one.
+//! * [`trace`] shows a forward pass: who reads whom, and what the registers hold; [`protocol`] counts the bits of one;
+//!   [`network`] opens constructed and trained ones alike.
 //! * [`chapter`] has the chapters of `rung reproduce`, one per file, and [`hop_map`] what a stack can do at every size.
 //!
 //! * [`bench`] measures how fast the engine is, alone or beside PyTorch.
@@ -46,6 +47,7 @@ pub mod experiment;
 pub mod figure;
 pub mod hop_map;
 mod markup;
+pub mod network;
 mod parallel;
 pub mod protocol;
 pub mod report;

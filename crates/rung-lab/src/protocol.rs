@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops as _, Scalar};
 use rung_nn::ModelError;
-use rung_nn::protocol::{Content, Conversation, Width, players};
+use rung_nn::protocol::{Content, Conversation, Width, Widths, players};
 use rung_nn::trace::Subject;
 use rung_theory::stack::Convention;
 use rung_theory::task::NO_TARGET;
@@ -20,8 +20,10 @@ pub struct Ledger {
     pub name: String,
     /// Its task.
     pub task: String,
-    /// Bits of a number that crosses.
+    /// Bits of a number that crosses in a full layer.
     pub bits: u32,
+    /// Bits of a number of a state.
+    pub state_bits: u32,
     /// Who holds how many tokens, in the order of the prompt.
     pub players: Vec<(String, usize)>,
     /// What crossed, in the order of layers.
@@ -54,7 +56,7 @@ pub struct Epoch {
 }
 
 impl Ledger {
-    /// Holds the conversation on a prompt and replays it.
+    /// Holds the conversation on a prompt and replays it, in numbers of the width given, or as wide as the model keeps them.
     ///
     /// # Errors
     /// The model is no such conversation, or the tokens are none of its.
@@ -62,9 +64,10 @@ impl Ledger {
         name: &str,
         subject: &Subject<'_, S>,
         prompt: &[u32],
-        width: Width,
+        width: Option<Width>,
     ) -> Result<Self, ModelError> {
-        let held = Conversation::hold(subject, prompt, players(subject.task, prompt), width)?;
+        let widths = width.map_or_else(|| Widths::of::<S>(subject.config), Widths::from);
+        let held = Conversation::hold(subject, prompt, players(subject.task, prompt), widths)?;
         let ops = Native::new();
         ops.bind_frozen(subject.weights);
         let (hidden, _) = subject.model.last(&ops, prompt, 1, subject.model.depth())?;
@@ -73,9 +76,10 @@ impl Ledger {
         Ok(Self {
             name: name.to_owned(),
             task: subject.task.spec(),
-            bits: width.bits(),
+            bits: widths.message.bits(),
+            state_bits: widths.state.bits(),
             players: held.players.iter().map(|player| (player.name.clone(), player.tokens.len())).collect(),
-            epochs: epochs(subject, &held, width),
+            epochs: epochs(subject, &held, widths),
             total: held.bits(),
             replayed: held.replay(subject, prompt)?,
             answer: highest(&held.scores),
@@ -103,7 +107,11 @@ impl Ledger {
             format!("{name} ({tokens} {})", if *tokens == 1 { "token" } else { "tokens" })
         };
         writeln!(text, "  players   {}", self.players.iter().map(held).collect::<Vec<_>>().join(", "))?;
-        writeln!(text, "  numbers   {} bits each\n", self.bits)?;
+        if self.bits == self.state_bits {
+            writeln!(text, "  numbers   {} bits each\n", self.bits)?;
+        } else {
+            writeln!(text, "  numbers   {} bits each, {} in states\n", self.bits, self.state_bits)?;
+        }
         write!(text, "  {:16}{:10}", "epoch", "layers")?;
         for (name, _) in &self.players[1..] {
             write!(text, "{:>16}", format!("into {name}"))?;
@@ -147,12 +155,12 @@ impl Epoch {
     }
 }
 
-fn epochs<S: Scalar>(subject: &Subject<'_, S>, held: &Conversation<S>, width: Width) -> Vec<Epoch> {
+fn epochs<S: Scalar>(subject: &Subject<'_, S>, held: &Conversation<S>, widths: Widths) -> Vec<Epoch> {
     let capacity = subject.plan.capacity();
     let layers = &subject.plan.layers;
     // The plan counts in bits of its own; numbers are what both have in common.
     let own = layers.first().map_or(1, |layer| u128::from(layer.mixers[0].bits()));
-    let scaled = |bits: u128| bits / own * u128::from(width.bits());
+    let scaled = |bits: u128, width: Width| bits / own * u128::from(width.bits());
     let crossed = |counts: &dyn Fn(usize, Content) -> bool| {
         let into = |player: usize| {
             let here = held.messages.iter().filter(move |message| message.into == player);
@@ -171,10 +179,16 @@ fn epochs<S: Scalar>(subject: &Subject<'_, S>, held: &Conversation<S>, width: Wi
             let crossed = crossed(&counts);
             let numbers = block.layers.iter().map(|layer| layer + 1).collect();
             let name = format!("block {index}");
-            epochs.push(Epoch { name, layers: numbers, theory: scaled(block.state_bits), papers: None, crossed });
+            epochs.push(Epoch {
+                name,
+                layers: numbers,
+                theory: scaled(block.state_bits, widths.state),
+                papers: None,
+                crossed,
+            });
         }
         let Some(&at) = full.get(index) else { continue };
-        let message = |convention| scaled(layers[at].message_bits(convention));
+        let message = |convention| scaled(layers[at].message_bits(convention), widths.message);
         epochs.push(Epoch {
             name: format!("full {}", index + 1),
             layers: vec![at + 1],
@@ -186,7 +200,7 @@ fn epochs<S: Scalar>(subject: &Subject<'_, S>, held: &Conversation<S>, width: Wi
             epochs.push(Epoch {
                 name: format!("beside full {}", index + 1),
                 layers: vec![at + 1],
-                theory: scaled(capacity.beside_bits[index]),
+                theory: scaled(capacity.beside_bits[index], widths.state),
                 papers: None,
                 crossed: crossed(&|layer, content| layer == at && content == Content::State),
             });
@@ -213,7 +227,7 @@ mod tests {
             let built = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
             built.task.prompt(&mut seeded(2), &mut prompt);
-            let ledger = Ledger::keep(name, &built.subject(), prompt.tokens(), Width::whole::<f32>()).unwrap();
+            let ledger = Ledger::keep(name, &built.subject(), prompt.tokens(), None).unwrap();
             assert!(
                 ledger.exact() && ledger.answer == ledger.ordinary && Some(ledger.answer) == ledger.expected,
                 "{name}"

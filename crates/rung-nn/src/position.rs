@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rung_engine::{Ops, Scalar, rotary_angles, rotary_frequencies};
 
+use crate::error::ModelError;
+
 /// Positions of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Positions {
@@ -59,6 +61,24 @@ impl Rotation {
     /// A rotation of heads of an even width. Nothing is computed yet.
     pub fn new(width: usize, spacing: Spacing) -> Self {
         Self { width, spacing, tables: Arc::default() }
+    }
+
+    /// That of keys of a mixer, if the model's positions turn them.
+    ///
+    /// # Errors
+    /// Their width is odd.
+    pub fn of_keys(
+        mixer: &'static str,
+        what: &'static str,
+        width: usize,
+        positions: Positions,
+    ) -> Result<Option<Self>, ModelError> {
+        let Positions::Rotary { base } = positions else { return Ok(None) };
+        if !width.is_multiple_of(2) {
+            let expected = "an even number, for rotary positions".to_owned();
+            return Err(ModelError::Shape { place: mixer, what, found: width as u64, expected });
+        }
+        Ok((width > 0).then(|| Self::new(width, Spacing::Usual { base })))
     }
 
     /// Turns `[batch, time, heads, width]`, whose first token is the one after `seen` others.

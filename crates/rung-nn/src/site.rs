@@ -73,25 +73,47 @@ enum Store<'a, S> {
     Keep(&'a mut Parameters<S>),
 }
 
+/// Which layer of how many: some mixers start, or stay, different with depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// The layer's number, from 0.
+    pub layer: usize,
+    /// Layers in all.
+    pub layers: usize,
+}
+
+impl Depth {
+    /// The only layer.
+    pub const ALONE: Self = Self { layer: 0, layers: 1 };
+}
+
 /// The place in a model where weights are being added.
 pub struct Site<'a, S> {
     /// What all layers share.
     pub settings: Settings,
+    /// The layer that is being built.
+    pub depth: Depth,
     store: Store<'a, S>,
     rng: &'a mut Rng,
     prefix: String,
+    /// Weights of the whole model that layers have asked for.
+    common: Vec<(&'static str, Parameter)>,
 }
 
 impl<'a, S: Scalar> Site<'a, S> {
     /// A site that adds weights to a store.
     pub fn new(settings: Settings, weights: &'a mut Parameters<S>, rng: &'a mut Rng) -> Self {
-        Self { settings, store: Store::Keep(weights), rng, prefix: String::new() }
+        Self::empty(settings, Store::Keep(weights), rng)
     }
 
     /// A site that counts weights and keeps none. What is built on it cannot run.
     pub fn counting(settings: Settings, rng: &'a mut Rng) -> Self {
         let stand_in = Parameters::<S>::new().add("stand-in", &[0], Vec::new()).id();
-        Self { settings, store: Store::Count { total: 0, stand_in, list: None }, rng, prefix: String::new() }
+        Self::empty(settings, Store::Count { total: 0, stand_in, list: None }, rng)
+    }
+
+    fn empty(settings: Settings, store: Store<'a, S>, rng: &'a mut Rng) -> Self {
+        Self { settings, depth: Depth::ALONE, store, rng, prefix: String::new(), common: Vec::new() }
     }
 
     /// A site that counts weights and keeps their names and shapes alone; see [`listed`](Self::listed).
@@ -137,6 +159,18 @@ impl<'a, S: Scalar> Site<'a, S> {
     /// A weight that does not decay: a bias, the gain of a norm, an offset of a gate.
     pub fn offset(&mut self, name: &str, shape: &[usize], fill: Fill<'_>) -> Parameter {
         self.add(name, shape, fill, false)
+    }
+
+    /// An offset of the whole model, under its own name alone: the first layer that asks adds it, later ones get the same.
+    pub fn common_offset(&mut self, name: &'static str, shape: &[usize], fill: Fill<'_>) -> Parameter {
+        if let Some((_, known)) = self.common.iter().find(|(known, _)| *known == name) {
+            return *known;
+        }
+        let prefix = std::mem::take(&mut self.prefix);
+        let added = self.offset(name, shape, fill);
+        self.prefix = prefix;
+        self.common.push((name, added));
+        added
     }
 
     /// A projection without bias, of the model's deviation.
@@ -233,7 +267,7 @@ fn uniform(rng: &mut Rng) -> f64 {
 }
 
 /// A standard normal number, by Box and Muller; the second of the pair is not used, so that each number has its own draws.
-fn normal(rng: &mut Rng) -> f64 {
+pub fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(rng)).cos()
 }

@@ -1,12 +1,12 @@
 //! An executor with a listener.
 //!
-//! [`Watched`] runs every operation on [`Native`], kernels included, and lets a [`Watch`] stand beside the three operations
-//! that move things between tokens: attention, recurrences and convolutions. A listener may only write down what passes
+//! [`Watched`] runs every operation on [`Native`], kernels included, and lets a [`Watch`] stand beside the operations that
+//! move things between tokens: attention, recurrences and convolutions. A listener may only write down what passes
 //! ([`trace`](crate::trace)), or do the work itself in another way ([`protocol`](crate::protocol)).
 
 use std::ops::Range;
 
-use rung_engine::{Attention, Binary, Native, Ops, Parameter, Recurrence, Scalar, Shape, Tensor, Unary};
+use rung_engine::{Attention, Binary, GeneralDelta, Native, Ops, Parameter, Recurrence, Scalar, Shape, Tensor, Unary};
 
 /// Who listens. Each method does the work, by default as [`Native`] does.
 pub trait Watch<S: Scalar> {
@@ -23,6 +23,11 @@ pub trait Watch<S: Scalar> {
     /// See [`Ops::recurrence`].
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         ops.recurrence(inputs)
+    }
+
+    /// See [`Ops::general_delta`].
+    fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        ops.general_delta(inputs)
     }
 
     /// See [`Ops::short_convolution`].
@@ -127,6 +132,9 @@ impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
     }
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         self.watch.recurrence(&self.native, inputs)
+    }
+    fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        self.watch.general_delta(&self.native, inputs)
     }
     fn rms_norm(&self, x: &Tensor<S>, weight: Option<&Tensor<S>>, epsilon: f64) -> Tensor<S> {
         self.native.rms_norm(x, weight, epsilon)

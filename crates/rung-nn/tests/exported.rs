@@ -13,7 +13,11 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 fn share(built: &Construction<f32>) -> (u64, u64) {
-    let found = verify(built, Which::Samples { count: 200, seed: 5 }, 2, &|_| {}).unwrap();
+    share_of(built, 200)
+}
+
+fn share_of(built: &Construction<f32>, count: u64) -> (u64, u64) {
+    let found = verify(built, Which::Samples { count, seed: 5 }, 2, &|_| {}).unwrap();
     (found.correct, found.instances)
 }
 
@@ -59,6 +63,37 @@ fn breaking_any_one_weight_breaks_the_answers() {
     }
 }
 
+/// A norm may undo the loss of a factor, two signs may undo each other, and a positive feature map hardly sees one: so it is asked
+/// only that answers go wrong without a carrier's matrix, with it turned over, or with it turned over and large. A matrix of zeros
+/// has nothing to break.
+#[test]
+fn breaking_any_one_matrix_of_a_carrier_breaks_the_answers() {
+    for mixer in construct::carry::names() {
+        for name in ["U2", "U2'"] {
+            let request = Request { mixer: Some(mixer.to_owned()), hops: 2, m: 5, n: vec![3], ..Request::default() };
+            let mut built = construct::build::<f32>(name, &request).unwrap();
+            let whole = built.weights.flat().to_vec();
+            let entries: Vec<_> = built.weights.entries().map(|(_, entry)| entry.clone()).collect();
+            let matrices = entries.iter().filter(|entry| {
+                entry.shape.len() > 1 && whole[entry.range.clone()].iter().any(|number| *number != 0.0)
+            });
+            let mut broken = 0;
+            for entry in matrices {
+                let survives = [0.0, -1.0, -100.0].into_iter().all(|factor| {
+                    built.weights.flat_mut().copy_from_slice(&whole);
+                    built.weights.flat_mut()[entry.range.clone()].iter_mut().for_each(|number| *number *= factor);
+                    let (right, all) = share_of(&built, 50);
+                    right == all
+                });
+                assert!(!survives, "{name} of {mixer}: {} does not matter", entry.name);
+                broken += usize::from(entry.name.contains(".mixer."));
+            }
+            // Four of each full layer's, and two of the carrier's at least.
+            assert!(broken >= 4 * (built.plan.full_layers()) + 2, "{name} of {mixer}: {broken} matrices");
+        }
+    }
+}
+
 #[test]
 fn hostile_descriptions_are_refused() {
     let folder = scratch("hostile");
@@ -70,7 +105,7 @@ fn hostile_descriptions_are_refused() {
         ("/format", "2", "`format` is 2"),
         ("/task", "\"funccomp{hops=99}\"", "99"),
         ("/stack", "\"full*3000000000\"", "layers"),
-        ("/stack", "\"mla\"", "no network"),
+        ("/stack", "\"compressed\"", "no network"),
         ("/layers", "[]", "`layers`"),
         ("/model/width", "3", "`registers`"),
         ("/model/width", "9999999999", "width"),

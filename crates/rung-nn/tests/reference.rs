@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rung_engine::{Native, Ops, Parameters, Scalar};
-use rung_nn::{Builtin, Positions, Settings, Site, TokenMixer, mixer};
+use rung_nn::{Builtin, Depth, Lent, Positions, Settings, Site, State, TokenMixer, mixer};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::seeded;
 use safetensors::SafeTensors;
@@ -31,6 +31,7 @@ struct Case<'a> {
     mixer: String,
     positions: Positions,
     causal: bool,
+    depth: Depth,
 }
 
 impl<'a> Case<'a> {
@@ -42,12 +43,14 @@ impl<'a> Case<'a> {
             "alibi" => Positions::Alibi,
             other => panic!("{}: positions {other}", path.display()),
         };
+        let whole = |name: &str, otherwise: usize| metadata.get(name).map_or(otherwise, |text| text.parse().unwrap());
         Self {
             file: path.file_stem().unwrap().to_string_lossy().into_owned(),
             tensors: SafeTensors::deserialize(bytes).unwrap(),
             mixer: metadata["mixer"].clone(),
             positions,
             causal: metadata["causal"] == "yes",
+            depth: Depth { layer: whole("layer", 0), layers: whole("layers", 1) },
         }
     }
 
@@ -87,8 +90,17 @@ impl<'a> Case<'a> {
             Settings { width, chunk: 4, positions: self.positions, causal: self.causal, ..Settings::default() };
         let mut weights = Parameters::<S>::new();
         let mixer = &self.plan(width).layers[0].mixers[0];
-        let mixer = Builtin::init(mixer, &mut Site::new(settings, &mut weights, &mut seeded(0)))
-            .unwrap_or_else(|error| panic!("{}: {error}", self.file));
+        let mut rng = seeded(0);
+        let mut site = Site::new(settings, &mut weights, &mut rng);
+        site.depth = self.depth;
+        // A layer that is lent values has them stored beside its weights, the same for every row of the batch.
+        let later = self.tensors.names().contains(&"weight.first");
+        let build = if later { Builtin::init_reader } else { Builtin::init };
+        let mixer = build(mixer, &mut site).unwrap_or_else(|error| panic!("{}: {error}", self.file));
+        let first = later.then(|| {
+            let shape = self.shape("weight.first");
+            weights.add("first", &shape, vec![S::ZERO; shape.iter().product()]).id()
+        });
 
         let ours: BTreeSet<String> = weights.entries().map(|(_, entry)| format!("weight.{}", entry.name)).collect();
         let stored = self.tensors.names().into_iter().filter(|name| name.starts_with("weight."));
@@ -102,7 +114,13 @@ impl<'a> Case<'a> {
 
         let ops = Native::new();
         ops.bind(&weights);
-        let (output, _) = mixer.forward(&ops, &ops.parameter(input), None);
+        let lent = first.map(|first| {
+            let values = ops.parameter(first);
+            let extents = [&shape[..1], &ops.shape(&values)[..]].concat();
+            Lent::Values(ops.broadcast(&values, &extents))
+        });
+        let state = lent.map(|lent| State { lent: Some(lent), ..State::new(0, []) });
+        let (output, _) = mixer.forward(&ops, &ops.parameter(input), state.as_ref());
         self.check("output", &ops.values(&output), tolerance);
         let probe = ops.constant(&shape, &cast(self.values("probe")));
         ops.backward(&ops.sum_all(&ops.mul(&output, &probe)));

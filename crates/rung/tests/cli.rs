@@ -324,7 +324,7 @@ fn models_are_shown_from_stacks_and_from_files() {
         &["model", "show", "--stack", "full", "--heads", "1024", "--head-dim", "1024"],
         "at most 2147483648 are allocated",
     );
-    fails(&["model", "show", "--stack", "nsa"], "no network for mixer `nsa`");
+    fails(&["model", "show", "--stack", "compressed"], "no network for mixer `compressed`");
 }
 
 #[test]
@@ -338,6 +338,11 @@ fn constructions_are_built_verified_and_refused_when_broken() {
     let found = json(&["verify", path, "--exhaustive", "--json"]);
     assert_eq!((&found["instances"], &found["correct"]), (&4096.into(), &4096.into()));
     assert_eq!((&found["exhaustive"], &found["layers"], &found["tokens"]), (&true.into(), &3.into(), &8.into()));
+    let other = directory.join("u2-prime");
+    let other = other.to_str().unwrap();
+    json(&["construct", "U2'", "--hops", "2", "--m", "2", "--n", "2", "--mixer", "rwkv7", "--out", other, "--json"]);
+    let all = json(&["verify", other, "--exhaustive", "--json"]);
+    assert_eq!((&all["instances"], &all["correct"], &all["exhaustive"]), (&4096.into(), &4096.into(), &true.into()));
     let few = json(&["verify", path, "--samples", "100", "--find-bits", "--json"]);
     assert!((1..=24).contains(&few["bits"].as_u64().unwrap()), "{few}");
     let text = String::from_utf8(rung(&["verify", path, "--samples", "50", "--precision", "f64"]).stdout).unwrap();
@@ -386,5 +391,5 @@ fn a_forward_pass_is_shown_and_held_as_a_conversation() {
     fails(&["trace", path, "--instance", "1,2,3"], "expected 23 tokens");
     fails(&["trace", path, "--position", "99"], "position 99");
     fails(&["trace", path, "--svg", "no/such/place.svg"], "--svg");
-    fails(&["trace", "nowhere"], "nowhere");
+    fails(&["trace", "nowhere"], "nowhere: found neither construction.json nor run.toml");
 }

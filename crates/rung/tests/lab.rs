@@ -89,6 +89,38 @@ fn undisturbed(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     records
 }
 
+/// Trained networks are looked at like constructed ones; those in few bits speak in as few.
+#[test]
+fn a_trained_network_is_shown_and_held_as_a_conversation() {
+    let directory = scratch("looked-at");
+    let config = directory.join("run.toml");
+    for (name, bits) in [("whole", 32), ("few", 10)] {
+        let few = if bits == 32 { String::new() } else { format!("bits = {bits}\nrange = 8.0\n") };
+        let run = format!(
+            "stack = 'rwkv7{{rank=2}} full'\ntask = 'funccomp{{hops=2,m=3,n=[2],queries=2}}'\n\
+             [model]\nheads = 2\nhead = 8\n{few}[train]\nsteps = 5\nbatch = 2\n[evaluate]\nlast = 2\nprompts = 2\n"
+        );
+        std::fs::write(&config, run).unwrap();
+        let out = directory.join(name);
+        assert!(rung(&["train", "--config", text(&config), "--out", text(&out)]).status.success());
+        let shown = json(&["trace", text(&out), "--seed", "3", "--json"]);
+        assert_eq!((&shown["constructed"], shown["layers"].as_array().unwrap().len()), (&false.into(), 2));
+        // A state that is rounded at every token is no longer a sum of values.
+        assert!(bits < 32 || shown["mismatch"].as_f64().unwrap() < 1e-4, "{shown}");
+        let held = json(&["protocol", text(&out), "--json"]);
+        assert_eq!((&held["exact"], &held["bits"], &held["state_bits"]), (&true.into(), &bits.into(), &bits.into()));
+        for epoch in held["epochs"].as_array().unwrap() {
+            let state = epoch["papers"].is_null();
+            let theory = epoch["theory"].as_u64().unwrap();
+            let crossed = epoch["crossed"].as_array().unwrap().iter().map(|bits| bits.as_u64().unwrap());
+            assert!(!state || crossed.max().unwrap() <= theory, "{epoch}");
+        }
+    }
+    std::fs::remove_file(directory.join("few/weights.safetensors")).unwrap();
+    fails(&["trace", text(&directory.join("few"))], "expected a run that is over");
+    fails(&["protocol", text(&directory)], "no weights.safetensors");
+}
+
 #[test]
 fn a_sweep_killed_ten_times_ends_with_the_same_records() {
     let directory = scratch("killed");

@@ -70,7 +70,10 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
         "rwkv7" | "rwkv6" => {
             let head = head.unwrap_or(64);
             let heads = heads.unwrap_or((width / head).max(1));
-            Recurrent::Known(if model == "rwkv7" { "rwkv7" } else { "rwkv6" }, vec![("heads", heads), ("head", head)])
+            Recurrent::Known(
+                if model == "rwkv7" { "rwkv7" } else { "rwkv6" },
+                vec![("heads", heads), ("head", head), ("channel", 1)],
+            )
         }
         "gla" => {
             let heads = heads.unwrap_or(4);
@@ -95,7 +98,8 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
             let (heads, head) = (heads.unwrap_or(6), head.unwrap_or(if model == "kda" { 128 } else { 256 }));
             let values = config.size("num_v_heads")?.unwrap_or(heads);
             let value = config.scaled("expand_v", head, if model == "kda" { 1.0 } else { 2.0 })?;
-            let mut numbers = vec![("heads", heads), ("value-heads", values), ("key", head), ("value", value), ("conv", conv)];
+            let mut numbers =
+                vec![("heads", heads), ("value-heads", values), ("key", head), ("value", value), ("conv", conv)];
             if name == "deltaproduct" {
                 numbers.push(("steps", config.size("num_householder")?.unwrap_or(2)));
             }

@@ -19,7 +19,12 @@ use crate::layout::{Channel, Join, Layout, Own, Reading, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "gguf",
-    fields: &["attention.recurrent_layers", "full_attention_interval", "attention.head_count_kv", "attention.sliding_window_pattern"],
+    fields: &[
+        "attention.recurrent_layers",
+        "full_attention_interval",
+        "attention.head_count_kv",
+        "attention.sliding_window_pattern",
+    ],
     families: "GGUF headers of llama.cpp",
     fallback: false,
     read,
@@ -56,8 +61,15 @@ fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
             return Reading::full().with(kind, Join::Beside).by(config.path_of("model_type"));
         }
         if recurrent[index] || kv == Some(0) || (!told && kind.is_some()) {
-            let by = if recurrent[index] { attends.as_str() } else if kv == Some(0) { KV } else { "ssm.state_size" };
-            let slot = kv == Some(0) && ffn && !recurrent[index] && config.model_type().ok().flatten() == Some("nemotron_h");
+            let by = if recurrent[index] {
+                attends.as_str()
+            } else if kv == Some(0) {
+                KV
+            } else {
+                "ssm.state_size"
+            };
+            let slot =
+                kv == Some(0) && ffn && !recurrent[index] && config.model_type().ok().flatten() == Some("nemotron_h");
             let reading = if slot {
                 Reading::slot(Channel::Dense)
             } else {
@@ -116,11 +128,17 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
     }
     if let (Some(head), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
         let name = if config.has("attention.iclr_lora_rank") { "rwkv7" } else { "rwkv6" };
-        return Ok(Some(Recurrent::Known(name, vec![("heads", (width / head).max(1)), ("head", head)])));
+        return Ok(Some(Recurrent::Known(
+            name,
+            vec![("heads", (width / head).max(1)), ("head", head), ("channel", 1)],
+        )));
     }
     let conv = config.size("ssm.conv_kernel")?.unwrap_or(4);
     if let (Some(head), Some(heads)) = (config.size("kda.head_dim")?, heads_of(config)?) {
-        return Ok(Some(Recurrent::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])));
+        return Ok(Some(Recurrent::Known(
+            "kda",
+            vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)],
+        )));
     }
     let (Some(state), Some(inner)) = (config.size("ssm.state_size")?, config.size("ssm.inner_size")?) else {
         return Ok(None);
@@ -130,11 +148,15 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
     Ok(Some(if config.has(INTERVAL) || config.has(RECURRENT) {
         // The delta rule: groups of key heads, as many value heads as the "rank", keys as wide as the "state".
         let value = (inner / rank).max(1);
-        let numbers = vec![("heads", groups.max(1)), ("value-heads", rank), ("key", state), ("value", value), ("conv", conv)];
+        let numbers =
+            vec![("heads", groups.max(1)), ("value-heads", rank), ("key", state), ("value", value), ("conv", conv)];
         Recurrent::Known("gdn", numbers)
     } else if groups > 0 {
         let head = (inner / rank).max(1);
-        Recurrent::Known("mamba2", vec![("heads", rank), ("head", head), ("state", state), ("groups", groups), ("conv", conv)])
+        Recurrent::Known(
+            "mamba2",
+            vec![("heads", rank), ("head", head), ("state", state), ("groups", groups), ("conv", conv)],
+        )
     } else {
         Recurrent::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)])
     }))
@@ -144,8 +166,9 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
 fn heads_of(config: &Config) -> Result<Option<u64>, AuditError> {
     const NAME: &str = "attention.head_count";
     match config.get(NAME) {
-        Some(Value::List(_)) => Ok(config.numbers(NAME)?.and_then(|heads| heads.into_iter().max()).filter(|&heads| heads > 0)),
+        Some(Value::List(_)) => {
+            Ok(config.numbers(NAME)?.and_then(|heads| heads.into_iter().max()).filter(|&heads| heads > 0))
+        }
         _ => config.size(NAME),
     }
 }
-

@@ -1,7 +1,8 @@
 //! Softmax attention, as in its definition: scores, mask, softmax, weighted sum.
 
 use super::{MASKED, four, heads_first, table};
-use crate::ops::{Attention, Ops};
+use crate::ops::{Attention, BlockAttention, Ops, Sight};
+use crate::scalar::Scalar;
 
 /// Composed body of [`Ops::attention`].
 pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &Attention<'_, O::Tensor>) -> O::Tensor {
@@ -20,4 +21,25 @@ pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &Attention<'_, O::Tensor>) ->
     }
     let weights = ops.softmax(&ops.add(&scores, &mask));
     ops.permute(&ops.matmul(&weights, &value), &[0, 2, 1, 3])
+}
+
+/// Composed body of [`Ops::block_attention`]: attention with all that was not chosen masked.
+pub fn block_attention<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::Tensor>) -> O::Tensor {
+    let BlockAttention { query, key, value, choice, scale } = *inputs;
+    let ([batch, queries, heads, _], [_, keys, ..]) = (four(ops, query), four(ops, key));
+    choice.check(batch, queries, keys);
+    let mut mask = vec![O::Scalar::of(MASKED); batch * heads * queries * keys];
+    for (row, cells) in mask.chunks_exact_mut(keys).enumerate() {
+        let (sequence, head, query) = (row / queries / heads, row / queries % heads, row % queries);
+        let group = sequence * choice.groups() + head * choice.groups() / heads;
+        for &block in choice.of(group * queries + query) {
+            cells
+                .iter_mut()
+                .skip(block as usize * choice.block())
+                .take(choice.block())
+                .for_each(|x| *x = O::Scalar::ZERO);
+        }
+    }
+    let bias = ops.constant(&[batch, heads, queries, keys], &mask);
+    ops.attention(&Attention { query, key, value, bias: Some(&bias), sight: Sight::Past, scale })
 }

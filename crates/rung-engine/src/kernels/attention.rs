@@ -240,7 +240,7 @@ enum Keys<'a, S> {
 
 vectorised! {
     /// Turns the visible part of a row of scores into weights that sum to one; returns the log of the sum.
-    fn weights_of_row<S>(row: &mut [S], from: usize, to: usize) -> S {
+    pub(crate) fn weights_of_row<S>(row: &mut [S], from: usize, to: usize) -> S {
         row[..from].fill(S::ZERO);
         row[to..].fill(S::ZERO);
         let row = &mut row[from..to];
@@ -274,7 +274,7 @@ vectorised! {
     }
 
     /// Turns a row of scores into the weights they had, given the log of their sum.
-    fn weights_again<S>(row: &mut [S], from: usize, to: usize, kept: S) {
+    pub(crate) fn weights_again<S>(row: &mut [S], from: usize, to: usize, kept: S) {
         row[..from].fill(S::ZERO);
         row[to..].fill(S::ZERO);
         for x in &mut row[from..to] {
@@ -283,7 +283,7 @@ vectorised! {
     }
 
     /// Gradient of a row's scores, in place of the gradient of its weights.
-    fn score_slopes<S>(weights: &[S], slopes: &mut [S], shared: S) {
+    pub(crate) fn score_slopes<S>(weights: &[S], slopes: &mut [S], shared: S) {
         for (slope, &weight) in slopes.iter_mut().zip(weights) {
             *slope = weight * (*slope - shared);
         }

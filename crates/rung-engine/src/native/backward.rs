@@ -3,8 +3,9 @@
 //! A record takes the gradient of its output from the [`Flow`], calls a kernel, and gives the inputs theirs. Where an input is a
 //! constant, the work for it is left out.
 
+use crate::choice::Readers;
 use crate::kernels::product::{Into, Matrix, MatrixMut, product};
-use crate::kernels::{attention, convolution, layout, loss, norm, pointwise, recurrence, rotary};
+use crate::kernels::{attention, blocks, convolution, layout, loss, norm, pointwise, recurrence, rotary};
 use crate::native::pool::Buffer;
 use crate::native::tape::{Flow, Record, Recurrent, Tensor, Var};
 use crate::ops::Binary;
@@ -24,11 +25,13 @@ fn var<S: Scalar>(x: Option<&Tensor<S>>) -> Var {
 impl<S: Scalar> Record<S> {
     /// Passes the gradient of the outputs on to the inputs.
     pub(crate) fn backward(self, flow: &mut Flow<'_, S>) {
-        if let Self::Recurrence(record) = self {
-            return record.backward(flow);
-        }
-        let Some(slope) = flow.take(self.out()) else { return };
-        match self {
+        let record = match self {
+            Self::Recurrence(record) => return record.backward(flow),
+            Self::Delta(record) => return record.backward(flow),
+            record => record,
+        };
+        let Some(slope) = flow.take(record.out()) else { return };
+        match record {
             Self::Map { kind, x, kept, .. } => {
                 let mut out = flow.pool.take(slope.len());
                 pointwise::map_back(kind, &kept, &slope, out.write());
@@ -94,6 +97,9 @@ impl<S: Scalar> Record<S> {
             Self::Attention { extents, inputs, bias, result, kept, .. } => {
                 attend(flow, extents, &inputs, bias.as_ref(), (&result, &kept, &slope));
             }
+            Self::Blocks { extents, readers, inputs, result, kept, .. } => {
+                attend_to_blocks(flow, extents, &readers, &inputs, (&result, &kept, &slope));
+            }
             Self::Norm { norm, x, weight, bias, kept, .. } => {
                 normalise(flow, norm, &x, weight.as_ref(), bias, (&kept, &slope));
             }
@@ -118,7 +124,7 @@ impl<S: Scalar> Record<S> {
                 loss::backward(logits.shape.width(), &logits.data, targets, &kept, &slope, out.write());
                 flow.give(logits.var, out);
             }
-            Self::Recurrence(_) => {}
+            Self::Recurrence(_) | Self::Delta(_) => {}
         }
     }
 
@@ -138,12 +144,14 @@ impl<S: Scalar> Record<S> {
             | Self::Gather { out, .. }
             | Self::RunningSum { out, .. }
             | Self::Attention { out, .. }
+            | Self::Blocks { out, .. }
             | Self::Norm { out, .. }
             | Self::Gate { out, .. }
             | Self::Convolution { out, .. }
             | Self::Rotary { out, .. }
             | Self::Loss { out, .. } => *out,
             Self::Recurrence(record) => record.out,
+            Self::Delta(record) => record.out,
         }
     }
 }
@@ -329,6 +337,22 @@ fn attend<S: Scalar>(
     flow.give(value.var, to_value);
     if let Some(to_bias) = to_bias {
         flow.give(var(bias), to_bias);
+    }
+}
+
+fn attend_to_blocks<S: Scalar>(
+    flow: &mut Flow<'_, S>,
+    extents: blocks::Extents,
+    readers: &Readers,
+    inputs: &[Tensor<S>; 3],
+    kept: (&[S], &[S], &[S]),
+) {
+    let mut gradients = inputs.each_ref().map(|x| flow.pool.filled(x.shape.size(), S::ZERO));
+    let mut scratch = flow.pool.take(extents.scratch_back());
+    let data = inputs.each_ref().map(|x| &x.data[..]);
+    blocks::backward(extents, readers, data, kept, scratch.write(), gradients.each_mut().map(Buffer::write));
+    for (x, gradient) in inputs.iter().zip(gradients) {
+        flow.give(x.var, gradient);
     }
 }
 

@@ -10,9 +10,11 @@
 //!
 //! Gradients of weights go straight into one flat array, where the pieces of a batch add up.
 
+use crate::choice::Readers;
 use crate::kernels::pointwise::{Map, accumulate};
 use crate::kernels::update::all_finite;
-use crate::kernels::{attention, convolution, norm, recurrence};
+use crate::kernels::{attention, blocks, convolution, norm, recurrence};
+use crate::native::delta::Replaced;
 use crate::native::pool::{Buffer, Pool};
 use crate::ops::Binary;
 use crate::scalar::Scalar;
@@ -46,7 +48,6 @@ pub struct Tensor<S: Scalar> {
 }
 
 /// One operation, as its backward pass needs it.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation in every step")]
 pub(crate) enum Record<S: Scalar> {
     Map {
         kind: Map,
@@ -128,6 +129,14 @@ pub(crate) enum Record<S: Scalar> {
         kept: Buffer<S>,
         out: Var,
     },
+    Blocks {
+        extents: blocks::Extents,
+        readers: Readers,
+        inputs: [Tensor<S>; 3],
+        result: Buffer<S>,
+        kept: Buffer<S>,
+        out: Var,
+    },
     Norm {
         norm: norm::Norm,
         x: Tensor<S>,
@@ -161,6 +170,7 @@ pub(crate) enum Record<S: Scalar> {
         out: Var,
     },
     Recurrence(Recurrent<S>),
+    Delta(Replaced<S>),
 }
 
 /// The record of a recurrence, which has the most to keep.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rung_engine::{Attention, Decay, Native, Ops as _, Parameter, Parameters, Recurrence, Sight, Tensor};
+use rung_engine::{Attention, Decay, GeneralDelta, Native, Ops as _, Parameter, Parameters, Recurrence, Sight, Tensor};
 
 use super::measure::time;
 use super::{BenchError, CHUNK, Size, fill, window};
@@ -34,6 +34,8 @@ pub enum Kernel {
         /// Whether writes are delta steps.
         delta: bool,
     },
+    /// The general delta rule.
+    GeneralDelta,
     /// A depthwise convolution over four tokens.
     Convolution,
     /// Layer norm with weight and bias.
@@ -66,6 +68,7 @@ pub const KERNELS: &[(&str, Kernel)] = &[
     ("deltanet", Kernel::Recurrence { fade: Fade::Never, delta: true }),
     ("gdn", Kernel::Recurrence { fade: Fade::Scalar, delta: true }),
     ("gdn_solver", Kernel::Recurrence { fade: Fade::Scalar, delta: true }),
+    ("rwkv7", Kernel::GeneralDelta),
     ("conv", Kernel::Convolution),
     ("layer_norm", Kernel::LayerNorm),
     ("rms_norm", Kernel::RmsNorm),
@@ -106,6 +109,7 @@ impl Kernel {
                 inputs.extend(delta.then(|| per_head(GATE)));
                 inputs
             }
+            Self::GeneralDelta => vec![split(), split(), split(), (split().0, DECAY), split(), split()],
             Self::Convolution => vec![tokens(width), (vec![width, TAPS], PLAIN)],
             Self::LayerNorm => vec![tokens(width), (vec![width], PLAIN), (vec![width], PLAIN)],
             Self::RmsNorm => vec![tokens(width), (vec![width], PLAIN)],
@@ -140,6 +144,20 @@ impl Kernel {
                 };
                 ops.recurrence(&recurrence).0
             }
+            Self::GeneralDelta => {
+                let delta = GeneralDelta {
+                    query: &inputs[0],
+                    key: &inputs[1],
+                    value: &inputs[2],
+                    decay: &inputs[3],
+                    sought: &inputs[4],
+                    removed: &inputs[5],
+                    state: None,
+                    chunk: CHUNK,
+                    rounding: None,
+                };
+                ops.general_delta(&delta).0
+            }
             Self::Convolution => ops.short_convolution(&inputs[0], &inputs[1], None, None).0,
             Self::LayerNorm => ops.layer_norm(&inputs[0], Some(&inputs[1]), Some(&inputs[2]), 1e-5),
             Self::RmsNorm => ops.rms_norm(&inputs[0], Some(&inputs[1]), 1e-6),
@@ -155,6 +173,7 @@ impl Kernel {
             Self::Attention { windowed: true } => 4.0 * window(size.length) as f64 * width,
             Self::Recurrence { delta: false, .. } => 4.0 * width * (head + chunk / 2.0),
             Self::Recurrence { delta: true, .. } => width * (6.0 * head + 4.0 * chunk),
+            Self::GeneralDelta => 8.0 * width * head,
             Self::Convolution | Self::LayerNorm | Self::RmsNorm => return None,
         };
         Some(per_token * size.tokens())

@@ -394,9 +394,16 @@ fn plain(name: &str) -> &str {
     if name == "full" { "softmax" } else { name }
 }
 
-/// A mixer for a plan of texts of some length: windows are a quarter of it, so that they matter.
+/// A mixer for a plan of texts of some length: windows, and what is chosen, are a quarter of it, so that they matter.
 fn stack_text(mixer: &str, length: usize) -> String {
-    if mixer == "window" { format!("window{{size={}}}", window(length)) } else { mixer.to_owned() }
+    let (quarter, block) = (window(length), (length / 16).max(2));
+    match mixer {
+        "window" => format!("window{{size={quarter}}}"),
+        "moba" => format!("moba{{block={block},top=4}}"),
+        "nsa" => format!("nsa{{block={block},top=4,length={block},stride={},window={quarter}}}", block / 2),
+        "dsa" => format!("dsa{{top={quarter},index-heads=2,index-head=16}}"),
+        _ => mixer.to_owned(),
+    }
 }
 
 /// The window for texts of some length.

@@ -5,7 +5,6 @@
 //! out, read back and checked. Then one forward pass as a picture, and three as the conversation that the proofs speak of.
 
 use rung_nn::construct::{self, Construction, Request, Verified, Which, verify};
-use rung_nn::protocol::Width;
 use rung_theory::bound::question::Question;
 use rung_theory::bound::{certificate, checker, search};
 use rung_theory::stack::{Convention, Defaults, Plan};
@@ -253,7 +252,7 @@ fn protocol(chapter: &mut Chapter) {
     let mut table = Table::new("Bits that crossed, on one prompt of two hops, numbers of 32 bits", columns);
     for name in ["U1", "U2", "U2'"] {
         let Some((built, prompt)) = two_hops(name) else { continue };
-        let Ok(ledger) = Ledger::keep(name, &built.subject(), &prompt, Width::whole::<f32>()) else { continue };
+        let Ok(ledger) = Ledger::keep(name, &built.subject(), &prompt, None) else { continue };
         let replay = if ledger.exact() { "same bits" } else { "other bits" };
         for epoch in &ledger.epochs {
             let mut row = vec![Cell::from(name), Cell::from(epoch.name.as_str())];

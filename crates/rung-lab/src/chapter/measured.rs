@@ -62,8 +62,9 @@ fn introduction(chapter: &mut Chapter, preset: Preset) {
     );
     chapter.paragraph(
         "The recipe matters. Many queries are asked about the same tables; the number of hops is drawn for each query and said in it; \
-         arguments and values share one table of vectors; query and key projections start equal; there are no absolute positions; and \
-         small tables come before large ones.",
+         arguments and values share one table of vectors, values with the opposite sign, so that an entry is not taken for its inverse; \
+         key projections of full layers start as the negatives of query projections, so that a value finds its argument from the first \
+         step; there are no absolute positions; and small tables come before large ones.",
     );
     if preset == Preset::Smoke {
         chapter.note(

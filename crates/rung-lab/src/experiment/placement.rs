@@ -39,7 +39,7 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
     let most = cells.iter().map(Cell::hops).max().unwrap_or(1);
     let mut chart = LineChart::new(
         "Accuracy by hops, for the same layers in different orders",
-        AxisSpec::new("hops", Scale::Linear).from_to(0.7, most as f64 + 0.3),
+        AxisSpec::new("hops", Scale::Whole).from_to(0.7, most as f64 + 0.3),
         AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
     );
     for (index, cell) in cells.iter().enumerate() {
@@ -49,7 +49,8 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
             Point::new(hops as f64 + shift, mean).between(low, high)
         };
         let points = cell.any().accuracy.keys().map(|hops| point(usize::from(*hops))).collect();
-        let name = format!("{}: {} rungs predicted", cell.outline(), cell.rungs());
+        let plural = if cell.rungs() == 1 { "rung" } else { "rungs" };
+        let name = format!("{}: {} {plural} predicted", cell.outline(), cell.rungs());
         chart = chart.series(Series::line_and_points(name, points));
     }
     chart

@@ -39,6 +39,8 @@ const BENT_SHARE: f64 = 0.45;
 pub enum Scale {
     /// Evenly.
     Linear,
+    /// Evenly, for counts: only whole numbers are written along it.
+    Whole,
     /// By powers of two.
     Log2,
     /// By powers of ten.
@@ -127,7 +129,7 @@ impl Axis {
     fn share(&self, value: f64) -> f64 {
         let even = |low: f64, value: f64, high: f64| (value - low) / (high - low);
         match self.scale {
-            Scale::Linear => even(self.low, value, self.high),
+            Scale::Linear | Scale::Whole => even(self.low, value, self.high),
             Scale::Log2 | Scale::Log10 => even(self.low.ln(), value.ln(), self.high.ln()),
             Scale::Bent { knee } if !self.bends(knee) => even(self.low, value, self.high),
             Scale::Bent { knee } => {
@@ -151,6 +153,7 @@ impl Axis {
         let most = most.max(2);
         match self.scale {
             Scale::Linear => linear_ticks(self.low, self.high, most),
+            Scale::Whole => whole_ticks(self.low, self.high, most),
             Scale::Log2 => power_ticks(2, self.low, self.high, most),
             Scale::Log10 => power_ticks(10, self.low, self.high, most),
             Scale::Bent { knee } if !self.bends(knee) => linear_ticks(self.low, self.high, most),
@@ -241,6 +244,15 @@ fn linear_ticks(low: f64, high: f64, most: usize) -> Vec<Tick> {
         }
         rough = step / 2.5;
     }
+}
+
+/// Whole numbers only; all ticks where the range has fewer than two.
+fn whole_ticks(low: f64, high: f64, most: usize) -> Vec<Tick> {
+    let ticks = linear_ticks(low, high, most);
+    let whole = ticks.iter().filter(|tick| tick.value.fract() == 0.0);
+    let whole: Vec<Tick> =
+        whole.map(|tick| Tick { value: tick.value, label: label(tick.value, 1.0, low, high) }).collect();
+    if whole.len() < 2 { ticks } else { whole }
 }
 
 /// A value with as many decimals as its step needs, and with a power of ten taken out when it is very large or very
@@ -369,6 +381,7 @@ mod tests {
     fn scales() -> impl Strategy<Value = Scale> {
         prop_oneof![
             Just(Scale::Linear),
+            Just(Scale::Whole),
             Just(Scale::Log2),
             Just(Scale::Log10),
             (1.0..100.0f64).prop_map(|knee| Scale::Bent { knee }),
@@ -446,6 +459,7 @@ mod tests {
             labels(Axis::new(Scale::Linear, 0.0, 1.0), 6),
             ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"].map(|l| if l == "0.0" { "0" } else { l })
         );
+        assert_eq!(labels(Axis::new(Scale::Whole, -0.25, 4.25), 10), ["0", "1", "2", "3", "4"]);
         assert_eq!(labels(Axis::new(Scale::Linear, -10.0, 10.0), 5), ["−10", "−5", "0", "5", "10"]);
         assert_eq!(labels(Axis::new(Scale::Log10, 0.1, 1000.0), 8), ["0.1", "1", "10", "100", "1000"]);
         assert_eq!(labels(Axis::new(Scale::Log2, 1.0, 1024.0), 6), ["1", "4", "16", "64", "256", "1024"]);

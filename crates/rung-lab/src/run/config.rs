@@ -32,6 +32,7 @@ use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
+use super::repel::RepulsionPart;
 use super::source::Source;
 
 /// A run as typed.
@@ -86,7 +87,7 @@ pub struct ModelPart {
     pub positions: PositionName,
     /// Whether fields that mean the same share their vectors.
     pub shared_tables: bool,
-    /// Whether key projections start equal to query projections.
+    /// Whether key projections start equal to query projections; as their negatives in full layers, where fields share tables.
     pub tied_query_key: bool,
     /// Whether output projections start as transposes of value projections.
     pub tied_value_output: bool,
@@ -154,6 +155,9 @@ pub struct TrainPart {
     pub clip: f64,
     /// Threads of one run. Another number gives another rounding, so it is part of what a run is.
     pub threads: usize,
+    /// Heads that repel each other, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repulsion: Option<RepulsionPart>,
 }
 
 impl Default for TrainPart {
@@ -169,6 +173,7 @@ impl Default for TrainPart {
             betas: [0.9, 0.99],
             clip: 1.0,
             threads: 1,
+            repulsion: None,
         }
     }
 }
@@ -358,6 +363,9 @@ impl RunConfig {
             bits: part.bits.unwrap_or(32).into(),
         };
         let plan = Plan::parse(&self.stack, &defaults)?;
+        if let Some(part) = &self.train.repulsion {
+            part.check(&plan)?;
+        }
         let read = |field: &str, text: &str| {
             task::parse(text).map_err(|source| RunError::Task { field: field.to_owned(), source })
         };
@@ -595,7 +603,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
         };
         fails("gdm full", "parity", "did you mean `gdn`");
-        fails("nsa", "parity", "there is no network for mixer `nsa`");
+        fails("compressed", "parity", "there is no network for mixer `compressed`");
         fails("full", "funccomp{m=0}", "task `funccomp`");
         fails("full", "funccomp{hops=3,m=4,n=[2,16777216]}", "at most");
         fails("full*1000000", "parity", "weights");

@@ -19,9 +19,11 @@
 //! # The recipe
 //!
 //! Function composition is not learned by every set-up that could represent it. What made it learnable here, all of it in the
-//! defaults of [`RunConfig`]: several queries per prompt; one table of vectors for arguments and values; the number of hops drawn
-//! for each query and said in it; query and key projections of full layers that start equal and large, so that tokens which look
-//! alike attend to each other from the first step; no absolute positions; and small tables before large ones.
+//! defaults of [`RunConfig`]: several queries per prompt; one table of vectors for arguments and values, where values have the opposite
+//! sign (without it the entry 3 -> 5 looks like 5 -> 3, and two hops took several times as many steps, if they were learned at all);
+//! the number of hops drawn for each query and said in it; key projections of full layers that start as the negatives of query
+//! projections, so that a value attends to the argument it equals from the first step; no absolute positions; and small tables before
+//! large ones.
 //!
 //! ```
 //! use rung_lab::run::{RunConfig, carry_out};
@@ -50,6 +52,7 @@ pub mod error;
 pub mod evaluate;
 pub mod place;
 pub mod record;
+pub mod repel;
 pub mod source;
 pub mod tally;
 pub mod trainer;

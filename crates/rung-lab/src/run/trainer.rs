@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 use rung_engine::{AdamW, Native, Ops as _, Parameters, Schedule, Team};
+use rung_nn::model::TrainingLoss;
 use rung_nn::{Input, Model};
 use rung_theory::task::seeded;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::config::Run;
 use super::error::RunError;
 use super::evaluate::{Found, evaluate};
+use super::repel::Particles;
 use super::source::{Batch, Purpose, Source, stirred};
 use super::tally::{Accuracy, reached};
 
@@ -89,6 +91,7 @@ pub struct Trainer<'a> {
     schedule: Schedule,
     source: Source,
     batch: Batch,
+    particles: Option<Particles>,
     started: Instant,
     tokens: u64,
     steps_here: u64,
@@ -104,6 +107,7 @@ impl<'a> Trainer<'a> {
         Ok(Self {
             run,
             model,
+            particles: Particles::of(run, &weights),
             weights,
             optimizer: run.optimizer().init(),
             progress: Progress::default(),
@@ -155,13 +159,22 @@ impl<'a> Trainer<'a> {
         let outcome = self.team.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
             let ids = &batch.tokens[rows.start * batch.ids..rows.end * batch.ids];
             let targets = &batch.targets[rows.start * batch.length..rows.end * batch.length];
-            let (loss, _) = model
-                .loss(ops, ids, rows.len(), targets)
+            let TrainingLoss { sum, own, .. } = model
+                .training_loss(ops, ids, rows.len(), targets)
                 .unwrap_or_else(|error| unreachable!("prompts were fitted to the model: {error}"));
-            ops.scale(&loss, share)
+            let loss = ops.scale(&sum, share);
+            let part = rows.len() as f64 / train.batch as f64;
+            own.map_or_else(|| loss.clone(), |own| ops.add(&loss, &ops.scale(&own, part)))
         });
         let outcome = outcome.map_err(|source| RunError::Step { step, source })?;
-        self.optimizer.update(&mut self.weights, self.team.gradient(), self.schedule.factor(step));
+        let (gradient, factor) = (self.team.gradient(), self.schedule.factor(step));
+        if let Some(particles) = &mut self.particles {
+            let steered = particles.steer(&self.weights, gradient);
+            self.optimizer.update(&mut self.weights, steered, factor);
+            particles.walk(&mut self.weights, train.rate * factor, step);
+        } else {
+            self.optimizer.update(&mut self.weights, gradient, factor);
+        }
         self.progress.step += 1;
         self.tokens += self.batch.targets.len() as u64;
         self.steps_here += 1;
@@ -239,10 +252,13 @@ pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
     let model = run.model.init(&run.plan, &mut weights, &mut seeded(stirred(run.config.seed)))?;
     let (part, deviation) = (&run.config.model, run.model.deviation);
     let attention = part.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
+    // Where a value is the negative of the argument it becomes, keys that start as negatives of queries find it.
+    let opposed = part.tied_query_key && has_shared_table(run);
     let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
     for (name, range) in entries {
         let factor = match name.as_str() {
-            name if name.starts_with("embeddings.") => part.embedding_scale / deviation,
+            name if name.starts_with("embeddings.") && name.ends_with(".weight") => part.embedding_scale / deviation,
+            name if of_attention(run, name) && opposed && name.ends_with("k_proj.weight") => -attention,
             name if of_attention(run, name) => attention,
             _ => continue,
         };
@@ -283,6 +299,12 @@ fn of_attention(run: &Run, name: &str) -> bool {
     let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
     let layer = number.and_then(|number| run.plan.layers.get(number.parse::<usize>().ok()?));
     projection && layer.is_some_and(rung_theory::stack::Layer::is_full)
+}
+
+/// Whether two fields have one table.
+fn has_shared_table(run: &Run) -> bool {
+    let Input::Fields(fields) = &run.model.input else { return false };
+    fields.iter().enumerate().any(|(at, field)| fields[..at].iter().any(|other| other.alphabet == field.alphabet))
 }
 
 /// Whether the last row of a weight is the vector of a blank.

@@ -14,7 +14,7 @@ use rung_theory::task::{AnyTask, Field, seeded};
 use super::carry::{self, Carry};
 use super::register::{Holds, Registers, Slice};
 use super::{ConstructError, Construction, Sheet, Thoughts};
-use crate::model::{ChannelConfig, Input, Model, ModelConfig, NormConfig};
+use crate::model::{ChannelConfig, Input, Model, ModelConfig, NormConfig, lends};
 use crate::position::Positions;
 
 /// A weighted sum of columns of the stream.
@@ -378,7 +378,10 @@ fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place:
     let mixer = &mixers[place.mixer];
     match &layer.mixing {
         Mixing::Heads(heads) => writer.heads(&inner, heads, mixer),
-        Mixing::Carry(carry, _) => writer.settings(&inner, &carry::settings(carry, mixer, plan.width as usize)),
+        Mixing::Carry(carry, _) => {
+            let lent = lends(plan, place.layer, place.mixer);
+            writer.settings(&inner, &carry::settings(carry, mixer, plan.width as usize, lent));
+        }
         Mixing::Own(_, settings) => writer.settings(&inner, settings),
     }
     for (index, neuron) in layer.neurons.iter().enumerate() {

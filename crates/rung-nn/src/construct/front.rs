@@ -66,7 +66,7 @@ impl Touched {
             } else if columns == width && entry.shape.len() == 2 {
                 // The MLP and the queries of attention look at the token itself only. Those of a recurrence may pass through a
                 // convolution, which keeps them.
-                let queries = name.ends_with("q_proj.weight") || name.ends_with("g_proj.weight");
+                let queries = ["q_proj.weight", "r_proj.weight", "g_proj.weight"].iter().any(|end| name.ends_with(end));
                 let own = name.starts_with("mlp.");
                 for row in values.chunks_exact(width) {
                     for (column, _) in row.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {

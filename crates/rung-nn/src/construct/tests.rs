@@ -41,6 +41,10 @@ fn every_carrier_carries() {
         "deltanet{conv=0,negative=yes,heads=2,value=3}",
         "gdn{heads=1,value-heads=2,value=5}",
         "window{size=5,heads=4,kv=2,value=1}",
+        "rwkv7{heads=2,head=3,rank=2}",
+        "rwkv6{heads=2,head=5}",
+        "fastmax{heads=3,key=2,value=2}",
+        "deltaproduct{conv=0,negative=no,gate=no,steps=3,heads=2,value-heads=2,value=3}",
     ];
     for mixer in carry::names()
         .chain(more)
@@ -53,6 +57,21 @@ fn every_carrier_carries() {
                 right(&build::<f32>(construction, &request).unwrap(), 300);
             }
         }
+    }
+}
+
+/// Small enough to leave no instance out.
+#[test]
+fn not_one_instance_of_small_tables_goes_wrong() {
+    let walks =
+        [("U1", None), ("U2", Some("gdn")), ("U2", Some("rwkv7")), ("U2'", Some("linear")), ("U2'", Some("rwkv7"))];
+    let sizes = [(4, &[][..], 1_024), (2, &[2], 4_096), (2, &[1, 1, 1], 512)];
+    let small = walks.into_iter().flat_map(|walk| sizes.map(|size| (walk, size)));
+    for ((name, mixer), (m, n, count)) in small.chain([(("U2'", Some("gdn")), (3, &[1, 1][..], 59_049))]) {
+        let request = Request { mixer: mixer.map(str::to_owned), ..request(m, n) };
+        let built = build::<f32>(name, &request).unwrap();
+        let found = verify(&built, Which::All, 2, &|_| {}).unwrap();
+        assert_eq!((found.instances, found.correct), (count, count), "{name} of {mixer:?}: {:?}", found.wrong);
     }
 }
 
@@ -137,9 +156,20 @@ fn recurrences_count_and_hybrids_retrieve() {
 #[test]
 fn small_tables_save_layers() {
     for n in [&[][..], &[2], &[2, 3]] {
-        for mixer in
-            ["linear", "linear{map=relu,normaliser=no}", "linear{map=identity}", "gla", "mamba2", "deltanet", "gdn"]
-        {
+        for mixer in [
+            "linear",
+            "linear{map=relu,normaliser=no}",
+            "linear{map=identity}",
+            "gla",
+            "mamba2",
+            "deltanet",
+            "gdn",
+            "rwkv6",
+            "rwkv7",
+            "deltaproduct",
+            "loglinear-mamba2",
+            "loglinear-gdn",
+        ] {
             let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
             let built = build::<f32>("S2", &request).unwrap();
             assert_eq!(built.plan.full_layers(), n.len());

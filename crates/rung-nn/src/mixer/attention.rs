@@ -9,12 +9,15 @@ use std::ops::Range;
 use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
-use super::{State, TokenMixer, number, shared_evenly};
+use super::{Lent, State, TokenMixer, grown, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Linear, join};
-use crate::position::{Positions, Rotation, Spacing, alibi};
+use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
 use crate::site::Site;
+
+/// Stands for minus infinity: its exponential is zero, and no arithmetic on it makes a NaN.
+pub(super) const MASKED: f64 = -1e30;
 
 /// Sizes of the heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,13 +151,13 @@ impl HeadsConfig {
         Ok(Reader { config: self, reach, query, output, rotation, alibi })
     }
 
+    /// Factor on scores.
+    pub(super) fn scale(self) -> f64 {
+        (self.key as f64).powf(-0.5)
+    }
+
     fn rotation(self, name: &'static str, positions: Positions) -> Result<Option<Rotation>, ModelError> {
-        let Positions::Rotary { base } = positions else { return Ok(None) };
-        if !self.key.is_multiple_of(2) {
-            let expected = "an even number, for rotary positions".to_owned();
-            return Err(ModelError::Shape { place: name, what: "key width", found: self.key as u64, expected });
-        }
-        Ok(Some(Rotation::new(self.key, Spacing::Usual { base })))
+        Rotation::of_keys(name, "key width", self.key, positions)
     }
 }
 
@@ -163,19 +166,29 @@ impl Reader {
         self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
     }
 
+    /// The queries of tokens that come after `seen` others.
+    pub(super) fn ask<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
+        self.turned(ops, &self.query.heads(ops, x, self.config.heads), seen)
+    }
+
+    /// What the heads read, put together.
+    pub(super) fn answer<O: Ops>(&self, ops: &O, read: &O::Tensor) -> O::Tensor {
+        self.output.apply(ops, &join(ops, read))
+    }
+
     /// Attention of new tokens over a cache that ends with them, and the output projection.
     fn read<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize, cache: &Cache<O::Tensor>) -> O::Tensor {
-        let query = self.turned(ops, &self.query.heads(ops, x, self.config.heads), seen);
+        let query = self.ask(ops, x, seen);
         let sight = match self.reach {
             Reach::All => Sight::All,
             Reach::Window { size, sinks: 0 } => Sight::Window(size),
             Reach::Past | Reach::Window { .. } => Sight::Past,
         };
         let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
-        let scale = (self.config.key as f64).powf(-0.5);
+        let scale = self.config.scale();
         let (key, value) = (&cache.key, &cache.value);
         let read = ops.attention(&Attention { query: &query, key, value, bias: bias.as_ref(), sight, scale });
-        self.output.apply(ops, &join(ops, &read))
+        self.answer(ops, &read)
     }
 
     /// Penalties on distance, and on what lies between the sinks and the window.
@@ -186,7 +199,7 @@ impl Reader {
             Reach::Window { size, sinks } if sinks > 0 => {
                 let hidden = move |reader: usize, place: usize| place >= sinks && place + size <= reader;
                 let cells = readers.clone().flat_map(|reader| places.iter().map(move |place| (reader, place)));
-                let values = cells.map(|(reader, place)| if hidden(reader, place) { -1e30 } else { 0.0 });
+                let values = cells.map(|(reader, place)| if hidden(reader, place) { MASKED } else { 0.0 });
                 let values: Vec<O::Scalar> = values.map(O::Scalar::of).collect();
                 Some(ops.constant(&[1, 1, readers.len(), places.len()], &values))
             }
@@ -207,14 +220,20 @@ impl TokenMixer for Reader {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let lent = state.and_then(|state| state.lent.as_ref());
-        let cache = lent.expect("a layer that reads another's cache is given it by the model");
+        let Some(Lent::Cache(cache)) = state.and_then(|state| state.lent.as_ref()) else {
+            panic!("a layer that reads another's cache is given it by the model");
+        };
         let seen = State::seen(state);
         (self.read(ops, x, seen, cache), State::new(seen + ops.shape(x)[1], []))
     }
 }
 
 impl Heads {
+    /// The part that asks and reads.
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
     /// Attention of a stretch of tokens, from and to a state whose first two slots hold keys and values.
     pub(super) fn forward<O: Ops>(
         &self,
@@ -224,7 +243,7 @@ impl Heads {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (cache, mut next) = self.keep(ops, x, state);
         let out = self.reader.read(ops, x, State::seen(state), &cache);
-        next.lent = Some(cache);
+        next.lent = Some(Lent::Cache(cache));
         (out, next)
     }
 
@@ -236,19 +255,8 @@ impl Heads {
         state: Option<&State<O::Tensor>>,
     ) -> (Cache<O::Tensor>, State<O::Tensor>) {
         let seen = State::seen(state);
-        let project = |linear: &Linear| linear.heads(ops, x, self.reader.config.kv_heads);
-        let key = project(&self.key);
-        // One that is tied is kept unturned, since it is a value too.
-        let key = if self.value.is_some() { self.reader.turned(ops, &key, seen) } else { key };
-        let grown = |slot: usize, new: &O::Tensor| {
-            let new = rounded(ops, new, self.rounding);
-            match State::part(state, slot) {
-                Some(kept) => ops.concat(&[kept.clone(), new], 1),
-                None => new,
-            }
-        };
-        let key = grown(0, &key);
-        let value = self.value.as_ref().map(|value| grown(1, &project(value)));
+        let (key, value) = self.made(ops, x, seen);
+        let (key, value) = (grown(ops, state, 0, &key), value.map(|value| grown(ops, state, 1, &value)));
         let now = seen + ops.shape(x)[1];
         let before = self.places(seen);
         let places = Places { rest: before.rest.start..now, ..before };
@@ -259,6 +267,16 @@ impl Heads {
             None => Cache { key: self.turned_in_place(ops, &key, &places), value: key, places },
         };
         (cache, next)
+    }
+
+    /// Keys and values of tokens after `seen` others, as they are kept; no values where keys serve as such.
+    pub(super) fn made<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> (O::Tensor, Option<O::Tensor>) {
+        let project = |linear: &Linear| linear.heads(ops, x, self.reader.config.kv_heads);
+        let key = project(&self.key);
+        // One that is tied is kept unturned, since it is a value too.
+        let key = if self.value.is_some() { self.reader.turned(ops, &key, seen) } else { key };
+        let kept = |x: &O::Tensor| rounded(ops, x, self.rounding);
+        (kept(&key), self.value.as_ref().map(|value| kept(&project(value))))
     }
 
     /// What is kept after `seen` tokens.

@@ -17,10 +17,11 @@
 //! # Source
 //! Yang et al. 2024 (2412.06464).
 
-use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_engine::{Ops, Parameter, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
+use super::fenwick::Writes;
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
@@ -110,18 +111,37 @@ impl MixerConfig for GatedDeltanetConfig {
 }
 
 impl GatedDeltanet {
-    /// The read of every head before norm and gate, and the state.
+    /// The read of every head before norm and gate, and the state. `run` is the memory.
+    pub(super) fn read_by<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+        run: impl FnOnce(&Writes<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
+        let beta = strength(ops, &self.beta, x, self.config.negative);
+        let decay = self.forget.apply(ops, x);
+        let writes = Writes { query: &query, key: &key, value: &value, decay: &decay, beta: Some(&beta) };
+        let (out, matrix) = run(&writes);
+        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
+    }
+
+    /// The same with a single state.
     pub(super) fn read<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
-        let beta = strength(ops, &self.beta, x, self.config.negative);
-        let decay = self.forget.apply(ops, x);
-        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Scalar(&decay), Some(&beta), state);
-        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
+        self.read_by(ops, x, state, |writes| writes.run(ops, self.memory, state))
+    }
+
+    /// What stands after a read.
+    pub(super) fn after<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
+        let out = self.norm.norm(ops, read);
+        let gate = self.gate.heads(ops, x, self.config.value_heads);
+        self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out)))
     }
 }
 
@@ -133,8 +153,6 @@ impl TokenMixer for GatedDeltanet {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (out, state) = self.read(ops, x, state);
-        let out = self.norm.norm(ops, &out);
-        let gate = self.gate.heads(ops, x, self.config.value_heads);
-        (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
+        (self.after(ops, x, &out), state)
     }
 }

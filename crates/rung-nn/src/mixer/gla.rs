@@ -66,10 +66,7 @@ impl MixerConfig for GlaConfig {
         Ok(Gla {
             config: *self,
             projections: Projections::init(site, [heads, key, value], |_| fill),
-            forget: [
-                site.linear("gk_proj.0", width, rank),
-                site.linear_with_bias("gk_proj.1", rank, heads * key),
-            ],
+            forget: [site.linear("gk_proj.0", width, rank), site.linear_with_bias("gk_proj.1", rank, heads * key)],
             gate: site.linear("g_proj", width, heads * value),
             norm: site.gain("g_norm", value),
             output: site.linear("o_proj", heads * value, width),

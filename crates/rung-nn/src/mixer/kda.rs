@@ -81,7 +81,10 @@ impl MixerConfig for KimiDeltaConfig {
             step: [site.linear("f_proj.0", width, key), site.linear("f_proj.1", key, heads * key)],
             step_bias: site.offset("dt_bias", &[heads * key], Fill::Drawn(&step_bias)),
             log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
-            gate: [site.linear("g_proj.0", width, value), site.linear_with_bias("g_proj.1", value, value_heads * value)],
+            gate: [
+                site.linear("g_proj.0", width, value),
+                site.linear_with_bias("g_proj.1", value, value_heads * value),
+            ],
             norm: site.gain("o_norm", value),
             output: site.linear("o_proj", value_heads * value, width),
             memory: site.memory(),

@@ -133,10 +133,7 @@ impl LinearAttention {
         if self.causal {
             return self.memory.run(ops, inputs, Decay::None, None, state);
         }
-        // Every query reads the sum over all tokens, before and after it.
-        let [query, key, value] = inputs.map(|x| ops.permute(x, &[0, 2, 1, 3]));
-        let matrix = rounded(ops, &ops.product(&key, true, &value, false), self.memory.rounding);
-        (ops.permute(&ops.matmul(&query, &matrix), &[0, 2, 1, 3]), matrix)
+        sum_of_all(ops, inputs, self.memory)
     }
 
     /// The sum of weights that a query gives, `[batch, time, heads, 1]`, and the sum of keys, `[batch, 1, heads, key]`.
@@ -171,6 +168,13 @@ impl LinearAttention {
         let last = ops.shape(&sums)[1];
         (ops.sum(&ops.mul(query, &sums), 3), ops.slice(&sums, 1, last - 1..last))
     }
+}
+
+/// The sum over all tokens, before and after it, that every query reads, and the matrix that holds it.
+pub(super) fn sum_of_all<O: Ops>(ops: &O, inputs: [&O::Tensor; 3], memory: Memory) -> (O::Tensor, O::Tensor) {
+    let [query, key, value] = inputs.map(|x| ops.permute(x, &[0, 2, 1, 3]));
+    let matrix = rounded(ops, &ops.product(&key, true, &value, false), memory.rounding);
+    (ops.permute(&ops.matmul(&query, &matrix), &[0, 2, 1, 3]), matrix)
 }
 
 impl TokenMixer for LinearAttention {

@@ -120,9 +120,7 @@ impl Mamba1 {
         let (x, tail) = self.convolution.apply(ops, x, State::part(state, 1));
         let x = ops.silu(&x);
         let select = self.select.apply(ops, &x);
-        let shared = |start: usize| {
-            ops.reshape(&ops.slice(&select, 2, start..start + size), &[batch, time, 1, size])
-        };
+        let shared = |start: usize| ops.reshape(&ops.slice(&select, 2, start..start + size), &[batch, time, 1, size]);
         let (entry, exit) = (shared(rank), shared(rank + size));
         let step = ops.softplus(&self.step.apply(ops, &ops.slice(&select, 2, 0..rank)));
         let value = ops.reshape(&ops.mul(&step, &x), &[batch, time, inner, 1]);

@@ -16,9 +16,10 @@
 //! # Source
 //! Dao and Gu 2024 (2405.21060).
 
-use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_engine::{Ops, Parameter, Scalar};
 use rung_theory::stack::Mixer;
 
+use super::fenwick::Writes;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Convolution, Gain, Linear, Memory, join, split};
@@ -109,12 +110,13 @@ impl MixerConfig for Mamba2Config {
 
 impl Mamba2 {
     /// The read of every head before gate and norm, `[batch, time, heads * head]`, and the state. `all` is the token through the
-    /// input projection.
-    pub(super) fn read<O: Ops>(
+    /// input projection; `run` is the memory.
+    pub(super) fn read_by<O: Ops>(
         &self,
         ops: &O,
         all: &O::Tensor,
         state: Option<&State<O::Tensor>>,
+        run: impl FnOnce(&Writes<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
         let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
         let (batch, time) = (ops.shape(all)[0], ops.shape(all)[1]);
@@ -129,10 +131,34 @@ impl Mamba2 {
         let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
         let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
         let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
-        let (read, matrix) = self.memory.run(ops, [&query, &key, &stepped], Decay::Scalar(&decay), None, state);
+        let (read, matrix) = run(&Writes { query: &query, key: &key, value: &stepped, decay: &decay, beta: None });
         let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
         let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
         (out, State::new(State::seen(state) + time, [Some(matrix), tail]))
+    }
+
+    /// The same with a single state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        all: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        self.read_by(ops, all, state, |writes| writes.run(ops, self.memory, state))
+    }
+
+    /// The whole mixer around a read of the projected token.
+    pub(super) fn around<O: Ops, R>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        read: impl FnOnce(&O::Tensor) -> (O::Tensor, R),
+    ) -> (O::Tensor, R) {
+        let all = self.input.apply(ops, x);
+        let (out, rest) = read(&all);
+        let gate = ops.slice(&all, 2, 0..self.config.inner());
+        let out = self.norm.norm(ops, &ops.silu_gate(&gate, &out));
+        (self.output.apply(ops, &out), rest)
     }
 }
 
@@ -143,10 +169,6 @@ impl TokenMixer for Mamba2 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let all = self.input.apply(ops, x);
-        let (out, state) = self.read(ops, &all, state);
-        let gate = ops.slice(&all, 2, 0..self.config.inner());
-        let out = self.norm.norm(ops, &ops.silu_gate(&gate, &out));
-        (self.output.apply(ops, &out), state)
+        self.around(ops, x, |all| self.read(ops, all, state))
     }
 }

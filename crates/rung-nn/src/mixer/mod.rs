@@ -17,6 +17,9 @@
 //! [`ModelConfig::init_with`](crate::ModelConfig::init_with).
 
 pub mod attention;
+mod fenwick;
+pub mod policy;
+mod shift;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +29,7 @@ use rung_theory::stack::Mixer;
 use attention::{Cache, Reader};
 
 use crate::error::ModelError;
+use crate::position::Positions;
 use crate::site::Site;
 
 /// The most tensors that a state has.
@@ -38,8 +42,17 @@ pub struct State<T> {
     pub seen: usize,
     /// Its tensors, each with the batch as first axis.
     pub tensors: [Option<T>; SLOTS],
-    /// What attention has just read, for later layers that read the same and keep nothing themselves. It is not handed on.
-    pub lent: Option<Cache<T>>,
+    /// What later layers may use at the same tokens. It is not handed on.
+    pub lent: Option<Lent<T>>,
+}
+
+/// What a mixer lends to mixers of later layers.
+#[derive(Clone, Debug)]
+pub enum Lent<T> {
+    /// What attention has just read, for layers that read the same and keep nothing themselves.
+    Cache(Cache<T>),
+    /// Values, `[batch, time, heads, width]`, for layers that mix them into theirs.
+    Values(T),
 }
 
 impl<T> State<T> {
@@ -82,6 +95,13 @@ pub trait TokenMixer: Send + Sync {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>);
+
+    /// A loss of the mixer's own, for weights that the model's loss does not reach: a mean over tokens, given the mixer's input for
+    /// whole texts. Few mixers have one, and the others do not ask for the input. Training adds it.
+    fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+        let _ = (ops, x);
+        None
+    }
 
     /// The state after a stretch of tokens whose outputs nobody wants. Mixers that can be cheaper without them say how.
     fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
@@ -152,6 +172,13 @@ macro_rules! registry {
                 }
             }
 
+            fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
+                match self {
+                    $(Self::$name(mixer) => mixer.own_loss(ops, x),)*
+                    Self::Reader(mixer) => mixer.own_loss(ops, x),
+                }
+            }
+
             fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
                 match self {
                     $(Self::$name(mixer) => mixer.absorb(ops, x, state),)*
@@ -164,28 +191,42 @@ macro_rules! registry {
 
 registry! {
     softmax: Softmax, SoftmaxConfig;
+    mla: Latent, LatentConfig;
+    compositional: Compositional, CompositionalConfig;
     window: Window, WindowConfig;
+    fake: FakeFull, FakeFullConfig;
     linear: LinearAttention, LinearAttentionConfig;
     fastmax: Fastmax, FastmaxConfig;
+    inline: Inline, InlineConfig;
+    moba: BlockAttention, BlockAttentionConfig;
+    nsa: NativeSparse, NativeSparseConfig;
+    dsa: TokenSparse, TokenSparseConfig;
     retnet: Retnet, RetnetConfig;
     gla: Gla, GlaConfig;
+    hgrn2: Hgrn2, Hgrn2Config;
+    rwkv6: Rwkv6, Rwkv6Config;
     mamba1: Mamba1, Mamba1Config;
     mamba2: Mamba2, Mamba2Config;
+    rwkv7: Rwkv7, Rwkv7Config;
     deltanet: Deltanet, DeltanetConfig;
     gdn: GatedDeltanet, GatedDeltanetConfig;
     kda: KimiDelta, KimiDeltaConfig;
     deltaproduct: DeltaProduct, DeltaProductConfig;
+    loglinear_mamba2: LogLinearMamba2, LogLinearMamba2Config;
+    loglinear_gdn: LogLinearDeltanet, LogLinearDeltanetConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
     none: Nothing, NothingConfig;
 }
 
 impl Builtin {
-    /// Builds a plan's mixer that reads the keys and values of an earlier layer.
+    /// Builds a plan's mixer that uses what one of an earlier layer lends: attention that reads its keys and values, or RWKV-7
+    /// that mixes its values in.
     ///
     /// # Errors
-    /// It is no attention, has a convolution of its own in front, or does not fit the site.
+    /// It is neither, is attention with a convolution of its own in front, or does not fit the site.
     pub fn init_reader<S: Scalar>(mixer: &Mixer, site: &mut Site<'_, S>) -> Result<Self, ModelError> {
         let reader = match mixer.name() {
+            rwkv7::Rwkv7Config::NAME => return Ok(Self::Rwkv7(rwkv7::Rwkv7Config::resolve(mixer)?.init_later(site)?)),
             softmax::SoftmaxConfig::NAME => {
                 let config = softmax::SoftmaxConfig::resolve(mixer)?;
                 if config.taps > 0 {
@@ -206,6 +247,11 @@ impl Builtin {
     }
 }
 
+/// What a slot of the state holds, and new tokens after it.
+fn grown<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O::Tensor) -> O::Tensor {
+    State::part(state, slot).map_or_else(|| new.clone(), |kept| ops.concat(&[kept.clone(), new.clone()], 1))
+}
+
 /// A number of a plan's mixer.
 ///
 /// # Panics
@@ -222,6 +268,15 @@ fn shared_evenly(mixer: &'static str, what: &'static str, heads: usize, groups: 
     Err(ModelError::Shape { place: mixer, what, found: groups as u64, expected: format!("a divisor of {heads}") })
 }
 
+/// Refuses penalties on distance, which ask for a number for every pair of tokens.
+fn without_alibi<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(), ModelError> {
+    if site.settings.positions != Positions::Alibi {
+        return Ok(());
+    }
+    let (what, expected) = ("a penalty on distance".to_owned(), "other positions than ALiBi's".to_owned());
+    Err(ModelError::Unsupported { mixer, what, expected })
+}
+
 /// Refuses a bidirectional model.
 fn causal_only<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(), ModelError> {
     if site.settings.causal {
@@ -230,6 +285,6 @@ fn causal_only<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(),
     Err(ModelError::Unsupported {
         mixer,
         what: "a bidirectional form".to_owned(),
-        expected: "a causal model, or mixers that see both ways (full, linear, none)".to_owned(),
+        expected: "a causal model, or mixers that see both ways (full, linear, inline, none)".to_owned(),
     })
 }

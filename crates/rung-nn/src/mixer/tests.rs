@@ -8,14 +8,16 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
 mod cores;
+mod levels;
 mod precision;
 mod reductions;
+mod variants;
 
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::composed_only::ComposedOnly;
 use crate::position::Positions;
 use crate::precision::Precision;
-use crate::site::{Settings, Site};
+use crate::site::{Depth, Settings, Site};
 
 const ROTARY: Positions = Positions::Rotary { base: 100.0 };
 
@@ -24,6 +26,19 @@ const CASES: &[(&str, Positions)] = &[
     ("full{heads=3,kv=3,head=4}", Positions::None),
     ("full{heads=4,kv=2,key=4,value=3}", ROTARY),
     ("full{heads=4,kv=1,head=3,conv=3}", Positions::Alibi),
+    ("mla{heads=3,head=4,latent=5,rope=2,value=3}", ROTARY),
+    ("mla{heads=2,head=3,latent=4,rope=0,value=3,query-rank=2}", Positions::Alibi),
+    ("mla{heads=2,head=3,latent=7,rope=3,value=1}", Positions::None),
+    ("compositional{searches=3,retrievals=2,head=4,value=3}", ROTARY),
+    ("compositional{searches=2,retrievals=3,head=3,value=2}", Positions::Alibi),
+    ("dsa{heads=3,head=4,latent=5,rope=2,value=3,top=3,index-heads=2,index-head=4}", ROTARY),
+    ("dsa{heads=2,head=3,latent=4,rope=0,value=3,query-rank=2,top=4,index-heads=3,index-head=3}", Positions::Alibi),
+    ("fake{heads=2,kv=1,head=4,size=4}", ROTARY),
+    ("fake{heads=2,kv=2,head=3,size=5,policy=sinks}", Positions::None),
+    ("fake{heads=4,kv=2,key=4,value=3,size=3,policy=prefix}", ROTARY),
+    ("fake{heads=2,kv=1,head=3,size=4,policy=stride}", Positions::None),
+    ("fake{heads=2,kv=1,head=4,size=3,policy=reservoir}", ROTARY),
+    ("fake{heads=4,kv=2,key=4,value=3,size=3,policy=heavy}", ROTARY),
     ("window{heads=2,kv=1,head=4,size=4}", ROTARY),
     ("window{heads=2,kv=2,head=3,size=1}", Positions::None),
     ("window{heads=2,kv=2,head=3,size=5}", Positions::Alibi),
@@ -37,12 +52,26 @@ const CASES: &[(&str, Positions)] = &[
     ("linear{heads=3,key=4,value=2,map=identity,normaliser=no}", Positions::None),
     ("fastmax{order=1,heads=2,key=3,value=5}", Positions::None),
     ("fastmax{order=2,heads=3,key=3,value=2}", Positions::None),
+    ("inline{heads=2,key=3,value=5}", Positions::None),
+    ("inline{heads=3,key=4,value=2,local=1}", Positions::None),
+    ("moba{heads=3,kv=3,head=4,block=3,top=2}", Positions::None),
+    ("moba{heads=4,kv=2,key=4,value=3,block=2,top=3,groups=2}", ROTARY),
+    ("moba{heads=4,kv=4,head=2,block=4,top=1,groups=1}", Positions::None),
+    ("nsa{heads=2,kv=2,head=3,block=3,top=2,length=2,stride=1,window=3}", Positions::None),
+    ("nsa{heads=4,kv=2,key=4,value=3,block=2,top=4,length=4,stride=2,window=2}", ROTARY),
+    ("nsa{heads=2,kv=1,head=4,block=2,top=3,length=2,stride=2,window=0}", ROTARY),
     ("retnet{heads=3,key=4,value=6}", Positions::None),
     ("gla{heads=2,key=3,value=5,rank=2}", Positions::None),
+    ("hgrn2{expand=4}", Positions::None),
+    ("hgrn2{expand=1}", Positions::None),
+    ("rwkv6{heads=3,head=4,mix-rank=2,decay-rank=3}", Positions::None),
+    ("rwkv6{heads=2,head=5,mix-rank=1,decay-rank=1}", Positions::None),
     ("mamba1{inner=7,state=3,conv=3,rank=2}", Positions::None),
     ("mamba1{inner=5,state=1,conv=1,rank=1}", Positions::None),
     ("mamba2{heads=4,head=3,state=5,groups=2,conv=3}", Positions::None),
     ("mamba2{heads=2,head=3,state=5,conv=1}", Positions::None),
+    ("rwkv7{heads=3,head=4,rank=2}", Positions::None),
+    ("rwkv7{heads=2,head=5,rank=1}", Positions::None),
     ("deltanet{heads=2,key=4,value=3}", Positions::None),
     ("deltanet{heads=2,key=4,value=3,conv=0,negative=yes}", Positions::None),
     ("gdn{heads=2,value-heads=4,key=3,value=5}", Positions::None),
@@ -51,12 +80,18 @@ const CASES: &[(&str, Positions)] = &[
     ("kda{heads=2,key=4,value=4,conv=0}", Positions::None),
     ("deltaproduct{heads=2,value-heads=4,key=3,value=2}", Positions::None),
     ("deltaproduct{heads=2,key=4,value=3,steps=3,conv=0,gate=no,negative=no}", Positions::None),
+    ("loglinear-mamba2{heads=4,head=3,state=5,groups=2,conv=3,levels=6}", Positions::None),
+    ("loglinear-mamba2{heads=2,head=3,state=2,conv=1,levels=5}", Positions::None),
+    ("loglinear-gdn{heads=2,value-heads=4,key=3,value=5,levels=64}", Positions::None),
+    ("loglinear-gdn{heads=2,key=4,value=4,conv=0,negative=yes,levels=5}", Positions::None),
     ("conv{taps=3,channels=5}", Positions::None),
     ("conv{taps=1,gated=no}", Positions::None),
     ("none", Positions::None),
 ];
 
 const WIDTH: usize = 12;
+/// Where the mixers of the table stand: neither first nor last, in case it matters.
+const MIDDLE: Depth = Depth { layer: 1, layers: 3 };
 const BATCH: usize = 2;
 
 fn resolve(text: &str) -> Mixer {
@@ -92,7 +127,9 @@ fn build_within<S: Scalar>(text: &str, positions: Positions, chunk: usize, preci
     let mut weights = Parameters::new();
     let mut rng = seeded(11);
     let settings = Settings { precision, ..settings(positions, chunk) };
-    let mixer = Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng));
+    let mut site = Site::new(settings, &mut weights, &mut rng);
+    site.depth = MIDDLE;
+    let mixer = Builtin::init(&resolve(text), &mut site);
     shake(&mut weights, 0.3);
     Built { mixer: mixer.unwrap(), weights }
 }
@@ -164,7 +201,7 @@ fn the_state_has_the_size_that_the_plan_says() {
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let facts = *resolve(text).facts();
-        let expected = facts.crossing() + facts.front + facts.growing * time as u128;
+        let expected = facts.kept(time as u128);
         for stretches in [vec![time], vec![1; time]] {
             let (_, state) = run(&ops, &mixer, &x, &stretches);
             assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
@@ -230,7 +267,7 @@ fn both_ways_or_a_clear_refusal() {
         assert_ne!(first(&values), before, "{text}");
     }
     able.dedup();
-    assert_eq!(able, ["full", "linear"]);
+    assert_eq!(able, ["full", "linear", "inline"]);
 }
 
 #[test]
@@ -374,7 +411,16 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("mamba2{heads=4,groups=3}", causal).contains("groups is 3"));
     assert!(error("conv{channels=5,gated=no}", causal).contains("channels is 5; expected 12"));
     assert!(error("window{key=4,value=2,tied=yes}", causal).contains("value width is 2; expected 4"));
-    assert!(error("nsa", causal).contains("there is no network for mixer `nsa`"));
+    assert!(error("hgrn2{expand=5}", causal).contains("expand is 5; expected a divisor of 12"));
+    for mixer in ["rwkv6{channel=yes}", "rwkv7{channel=yes}"] {
+        assert!(error(mixer, causal).contains("channel mixing with a shift of its own has no network"));
+    }
+    assert!(error("moba{heads=4,kv=4,groups=3}", causal).contains("groups is 3; expected a divisor of 4"));
+    assert!(error("moba{index=8}", causal).contains("a separate index key has no network; expected index=0"));
+    assert!(error("nsa", settings(Positions::Alibi, 4)).contains("a penalty on distance has no network"));
+    assert!(error("dsa{index-heads=0}", causal).contains("the choice of an earlier layer has no network"));
+    assert!(error("mla{rope=3}", causal).contains("width of the rotary key is 3; expected an even number"));
+    assert!(error("compressed", causal).contains("there is no network for mixer `compressed`"));
     let both_ways = Settings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));
     assert!(error("full{heads=4,kv=2,head=4}", both_ways).is_empty());
@@ -405,6 +451,14 @@ fn fresh_weights_lie_where_the_references_put_them() {
     within(&mamba, "dt_proj.weight", -0.5, 0.5, |value| value);
     let rates: Vec<f64> = mamba.get(mamba.find("A_log").unwrap()).iter().map(|rate| rate.exp().round()).collect();
     assert_eq!(rates, [1.0, 2.0, 3.0].repeat(64));
+    let rwkv = fresh("rwkv7{heads=16,head=4,rank=2}");
+    // Half-lives from about one token to a few hundred.
+    within(&rwkv, "w_proj.1.bias", 0.545, 0.998, |value| (-(-0.5_f64).exp() / (1.0 + (-value).exp())).exp());
+    within(&rwkv, "x_k", 0.0, 1.0, |value| value);
+    let rwkv = fresh("rwkv6{heads=8,head=4,mix-rank=2,decay-rank=2}");
+    within(&rwkv, "time_decay", -6.0, -1.0, |value| value);
+    within(&rwkv, "time_maa_k", 0.0, 1.0, |value| value);
+    within(&rwkv, "time_maa_w1", 0.0, 0.0, |value| value);
     let retnet = fresh("retnet{heads=2,key=4,value=6}");
     let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
     let into = reach(2_f64.powf(-2.5), WIDTH + 8);
@@ -422,7 +476,8 @@ fn fresh_weights_lie_where_the_references_put_them() {
 fn only_matrices_decay_and_no_rates() {
     for &(text, positions) in CASES {
         for (_, entry) in build::<f32>(text, positions, 1).weights.entries() {
-            assert_eq!(entry.decay, entry.shape.len() > 1 && entry.name != "A_log", "{text}: {}", entry.name);
+            let rate = ["A_log", "L", "time_faaaa", "lower_bounds"].contains(&entry.name.as_str());
+            assert_eq!(entry.decay, entry.shape.len() > 1 && !rate, "{text}: {}", entry.name);
         }
     }
 }

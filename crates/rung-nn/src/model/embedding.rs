@@ -3,7 +3,8 @@
 //! A token of a plain vocabulary is one id. A structured token has an id for each of its fields, and its vector is the sum of the
 //! fields' vectors, so that a table of entries needs no vocabulary of all possible entries. Fields of one alphabet share one table of
 //! vectors, with one row for the blank of all of them: a value that was looked up and the argument it becomes then look alike
-//! from the first step on.
+//! from the first step on. All fields of an alphabet but the first have a gain for each channel, which starts at -1, because the sum
+//! of argument 3 and value 5 would otherwise be that of argument 5 and value 3.
 
 use rung_engine::{Ops, Parameter, Scalar};
 use rung_theory::task::Field;
@@ -61,6 +62,8 @@ struct Column {
     /// The id and the row of the blank, where they differ.
     blank: Option<(usize, usize)>,
     weight: Parameter,
+    /// What sets it apart from the first field with this table.
+    gain: Option<Parameter>,
 }
 
 impl Embedding {
@@ -70,7 +73,7 @@ impl Embedding {
         let columns = match input {
             Input::Vocabulary(count) => {
                 let weight = site.weight("embeddings.weight", &[*count, width], fill);
-                vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight }]
+                vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
             }
             Input::Fields(fields) => shared_tables(site, fields, fill),
         };
@@ -101,7 +104,11 @@ impl Embedding {
         let time = tokens.len() / (batch * fields);
         let vectors = |index: usize| -> Result<O::Tensor, ModelError> {
             let column = &self.columns[index];
-            Ok(ops.gather_rows(&ops.parameter(column.weight), &column.rows(&tokens[index..], fields)?))
+            let rows = ops.gather_rows(&ops.parameter(column.weight), &column.rows(&tokens[index..], fields)?);
+            Ok(match column.gain {
+                Some(gain) => ops.mul(&rows, &ops.parameter(gain)),
+                None => rows,
+            })
         };
         let mut x = vectors(0)?;
         for index in 1..fields {
@@ -124,6 +131,7 @@ fn shared_tables<S: Scalar>(site: &mut Site<'_, S>, fields: &[Field], fill: Fill
     for field in fields {
         let sharing = || fields.iter().filter(|other| other.alphabet == field.alphabet);
         let found = known.iter().find(|(alphabet, ..)| *alphabet == field.alphabet);
+        let later = found.is_some();
         let (_, rows, weight) = found.copied().unwrap_or_else(|| {
             let symbols = sharing().map(|other| other.symbols() as usize).max().unwrap_or(0);
             let rows = symbols + usize::from(sharing().any(|other| other.blank));
@@ -132,8 +140,10 @@ fn shared_tables<S: Scalar>(site: &mut Site<'_, S>, fields: &[Field], fill: Fill
             (&field.alphabet, rows, weight)
         });
         let blank = field.blank.then(|| (field.vocabulary as usize - 1, rows - 1));
+        let gain =
+            later.then(|| site.weight(&format!("embeddings.{}.gain", field.name), &[width], Fill::Constant(-1.0)));
         let (field, vocabulary) = (field.name.clone(), field.vocabulary as usize);
-        columns.push(Column { field, vocabulary, blank, weight });
+        columns.push(Column { field, vocabulary, blank, weight, gain });
     }
     columns
 }

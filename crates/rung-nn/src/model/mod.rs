@@ -8,7 +8,8 @@
 //! post:  norm(x + mixers(x))        then  norm(x + channel(x))
 //! ```
 //!
-//! Names of weights: `embeddings.weight` (or `embeddings.<alphabet>.weight` for structured tokens), `positions.weight`,
+//! Names of weights: `embeddings.weight` (or `embeddings.<alphabet>.weight` and `embeddings.<field>.gain` for structured tokens),
+//! `positions.weight`,
 //! `layers.0.mixer_norm.weight`, `layers.0.mixer.q_proj.weight` (`layers.0.mixers.1.q_proj.weight` where several stand side by
 //! side), `layers.0.mlp_norm.weight`, `layers.0.mlp.up_proj.weight`, `norm.weight`, `lm_head.weight`.
 
@@ -22,6 +23,7 @@ mod tests;
 pub use channel::{Channel, ChannelConfig, Gelu};
 pub use embedding::{Embedding, Input};
 pub use norm::{Norm, NormConfig};
+pub(crate) use sharing::lends;
 
 use sharing::build_layer;
 
@@ -33,7 +35,7 @@ use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
 use crate::position::Positions;
 use crate::precision::{Precision, rounded};
-use crate::site::{Fill, Listed, Settings, Site};
+use crate::site::{Depth, Fill, Listed, Settings, Site};
 
 /// More weights than this are refused: eight gigabytes in single precision, before gradients.
 pub const MOST_WEIGHTS: u128 = 1 << 31;
@@ -119,9 +121,20 @@ struct Layer<M> {
     name: String,
     mixer_norm: Norm,
     mixers: Vec<M>,
-    /// For every mixer, the one before it in the model whose cache it reads, if it has none; missing ones have their own.
+    /// For every mixer, the one before it in the model that lends it something, if one does.
     sources: Vec<Option<usize>>,
     channel: Option<(Norm, Channel)>,
+}
+
+/// What training makes small.
+#[derive(Clone, Debug)]
+pub struct TrainingLoss<T> {
+    /// The sum of cross-entropies at all tokens that have a target.
+    pub sum: T,
+    /// How many there are.
+    pub count: usize,
+    /// The mean over all tokens of what mixers ask for, if any does.
+    pub own: Option<T>,
 }
 
 /// What a model hands on from one stretch of tokens to the next.
@@ -288,6 +301,7 @@ impl ModelConfig {
         within_limit(site)?;
         let mut done = Vec::new();
         for index in 0..layers {
+            site.depth = Depth { layer: index, layers };
             let name = format!("layers.{index}");
             done.push(site.within(&name, |site| self.layer(site, &name, |site| build(site, index)))?);
             within_limit(site)?;
@@ -378,7 +392,7 @@ impl<M: TokenMixer> Model<M> {
         let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
-        // Norms after the sum, and caches that are lent, need all tokens in every layer.
+        // Norms after the sum, and what is lent, need all tokens in every layer.
         let lent = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
         let whole = lent || self.placement == Placement::Post;
         let front = if whole { self.layers.len() } else { front.min(self.layers.len()) };
@@ -463,6 +477,25 @@ impl<M: TokenMixer> Model<M> {
         ops.scope("lm_head", || ops.linear(hidden, &ops.parameter(self.unembedding), None))
     }
 
+    /// As [`loss`](Self::loss), with what mixers ask for beside it; see [`TokenMixer::own_loss`].
+    ///
+    /// # Errors
+    /// As [`Model::loss`].
+    pub fn training_loss<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        targets: &[u32],
+    ) -> Result<TrainingLoss<O::Tensor>, ModelError> {
+        let (mut layers, mut own) = (self.layers.iter(), None);
+        let (sum, count) = self.loss_beside(ops, tokens, batch, targets, |x| {
+            let asked = layers.next().and_then(|layer| layer.own_loss(ops, x, self.placement));
+            own = own.take().into_iter().chain(asked).reduce(|sum, more| ops.add(&sum, &more));
+        })?;
+        Ok(TrainingLoss { sum, count, own })
+    }
+
     /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many
     /// there are. Only their rows meet the unembedding.
     ///
@@ -475,11 +508,23 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         targets: &[u32],
     ) -> Result<(O::Tensor, usize), ModelError> {
+        self.loss_beside(ops, tokens, batch, targets, |_| {})
+    }
+
+    /// The loss; `each` sees the stream as embedded and after every layer.
+    fn loss_beside<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        targets: &[u32],
+        each: impl FnMut(&O::Tensor),
+    ) -> Result<(O::Tensor, usize), ModelError> {
         let asked = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
         if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
             return Err(ModelError::Target { position, found, classes: self.classes });
         }
-        let (hidden, _) = self.forward(ops, tokens, batch, None)?;
+        let hidden = self.normed(ops, &self.climb(ops, tokens, batch, None, each)?.0);
         let rows = ops.shape(&hidden).rows();
         if targets.len() != rows {
             let expected = format!("{rows}, one for each token");
@@ -515,6 +560,16 @@ impl<M: TokenMixer> Model<M> {
 }
 
 impl<M: TokenMixer> Layer<M> {
+    /// What its mixers ask for beside the model's loss, from the stream before the layer.
+    fn own_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: Placement) -> Option<O::Tensor> {
+        let input = || match placement {
+            Placement::Pre => self.mixer_norm.apply(ops, x),
+            Placement::Post => x.clone(),
+        };
+        let losses = self.mixers.iter().filter_map(|mixer| mixer.own_loss(ops, input));
+        losses.reduce(|sum, more| ops.add(&sum, &more))
+    }
+
     fn forward<O: Ops>(
         &self,
         ops: &O,
@@ -526,12 +581,13 @@ impl<M: TokenMixer> Layer<M> {
         let mut x = residual(ops, x, &self.mixer_norm, placement, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
+                let own = before.map(|before| &before[index]);
                 let borrowed = self.sources.get(index).copied().flatten().map(|source| State {
                     seen: states[source].seen - ops.shape(x)[1],
-                    tensors: Default::default(),
+                    tensors: own.map_or_else(Default::default, |own| own.tensors.clone()),
                     lent: states[source].lent.clone(),
                 });
-                let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(before.map(|before| &before[index])));
+                let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(own));
                 states.push(next);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }

@@ -22,7 +22,8 @@ fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) 
     (model, weights)
 }
 
-const ALL: &str = "full window{size=3} linear retnet gla mamba2{state=8} deltanet gdn conv none full+gdn";
+const ALL: &str =
+    "full window{size=3} linear retnet gla mamba2{state=8} rwkv7{rank=2} deltanet gdn conv none full+gdn rwkv7{rank=2}";
 
 #[test]
 fn every_kind_of_model_runs_whole_and_from_a_state() {
@@ -66,7 +67,7 @@ fn the_state_of_a_model_has_the_size_that_its_plan_says() {
     let (_, state) = model.forward(&ops, &[1; 10], 2, None).unwrap();
     let layers = plan(ALL).layers;
     let facts = layers.iter().flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
-    let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 5 * facts.growing).sum();
+    let expected: u128 = facts.map(|facts| facts.kept(5)).sum();
     assert_eq!(state.numbers(&ops) as u128, expected);
 }
 
@@ -99,7 +100,7 @@ fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
         let (whole, state) = model.forward(&ops, &tokens, 1, None).unwrap();
         let own = plan.layers.iter().filter(|layer| !layer.shares_cache);
         let facts = own.flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
-        let expected: u128 = facts.map(|facts| facts.crossing() + facts.front + 9 * facts.growing).sum();
+        let expected: u128 = facts.map(|facts| facts.kept(9)).sum();
         assert_eq!(state.numbers(&ops) as u128, expected);
         assert!(state.states.iter().all(|state| state.lent.is_none()));
         let (mut outs, mut state) = (Vec::new(), None);
@@ -147,6 +148,42 @@ fn a_shared_cache_is_the_cache_of_the_other_layer() {
     }
 }
 
+/// All of the first layer's values and none of its own, or the other way round.
+#[test]
+fn later_rwkv_layers_mix_in_the_values_of_the_first_of_their_heads() {
+    let text = "rwkv7{rank=2} full rwkv7{heads=4,head=4,rank=2} rwkv7{rank=2}";
+    let (model, mut weights) = build::<f64>(&small(), text);
+    let mixes: Vec<usize> =
+        (0..4).filter(|layer| weights.find(&format!("layers.{layer}.mixer.v_mix.0.weight")).is_some()).collect();
+    assert_eq!(mixes, [3]);
+    let id = |weights: &Parameters<f64>, name: &str| weights.find(&format!("layers.{name}")).unwrap();
+    // The first layer's values reach the last in no other way.
+    for name in ["0.mixer.o_proj.weight", "3.mixer.v_mix.0.weight"] {
+        let id = id(&weights, name);
+        weights.get_mut(id).fill(0.0);
+    }
+    let hidden = |weights: &Parameters<f64>| {
+        let ops = Native::new();
+        ops.bind_frozen(weights);
+        ops.values(&model.forward(&ops, &[1, 2, 3, 4, 5], 1, None).unwrap().0)
+    };
+    for (share, felt, other) in [
+        (40.0, "0.mixer.v_proj.weight", "3.mixer.v_proj.weight"),
+        (-40.0, "3.mixer.v_proj.weight", "0.mixer.v_proj.weight"),
+    ] {
+        let bias = id(&weights, "3.mixer.v_mix.1.bias");
+        weights.get_mut(bias).fill(share);
+        let before = hidden(&weights);
+        let moved = |name: &str| {
+            let mut changed = weights.clone();
+            let id = id(&changed, name);
+            changed.get_mut(id).iter_mut().for_each(|value| *value += 0.5);
+            hidden(&changed).iter().zip(&before).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+        };
+        assert!(moved(felt) > 1e-3 && moved(other) < 1e-12, "share {share}");
+    }
+}
+
 #[test]
 fn shared_caches_that_nobody_has_are_refused() {
     let refused = |text: &str, layer: usize| {
@@ -160,6 +197,7 @@ fn shared_caches_that_nobody_has_are_refused() {
     assert!(refused("window{size=3} window{size=4}", 1).contains("layer 1"));
     assert!(refused("gdn gdn", 1).contains("expected full or window attention there"));
     assert!(refused("full full{conv=3}", 1).contains("conv=0"));
+    assert!(refused("rwkv7 rwkv7", 1).contains("layer 1, which reads the cache of another"));
 }
 
 #[test]
@@ -220,6 +258,21 @@ fn names_are_those_of_pytorch_and_ties_hold() {
     assert_eq!(get("layers.1.mixers.0.k_proj.weight"), get("layers.1.mixers.0.q_proj.weight"));
 }
 
+/// HGRN2's floors are one table, with a row for every layer of whatever kind; the first layer has no floor and does not ask.
+#[test]
+fn weights_that_layers_have_in_common_are_there_once() {
+    let (_, weights) = build::<f32>(&small(), "hgrn2 full hgrn2 hgrn2");
+    let tables: Vec<_> = weights.entries().filter(|(_, entry)| entry.name.contains("lower_bounds")).collect();
+    assert_eq!(tables.len(), 1);
+    assert_eq!((tables[0].1.name.as_str(), tables[0].1.shape[0]), ("lower_bounds", 4));
+    let text = plan("hgrn2 full hgrn2 hgrn2");
+    assert_eq!(small().count(&text).unwrap(), weights.size() as u128);
+    let listed = small().list(&text).unwrap();
+    assert!(listed.iter().map(|listed| &listed.name).eq(weights.entries().map(|(_, entry)| &entry.name)));
+    let (_, alone) = build::<f32>(&small(), "hgrn2 full");
+    assert!(alone.find("lower_bounds").is_none());
+}
+
 #[test]
 fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     let error = |config: &ModelConfig, plan: &Plan| {
@@ -239,7 +292,7 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small() };
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
     // The mistake is in the last layer, and still nothing was allocated for the first.
-    assert!(matches!(error(&small(), &plan("full gdn nsa")), ModelError::NoNetwork { .. }));
+    assert!(matches!(error(&small(), &plan("full gdn compressed")), ModelError::NoNetwork { .. }));
     assert!(matches!(error(&small(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { classes: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { chunk: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
@@ -482,15 +535,56 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     let model = config.init(&plan("none"), &mut weights, &mut seeded(1)).unwrap();
     let table = weights.find("embeddings.number.weight").unwrap();
     assert_eq!(weights.entry(table).shape[..], [6, 16], "five numbers and the blank");
-    let hidden = |tokens: &[u32]| {
+    let hidden = |weights: &Parameters<f64>, tokens: &[u32]| {
         let ops = Native::new();
-        ops.bind_frozen(&weights);
+        ops.bind_frozen(weights);
         ops.values(&model.forward(&ops, tokens, 1, None).unwrap().0)
     };
-    let apart = hidden(&[1, 2, 5]).iter().zip(hidden(&[1, 3, 2])).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert_ne!(
+        hidden(&weights, &[1, 0, 2]),
+        hidden(&weights, &[1, 2, 0]),
+        "argument 0 of value 2 is not argument 2 of value 0"
+    );
+    // With a gain of one the two would be the same.
+    let gain = weights.find("embeddings.value.gain").unwrap();
+    assert_eq!(weights.get(gain), [-1.0; 16]);
+    weights.get_mut(gain).fill(1.0);
+    let apart = hidden(&weights, &[1, 2, 5])
+        .iter()
+        .zip(hidden(&weights, &[1, 3, 2]))
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f64::max);
     assert!(apart < 1e-12, "number 2 beside a blank, whichever field says it, up to the order of the sum: {apart}");
-    assert_ne!(hidden(&[1, 3, 3]), hidden(&[1, 3, 5]), "3 is a value and the blank of arguments");
+    assert_ne!(hidden(&weights, &[1, 3, 3]), hidden(&weights, &[1, 3, 5]), "3 is a value and the blank of arguments");
     let ops = Native::new();
     ops.bind_frozen(&weights);
     assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
+}
+
+/// Two layers with a loss of their own, in a model whose loss stays what it was.
+#[test]
+fn training_adds_the_losses_of_mixers() {
+    const SPARSE: &str = "dsa{top=2,index-heads=2,index-head=4}";
+    let (tokens, targets) = ([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, NO_TARGET]);
+    for placement in [Placement::Pre, Placement::Post] {
+        let config = ModelConfig { placement, ..small() };
+        let (model, weights) = build::<f64>(&config, &format!("{SPARSE} full {SPARSE}"));
+        let ops = Native::new();
+        ops.bind(&weights);
+        let TrainingLoss { sum, count, own } = model.training_loss(&ops, &tokens, 1, &targets).unwrap();
+        let (expected, asked) = model.loss(&ops, &tokens, 1, &targets).unwrap();
+        assert_eq!((ops.values(&sum), count), (ops.values(&expected), asked));
+        let own = own.expect("two layers ask for more");
+        assert!(ops.values(&own)[0] > 0.0);
+        ops.backward(&own);
+        let gradient = ops.gradient();
+        for (_, entry) in weights.entries() {
+            let felt = gradient[entry.range.clone()].iter().any(|slope| *slope != 0.0);
+            assert_eq!(felt, entry.name.contains(".indexer."), "{}", entry.name);
+        }
+    }
+    let (model, weights) = build::<f64>(&small(), "full gdn");
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    assert!(model.training_loss(&ops, &tokens, 1, &targets).unwrap().own.is_none());
 }

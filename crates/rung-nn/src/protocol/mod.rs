@@ -10,7 +10,8 @@
 //!
 //! [`Conversation::hold`] runs the players one after another and writes down every message. [`Conversation::replay`] then runs
 //! each player alone, given its tokens and its messages and nothing else, and must find the same outputs, bit for bit: so the
-//! messages are all there is. Shapes are agreed on beforehand and cost nothing; bits are really packed ([`Wire`]).
+//! messages are all there is. Shapes are agreed on beforehand and cost nothing; bits are really packed ([`Wire`]). A model that
+//! simulates few bits speaks in as few ([`Widths::of`]): its states are on levels already and cross as they are.
 //!
 //! The sums run from left to right, which is the theory's machine; the ordinary kernels add up in another order, and a test holds
 //! the two against each other within rounding. Models that see both ways, and thoughts, are no such conversation.
@@ -20,11 +21,12 @@ mod player;
 mod tests;
 mod wire;
 
-pub use wire::{Width, Wire};
+pub use wire::{Width, Widths, Wire};
 
 use std::ops::Range;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
+use rung_theory::stack::{Layer, Mixer, Reach};
 use rung_theory::task::AnyTask;
 
 use crate::error::ModelError;
@@ -84,7 +86,7 @@ pub struct Conversation<S: Scalar> {
     pub outputs: Vec<Vec<S>>,
     /// Scores at the last token.
     pub scores: Vec<S>,
-    width: Width,
+    widths: Widths,
 }
 
 /// The players of a prompt: stretches of tokens of one kind, or the last token and all others where tokens have no kind.
@@ -109,7 +111,7 @@ pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
 }
 
 impl<S: Scalar> Conversation<S> {
-    /// Runs a model on a prompt, player after player, with numbers of `width` bits crossing.
+    /// Runs a model on a prompt, player after player, with numbers of so many bits crossing.
     ///
     /// # Errors
     /// The model sees both ways or thinks aloud, or the tokens are none of its.
@@ -117,10 +119,11 @@ impl<S: Scalar> Conversation<S> {
         subject: &Subject<'_, S>,
         prompt: &[u32],
         players: Vec<Player>,
-        width: Width,
+        widths: impl Into<Widths>,
     ) -> Result<Self, ModelError> {
         one_pass(subject)?;
-        let ops = table(subject, width);
+        let widths = widths.into();
+        let ops = table(subject, widths.message);
         let fields = subject.config.input.fields();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
@@ -134,13 +137,13 @@ impl<S: Scalar> Conversation<S> {
                 Message { layer, mixer, into: index, content: Content::Registers, wire, place }
             }));
             if index + 1 < players.len() {
-                let said = states_out(subject, &ops, &after, index + 1, width);
-                state = Some(states_in(subject, &ops, &said, Some(&after), player.tokens.end, width));
+                let said = states_out(subject, &ops, &after, index + 1, widths.state);
+                state = Some(states_in(subject, &ops, &said, Some(&after), player.tokens.end, widths.state));
                 messages.extend(said);
             }
         }
         let scores = last_scores(subject, &ops, outputs.last().map_or(&[], |output| output));
-        Ok(Self { players, messages, outputs, scores, width })
+        Ok(Self { players, messages, outputs, scores, widths })
     }
 
     /// The outputs of one player, from its own tokens and what it was told.
@@ -148,14 +151,14 @@ impl<S: Scalar> Conversation<S> {
     /// # Errors
     /// The tokens are none of the model's.
     pub fn listen(&self, subject: &Subject<'_, S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
-        let ops = table(subject, self.width);
+        let ops = table(subject, self.widths.message);
         let told: Vec<Message> = self.messages.iter().filter(|message| message.into == player).cloned().collect();
         let (registers, states): (Vec<Message>, Vec<Message>) =
             told.into_iter().partition(|message| message.content == Content::Registers);
         let inbox = registers.into_iter().map(|message| message.wire).collect();
         let seen = self.players[player].tokens.start;
         ops.watch.seat(seen, Source::Inbox(inbox));
-        let before = (seen > 0).then(|| states_in(subject, &ops, &states, None, seen, self.width));
+        let before = (seen > 0).then(|| states_in(subject, &ops, &states, None, seen, self.widths.state));
         let (hidden, _) = subject.model.forward(&ops, own, 1, before.as_ref())?;
         Ok(ops.values(&hidden))
     }
@@ -182,6 +185,21 @@ impl<S: Scalar> Conversation<S> {
 }
 
 fn one_pass<S: Scalar>(subject: &Subject<'_, S>) -> Result<(), ModelError> {
+    // Registers are known for plain attention alone, whose calls must be the only ones that stand beside it in a layer.
+    let strange = |layer: &Layer, mixer: &Mixer| match mixer.name() {
+        "full" => false,
+        "fake" => layer.mixers.len() > 1,
+        _ => matches!(mixer.facts().reach, Reach::Full(_)),
+    };
+    let mut layers = subject.plan.layers.iter();
+    if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| strange(layer, mixer))) {
+        let (what, expected) = ("this attention, as a protocol,", "full attention, and mixers of bounded state");
+        return Err(ModelError::Unsupported {
+            mixer: mixer.name(),
+            what: what.to_owned(),
+            expected: expected.to_owned(),
+        });
+    }
     let thinks = subject.sheet.is_some_and(|sheet| sheet.thoughts.is_some());
     let what = match () {
         () if !subject.config.causal => "a model that sees both ways",

@@ -3,6 +3,10 @@
 //! A player runs the ordinary model on its tokens. Two things are different. Softmax sums run from left to right in registers
 //! (the largest score so far, the sum of weights, the sum of weighted values), as the theory has them. And what was there before
 //! the player's first token comes in as a message: registers for every query of a full layer, states for the others.
+//!
+//! Numbers on levels have a range, and scores may be far outside of it. There the message is what the theory allows, a function
+//! of what both sides know: the odds of the earlier tokens against the player's own, as a logarithm, and the mean of the earlier
+//! values. Odds beyond the range are nearly certain anyway.
 
 use std::cell::{Cell, RefCell};
 
@@ -63,28 +67,60 @@ impl Registers {
         self.crossed.take()
     }
 
-    /// Registers before the player's own tokens, query by query and head by head.
-    fn before<S: Scalar>(&self, sums: &Sums<S>, own: usize) -> Vec<S> {
+    /// What is said about the tokens before the player's own, as it arrives; nothing if there are none. `say` makes it where they
+    /// are known.
+    fn told<S: Scalar>(&self, say: impl FnOnce() -> Vec<S>) -> Option<Vec<S>> {
         if self.seen.get() == 0 {
-            return sums.each(|_, _| sums.empty());
+            return None;
         }
         let wire = match &mut *self.source.borrow_mut() {
             Source::Inbox(inbox) if !inbox.is_empty() => inbox.remove(0),
-            Source::Inbox(_) => return sums.each(|_, _| sums.empty()),
-            Source::Cache => {
-                let earlier = sums.keys - own;
-                let registers = sums.each(|query, head| {
-                    let mut registers = sums.empty();
-                    (0..earlier).for_each(|key| sums.take_in(&mut registers, query, head, key));
-                    settle(&mut registers, self.width);
-                    registers
-                });
-                Wire::of(&registers, self.width)
-            }
+            Source::Inbox(_) => return None,
+            Source::Cache => Wire::of(&say(), self.width),
         };
-        let registers = wire.numbers(self.width);
+        let numbers = wire.numbers(self.width);
         self.crossed.borrow_mut().push((self.layer.get(), self.call.get(), wire));
-        registers
+        Some(numbers)
+    }
+
+    /// The sums go on from the registers of earlier tokens.
+    fn through_registers<S: Scalar>(&self, sums: &Sums<S>) -> Vec<S> {
+        let earlier = sums.keys - sums.queries;
+        let told = self.told(|| {
+            sums.each(|query, head| {
+                let mut registers = sums.over(sums.empty(), query, head, 0..earlier);
+                settle(&mut registers, self.width);
+                registers
+            })
+        });
+        sums.each(|query, head| {
+            let before = told.as_ref().map(|told| sums.part(told, query, head, sums.value_width + 2).to_vec());
+            let all = sums.over(before.unwrap_or_else(|| sums.empty()), query, head, earlier..=earlier + query);
+            all[2..].iter().map(|value| *value / all[1]).collect()
+        })
+    }
+
+    /// The player's own sums, and those of earlier tokens by their odds.
+    fn through_odds<S: Scalar>(&self, sums: &Sums<S>) -> Vec<S> {
+        let earlier = sums.keys - sums.queries;
+        let own = |query, head| sums.over(sums.empty(), query, head, earlier..=earlier + query);
+        let told = self.told(|| {
+            sums.each(|query, head| {
+                let (before, own) = (sums.over(sums.empty(), query, head, 0..earlier), own(query, head));
+                let odds = before[0] - own[0] + before[1].ln() - own[1].ln();
+                std::iter::once(odds).chain(before[2..].iter().map(|value| *value / before[1])).collect()
+            })
+        });
+        sums.each(|query, head| {
+            let own = own(query, head);
+            let means = own[2..].iter().map(|value| *value / own[1]);
+            let Some(told) = &told else { return means.collect() };
+            let [odds, before @ ..] = sums.part(told, query, head, sums.value_width + 1) else {
+                unreachable!("the odds come before the means")
+            };
+            let share = odds.sigmoid();
+            means.zip(before).map(|(own, before)| own + share * (*before - own)).collect()
+        })
     }
 }
 
@@ -101,19 +137,11 @@ impl<S: Scalar> Watch<S> for Registers {
             return ops.attention(inputs);
         }
         let sums = Sums::new(ops, inputs);
-        let own = sums.queries;
-        let mut registers = self.before(&sums, own);
-        let size = sums.value_width + 2;
-        let mut output = Vec::with_capacity(own * sums.heads * sums.value_width);
-        for (index, registers) in registers.chunks_exact_mut(size).enumerate() {
-            let (query, head) = (index / sums.heads, index % sums.heads);
-            for key in sums.keys - own..=sums.keys - own + query {
-                sums.take_in(registers, query, head, key);
-            }
-            let [_, sum, values @ ..] = registers else { unreachable!("registers hold two numbers and the values") };
-            output.extend(values.iter().map(|value| *value / *sum));
-        }
-        ops.constant(&[1, own, sums.heads, sums.value_width], &output)
+        let output = match self.width {
+            Width::Float(_) => self.through_registers(&sums),
+            Width::Levels(_) => self.through_odds(&sums),
+        };
+        ops.constant(&[1, sums.queries, sums.heads, sums.value_width], &output)
     }
 }
 
@@ -172,6 +200,18 @@ impl<S: Scalar> Sums<S> {
             .flat_map(|query| (0..self.heads).map(move |head| (query, head)))
             .flat_map(|(query, head)| make(query, head))
             .collect()
+    }
+
+    /// Registers after some more keys.
+    fn over(&self, mut registers: Vec<S>, query: usize, head: usize, keys: impl Iterator<Item = usize>) -> Vec<S> {
+        keys.for_each(|key| self.take_in(&mut registers, query, head, key));
+        registers
+    }
+
+    /// The numbers of one query and head, of `size` each.
+    fn part<'a>(&self, numbers: &'a [S], query: usize, head: usize, size: usize) -> &'a [S] {
+        let first = (query * self.heads + head) * size;
+        &numbers[first..first + size]
     }
 
     /// One more key in the registers: the largest score, the sum of weights, the weighted sum of values.

@@ -8,6 +8,7 @@ use super::*;
 use crate::construct::{Request, build, carry};
 use crate::model::{Input, ModelConfig, NormConfig};
 use crate::position::Positions;
+use crate::precision::Precision;
 
 fn prompt_of(task: &dyn AnyTask) -> Vec<u32> {
     let mut prompt = Prompt::new();
@@ -17,6 +18,16 @@ fn prompt_of(task: &dyn AnyTask) -> Vec<u32> {
 
 /// A network with random weights: as a trained one, all of its numbers matter.
 fn with_random<S: Scalar>(stack: &str, positions: Positions, see: impl FnOnce(&Subject<'_, S>, &[u32])) {
+    with_precise(stack, positions, Precision::default(), see);
+}
+
+/// The same, in few bits.
+fn with_precise<S: Scalar>(
+    stack: &str,
+    positions: Positions,
+    precision: Precision,
+    see: impl FnOnce(&Subject<'_, S>, &[u32]),
+) {
     let defaults = Defaults { heads: 2, head_dim: 4, bits: 8 * size_of::<S>() as u64, ..Defaults::default() };
     let (task, plan) = (task::parse("funccomp{hops=2,m=3,n=[2]}").unwrap(), Plan::parse(stack, &defaults).unwrap());
     let config = ModelConfig {
@@ -26,6 +37,7 @@ fn with_random<S: Scalar>(stack: &str, positions: Positions, see: impl FnOnce(&S
         positions,
         deviation: 0.4,
         chunk: 2,
+        precision,
         ..ModelConfig::default()
     };
     let mut weights = Parameters::new();
@@ -38,7 +50,7 @@ fn hold<S: Scalar>(subject: &Subject<'_, S>, prompt: &[u32]) -> Conversation<S> 
     Conversation::hold(subject, prompt, players(subject.task, prompt), Width::whole::<S>()).unwrap()
 }
 
-const STACKS: [&str; 12] = [
+const STACKS: [&str; 13] = [
     "full full",
     "full{kv=1} full",
     "full{conv=3} full",
@@ -49,6 +61,7 @@ const STACKS: [&str; 12] = [
     "mamba2 full mamba2",
     "full deltanet full",
     "gdn full",
+    "rwkv7{rank=2} full",
     "conv full",
     "full+gdn full",
 ];
@@ -62,6 +75,16 @@ fn every_player_finds_the_same_bits_from_its_messages_alone() {
             let held = hold(subject, prompt);
             assert_eq!(held.players.len(), 4);
             assert_eq!(held.replay(subject, prompt).unwrap(), 4, "{stack}");
+        });
+    }
+}
+
+/// A cache of fixed size crosses as any state does.
+#[test]
+fn a_bounded_cache_is_a_message() {
+    for stack in ["fake{size=3} full", "full fake{size=2,policy=heavy} full"] {
+        with_random::<f32>(stack, Positions::None, |subject, prompt| {
+            assert_eq!(hold(subject, prompt).replay(subject, prompt).unwrap(), 4, "{stack}");
         });
     }
 }
@@ -81,6 +104,56 @@ fn the_conversation_is_the_forward_pass_up_to_rounding() {
                 found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
             assert!(worst < 1e-9, "{stack}: {worst}");
         });
+    }
+}
+
+/// A state on levels crosses as it is, in as many bits as the model says, so that a model without full layers says in the
+/// conversation what it says alone, up to the order of sums.
+#[test]
+fn a_model_of_few_bits_speaks_in_as_few() {
+    for stack in STACKS {
+        with_precise::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |subject, prompt| {
+            let widths = Widths::of::<f64>(subject.config);
+            let held = Conversation::hold(subject, prompt, players(subject.task, prompt), widths).unwrap();
+            assert_eq!(held.replay(subject, prompt).unwrap(), held.players.len(), "{stack}");
+            let whole = hold(subject, prompt);
+            let numbers = |held: &Conversation<f64>, bits: u64| {
+                let states = held.messages.iter().filter(|message| message.content != Content::Registers);
+                states.map(|message| message.wire.bits() / bits).sum::<u64>()
+            };
+            assert_eq!(numbers(&held, 7), numbers(&whole, 64), "{stack}");
+            assert!(7 * whole.bits() >= 64 * held.bits(), "{stack}: {} bits", held.bits());
+        });
+        let bounded = stack.split(' ').find(|layer| !layer.contains("full"));
+        let Some(bounded) = bounded else { continue };
+        with_precise::<f64>(bounded, Positions::None, Precision::bits(7, 4.0), |subject, prompt| {
+            let widths = Widths::of::<f64>(subject.config);
+            let held = Conversation::hold(subject, prompt, players(subject.task, prompt), widths).unwrap();
+            let ops = Native::new();
+            ops.bind_frozen(subject.weights);
+            let (hidden, _) = subject.model.forward(&ops, prompt, 1, None).unwrap();
+            for (found, expected) in held.outputs.concat().iter().zip(ops.values(&hidden)) {
+                assert!((found - expected).abs() < 1e-9, "{bounded}: {found}, expected {expected}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_construction_of_few_bits_answers_right_in_as_few() {
+    for (name, mixer) in [("U1", None), ("U2", Some("gdn")), ("U2", Some("rwkv7")), ("U2'", Some("linear"))] {
+        let request = Request { mixer: mixer.map(str::to_owned), hops: 2, m: 4, n: vec![2], ..Request::default() };
+        let mut built = build::<f32>(name, &request).unwrap();
+        let range = built.range().unwrap();
+        built.keep_in(Precision::bits(12, range)).unwrap();
+        let (subject, prompt) = (built.subject(), prompt_of(&*built.task));
+        let people = players(subject.task, &prompt);
+        let held = Conversation::hold(&subject, &prompt, people, Widths::of::<f32>(&built.config)).unwrap();
+        assert_eq!(held.replay(&subject, &prompt).unwrap(), held.players.len(), "{name} {mixer:?}");
+        let right = *built.task.oracle(&prompt).unwrap().last().unwrap() as usize;
+        let best = (0..held.scores.len())
+            .fold(0, |best, class| if held.scores[class] > held.scores[best] { class } else { best });
+        assert_eq!(best, right, "{name} {mixer:?}");
     }
 }
 
@@ -176,5 +249,12 @@ fn what_is_no_conversation_is_refused() {
         let people = players(&*built.task, &prompt);
         let error = Conversation::hold(&built.subject(), &prompt, people, Width::whole::<f32>()).err().unwrap();
         assert!(error.to_string().contains("as a protocol"), "{error}");
+    }
+    for stack in ["moba full", "full nsa", "mla", "full+fake"] {
+        with_random::<f32>(stack, Positions::None, |subject, prompt| {
+            let people = players(subject.task, prompt);
+            let error = Conversation::hold(subject, prompt, people, Width::whole::<f32>()).err().unwrap();
+            assert!(error.to_string().contains("this attention, as a protocol, has no network"), "{stack}: {error}");
+        });
     }
 }

@@ -1,13 +1,44 @@
 //! Numbers as bits on a wire.
 //!
-//! A number crosses in p bits: all of its own (32 or 64), or the first p of single precision, rounded to the nearest. 16 bits are
-//! what is called bfloat16. The bits are really packed, so that the length of a message is a count and not a formula.
+//! A number crosses in p bits: all of its own (32 or 64), the first p of single precision, rounded to the nearest (16 bits are
+//! what is called bfloat16), or the number of one of 2^p levels, for models that keep their numbers on such. The bits are really
+//! packed, so that the length of a message is a count and not a formula.
 
-use rung_engine::Scalar;
+use rung_engine::{Rounding, Scalar};
+
+use crate::model::ModelConfig;
 
 /// Bits that a number crosses in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Width(u32);
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Width {
+    /// So many of single precision, or 64 of double; see [`Width::new`].
+    Float(u32),
+    /// One of evenly spaced levels; see [`rung_engine::Ops::round_to_bits`].
+    Levels(Rounding),
+}
+
+/// Bits of the numbers of states, and of what is said in full layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Widths {
+    /// Of states.
+    pub state: Width,
+    /// In full layers.
+    pub message: Width,
+}
+
+impl Widths {
+    /// As a model keeps its numbers: in the few bits that it simulates, or in all that the number type has.
+    pub fn of<S: Scalar>(config: &ModelConfig) -> Self {
+        let width = |rounding: Option<Rounding>| rounding.map_or_else(Width::whole::<S>, Width::Levels);
+        Self { state: width(config.precision.state), message: width(config.precision.message) }
+    }
+}
+
+impl From<Width> for Widths {
+    fn from(width: Width) -> Self {
+        Self { state: width, message: width }
+    }
+}
 
 impl Width {
     /// Fewest bits: a sign and the exponent of single precision.
@@ -15,30 +46,39 @@ impl Width {
 
     /// As many as the number type has.
     pub fn whole<S: Scalar>() -> Self {
-        Self(8 * size_of::<S>() as u32)
+        Self::Float(8 * size_of::<S>() as u32)
     }
 
     /// The first `bits` of single precision, or all of single or double.
     pub fn new(bits: u32) -> Option<Self> {
-        ((Self::FEWEST..=32).contains(&bits) || bits == 64).then_some(Self(bits))
+        ((Self::FEWEST..=32).contains(&bits) || bits == 64).then_some(Self::Float(bits))
     }
 
     /// How many.
     pub fn bits(self) -> u32 {
-        self.0
+        match self {
+            Self::Float(bits) | Self::Levels(Rounding { bits, .. }) => bits,
+        }
     }
 
     /// A number as it arrives on the other side.
     pub fn rounded<S: Scalar>(self, number: S) -> S {
-        S::of(self.decode(self.encode(number.wide())))
+        self.decode(self.encode(number))
     }
 
-    fn encode(self, number: f64) -> u64 {
-        if self.0 == 64 {
-            return number.to_bits();
-        }
+    fn encode<S: Scalar>(self, number: S) -> u64 {
+        let bits = match self {
+            Self::Float(64) => return number.wide().to_bits(),
+            Self::Float(bits) => bits,
+            Self::Levels(Rounding { bits, range }) => {
+                let half = f64::from(1_u32 << (bits - 1));
+                let level = (number * S::of(half / range)).round().wide();
+                return (level.clamp(-half, half - 1.0) + half) as u64;
+            }
+        };
+        let number = number.wide();
         let whole = u64::from((number as f32).to_bits());
-        let dropped = 32 - self.0;
+        let dropped = 32 - bits;
         if dropped == 0 || !number.is_finite() {
             return whole >> dropped;
         }
@@ -47,8 +87,15 @@ impl Width {
         (whole + half) >> dropped
     }
 
-    fn decode(self, code: u64) -> f64 {
-        if self.0 == 64 { f64::from_bits(code) } else { f64::from(f32::from_bits((code << (32 - self.0)) as u32)) }
+    fn decode<S: Scalar>(self, code: u64) -> S {
+        match self {
+            Self::Float(64) => S::of(f64::from_bits(code)),
+            Self::Float(bits) => S::of(f64::from(f32::from_bits((code << (32 - bits)) as u32))),
+            Self::Levels(Rounding { bits, range }) => {
+                let half = f64::from(1_u32 << (bits - 1));
+                S::of(code as f64 - half) * S::of(range / half)
+            }
+        }
     }
 }
 
@@ -64,8 +111,8 @@ impl Wire {
     pub fn of<S: Scalar>(numbers: &[S], width: Width) -> Self {
         let mut wire = Self::default();
         for number in numbers {
-            let code = width.encode(number.wide());
-            for bit in 0..width.0 {
+            let code = width.encode(*number);
+            for bit in 0..width.bits() {
                 wire.push(code >> bit & 1 == 1);
             }
         }
@@ -75,9 +122,9 @@ impl Wire {
     /// The numbers on it.
     pub fn numbers<S: Scalar>(&self, width: Width) -> Vec<S> {
         let bit = |at: u64| u64::from(self.bytes[(at / 8) as usize] >> (at % 8) & 1);
-        let code = |first: u64| (0..width.0).fold(0, |code, place| code | bit(first + u64::from(place)) << place);
-        let count = self.bits / u64::from(width.0);
-        (0..count).map(|index| S::of(width.decode(code(index * u64::from(width.0))))).collect()
+        let code = |first: u64| (0..width.bits()).fold(0, |code, place| code | bit(first + u64::from(place)) << place);
+        let size = u64::from(width.bits());
+        (0..self.bits / size).map(|index| width.decode(code(index * size))).collect()
     }
 
     /// Bits on it.
@@ -103,6 +150,8 @@ impl Wire {
 
 #[cfg(test)]
 mod tests {
+    use rung_engine::Ops as _;
+
     use super::*;
 
     #[test]
@@ -114,6 +163,19 @@ mod tests {
         assert!(numbers.iter().zip(&arrived).all(|(sent, got)| sent.to_bits() == got.to_bits()));
         let wire = Wire::of(&[0.1_f64], Width::whole::<f64>());
         assert_eq!((wire.bits(), wire.numbers::<f64>(Width::whole::<f64>())), (64, vec![0.1]));
+    }
+
+    #[test]
+    fn levels_are_those_that_a_model_rounds_to() {
+        let (native, numbers) = (rung_engine::Native::<f32>::new(), [-9.0, -2.9, -0.3, 0.1, 0.62, 1.49, 9.0]);
+        for (bits, range) in [(1, 1.0), (3, 1.0), (5, 3.0), (24, 0.7)] {
+            let x = native.constant(&[numbers.len()], &numbers);
+            let rounded = native.values(&native.round_to_bits(&x, bits, range));
+            let width = Width::Levels(Rounding { bits, range });
+            let wire = Wire::of(&numbers, width);
+            assert_eq!(wire.bits(), 7 * u64::from(bits));
+            assert_eq!(wire.numbers::<f32>(width), rounded, "{bits} bits over {range}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use reading::{Reading, Reads};
 
 use std::cell::RefCell;
 
-use rung_engine::{Attention, Native, Ops, Parameters, Recurrence, Scalar, Tensor};
+use rung_engine::{Attention, GeneralDelta, Native, Ops, Parameters, Recurrence, Scalar, Tensor};
 use rung_theory::stack::Plan;
 use rung_theory::task::AnyTask;
 
@@ -117,7 +117,7 @@ impl Trace {
         let depth = model.depth();
         let ops = Watched {
             native,
-            watch: Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None) },
+            watch: Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None), tokens: length },
         };
         let streams = model.streams(&ops, tokens, 1)?;
         let last = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
@@ -151,6 +151,8 @@ impl Trace {
 struct Recorder {
     layers: RefCell<Vec<Vec<Reading>>>,
     at: RefCell<Option<usize>>,
+    /// Tokens of the text.
+    tokens: usize,
 }
 
 impl Recorder {
@@ -174,7 +176,13 @@ impl<S: Scalar> Watch<S> for Recorder {
 
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.recurrence(inputs);
-        self.keep(Reading::recurrence(ops, inputs, &output));
+        self.keep(Reading::recurrence(ops, inputs, &output, self.tokens));
+        (output, state)
+    }
+
+    fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
+        let (output, state) = ops.general_delta(inputs);
+        self.keep(Reading::general_delta(ops, inputs, &output));
         (output, state)
     }
 

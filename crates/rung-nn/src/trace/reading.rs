@@ -5,13 +5,16 @@
 //!
 //! - attention: `softmax(scale q_t.k_s + bias)` over the keys in sight;
 //! - a recurrence is linear in its values, `o_t = sum_s c_ts v_s`. Going back from t with `r = q_t`: `c_ts = beta_s k_s.r`, then
-//!   `r <- a_s (r - beta_s k_s (k_s.r))`;
+//!   `r <- a_s (r - beta_s k_s (k_s.r))`; for the general delta rule `c_ts = k_s.r`, then `r <- a_s r - sought_s (removed_s.r)`;
 //! - a convolution: its taps.
+//!
+//! A recurrence may have other rows than the text has tokens: several for every token, of which the last reads (`DeltaProduct`), or
+//! one more, each token writing a row late, after it has read (RWKV-6). What is asked and answered here are tokens.
 //!
 //! [`Reading::mismatch`] multiplies a row by the values and compares with what the kernel gave: this is how a picture knows that
 //! its arrows are the network's own.
 
-use rung_engine::{Attention, Decay, Ops, Recurrence, Scalar, Shape, Sight, Tensor};
+use rung_engine::{Attention, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Sight, Tensor};
 
 use crate::watch::Convolved;
 
@@ -36,12 +39,35 @@ pub struct Reading {
     values: Table,
     output: Table,
     rule: Rule,
+    rows: Rows,
+}
+
+/// How the rows of an operation belong to tokens.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    per_token: usize,
+    late: usize,
+}
+
+impl Rows {
+    const TOKENS: Self = Self { per_token: 1, late: 0 };
+
+    /// The row with which a token reads.
+    fn reader(self, token: usize) -> usize {
+        token * self.per_token + self.per_token - 1
+    }
+
+    /// Sums over the rows that a token writes.
+    fn fold(self, rows: &[f64]) -> Vec<f64> {
+        rows[self.late..].chunks(self.per_token).map(|rows| rows.iter().sum()).collect()
+    }
 }
 
 #[derive(Clone, Debug)]
 enum Rule {
     Attention { query: Table, key: Table, bias: Option<(Shape, Vec<f64>)>, sight: Sight, scale: f64 },
     Recurrence { query: Table, key: Table, fade: Fade, beta: Option<Table> },
+    GeneralDelta { query: Table, key: Table, fade: Table, sought: Table, removed: Table },
     Convolution { filters: Vec<f64>, taps: usize, bias: Option<Vec<f64>> },
 }
 
@@ -96,13 +122,15 @@ impl Reading {
         let bias = inputs.bias.map(|bias| (ops.shape(bias), ops.values(bias).into_iter().map(Scalar::wide).collect()));
         let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
         let rule = Rule::Attention { key, bias, sight: inputs.sight, scale: inputs.scale, query };
-        Self { reads: Reads::Attention, heads: output.heads, values, output, rule }
+        Self { reads: Reads::Attention, heads: output.heads, values, output, rule, rows: Rows::TOKENS }
     }
 
+    /// `tokens` are those of the text.
     pub(super) fn recurrence<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
         ops: &O,
         inputs: &Recurrence<'_, Tensor<S>>,
         output: &Tensor<S>,
+        tokens: usize,
     ) -> Self {
         let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
         let fade = match inputs.decay {
@@ -111,13 +139,28 @@ impl Reading {
             Decay::Vector(log) => Fade::Channel(Table::of(ops, log)),
         };
         let beta = inputs.beta.map(|beta| Table::of(ops, beta));
+        let late = usize::from(tokens > 1 && values.time() == tokens + 1);
+        let rows = Rows { per_token: (values.time() - late) / tokens.max(1), late };
         Self {
             reads: Reads::State,
             heads: output.heads,
             values,
             output,
             rule: Rule::Recurrence { query, key, fade, beta },
+            rows,
         }
+    }
+
+    pub(super) fn general_delta<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
+        ops: &O,
+        inputs: &GeneralDelta<'_, Tensor<S>>,
+        output: &Tensor<S>,
+    ) -> Self {
+        let [values, output] = [inputs.value, output].map(|x| Table::of(ops, x));
+        let rows = [inputs.query, inputs.key, inputs.decay, inputs.sought, inputs.removed];
+        let [query, key, fade, sought, removed] = rows.map(|x| Table::of(ops, x));
+        let rule = Rule::GeneralDelta { query, key, fade, sought, removed };
+        Self { reads: Reads::State, heads: output.heads, values, output, rule, rows: Rows::TOKENS }
     }
 
     pub(super) fn convolution<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
@@ -129,17 +172,21 @@ impl Reading {
         let taps = ops.shape(inputs.filters)[1];
         let rule = Rule::Convolution { filters: wide(inputs.filters), taps, bias: inputs.bias.map(wide) };
         let [values, output] = [inputs.x, output].map(|x| Table::of(ops, x));
-        Self { reads: Reads::Convolution, heads: output.heads, values, output, rule }
+        Self { reads: Reads::Convolution, heads: output.heads, values, output, rule, rows: Rows::TOKENS }
     }
 
     /// Tokens that can be read.
     pub fn tokens(&self) -> usize {
-        self.values.time()
+        (self.values.time() - self.rows.late) / self.rows.per_token
     }
 
     /// The weight of every token in what the token at `time` reads through a head. Those of attention add up to one.
     pub fn weights(&self, time: usize, head: usize) -> Vec<f64> {
-        let mut weights = vec![0.0; self.tokens()];
+        self.rows.fold(&self.row_weights(self.rows.reader(time), head))
+    }
+
+    fn row_weights(&self, time: usize, head: usize) -> Vec<f64> {
+        let mut weights = vec![0.0; self.values.time()];
         match &self.rule {
             Rule::Attention { query, key, bias, sight, scale } => {
                 let asks = query.row(time, head, self.heads);
@@ -175,6 +222,18 @@ impl Reading {
                     }
                 }
             }
+            Rule::GeneralDelta { query, key, fade, sought, removed } => {
+                let mut wanted = query.row(time, head, self.heads).to_vec();
+                for token in (0..=time).rev() {
+                    let [key, fade, sought, removed] =
+                        [key, fade, sought, removed].map(|table| table.row(token, head, self.heads));
+                    weights[token] = dot(key, &wanted);
+                    let erased = dot(removed, &wanted);
+                    for (wanted, (fade, sought)) in wanted.iter_mut().zip(fade.iter().zip(sought)) {
+                        *wanted = *wanted * fade.exp() - sought * erased;
+                    }
+                }
+            }
             Rule::Convolution { filters, taps, .. } => {
                 for back in 0..(*taps).min(time + 1) {
                     weights[time - back] = filters[head * taps + taps - 1 - back];
@@ -187,7 +246,7 @@ impl Reading {
     /// How much of what the token at `time` reads comes from every token, from 0 to 1: weights of attention as they are;
     /// elsewhere, where weights have no scale of their own, by the size of weight times value. All zero if nothing is read.
     pub fn shares(&self, time: usize, head: usize) -> Vec<f64> {
-        let mut shares = self.weights(time, head);
+        let mut shares = self.row_weights(self.rows.reader(time), head);
         if self.reads == Reads::Attention {
             return shares;
         }
@@ -200,14 +259,14 @@ impl Reading {
         for share in &mut shares {
             *share *= scale;
         }
-        shares
+        self.rows.fold(&shares)
     }
 
     /// The largest difference between a row of weights times the values and what the forward pass computed, over all heads.
     pub fn mismatch(&self, time: usize) -> f64 {
-        let mut worst = 0.0_f64;
+        let (time, mut worst) = (self.rows.reader(time), 0.0_f64);
         for head in 0..self.heads {
-            let weights = self.weights(time, head);
+            let weights = self.row_weights(time, head);
             let found = self.output.row(time, head, self.heads);
             for (channel, found) in found.iter().enumerate() {
                 let values = (0..weights.len()).map(|token| self.values.row(token, head, self.heads)[channel]);

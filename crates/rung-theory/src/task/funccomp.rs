@@ -400,8 +400,12 @@ impl Task for FuncComp {
         let outer = self.branches.iter().max().map_or(1, |most| most + 1);
         let inner = self.sizes[hops.saturating_sub(2)] + 1;
         let value = self.sizes[hops - 1] + 1;
-        let part = |(e, n): (usize, &u32)| Field::new(format!("w{}", e + 1), n + 1).with_blank().of("branch");
-        // Arguments and values are the same numbers, and so are the parts of w and what they choose among.
+        let part = |(e, n): (usize, &u32)| {
+            let field = Field::new(format!("w{}", e + 1), n + 1).with_blank();
+            if e == 0 { field.of("branch") } else { field }
+        };
+        // Arguments and values are the same numbers, and so are a part of w and what it chooses among. Parts of one w stand in one
+        // token and must not be taken for each other, so only the first can share a table with the outer arguments.
         let first = [
             Field::new("kind", kinds),
             Field::new("outer", outer).with_blank().of("branch"),

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_engine::Scalar;
+use rung_lab::network::Network;
 use rung_lab::protocol::Ledger;
-use rung_nn::construct;
 use rung_nn::protocol::Width;
 use serde_json::json;
 
@@ -18,11 +18,12 @@ use crate::output::{print, print_json, spinner};
 /// from its messages alone: exit 0 if all find the same bits, else 1.
 #[derive(Debug, clap::Args)]
 pub struct Protocol {
-    /// A folder written by `rung construct --out`.
+    /// A folder written by `rung construct --out`, or the directory of a finished run.
     folder: PathBuf,
     #[command(flatten)]
     chosen: Chosen,
-    /// Bits of a number that crosses a border: 9 to 32, the first of single precision, or 64; all it has if not given.
+    /// Bits of a number that crosses a border: 9 to 32, the first of single precision, or 64. If not given,
+    /// those that the model simulates (`model.bits` of a run), or all that its numbers have.
     #[arg(long, value_name = "P")]
     bits: Option<u32>,
     /// Numbers to run in.
@@ -46,16 +47,15 @@ impl Protocol {
     }
 
     fn hold<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let width = match self.bits.map(|bits| (bits, Width::new(bits))) {
-            None => Width::whole::<S>(),
-            Some((_, Some(width))) => width,
-            Some((bits, None)) => bail!("--bits: found {bits}, expected {} to 32, or 64", Width::FEWEST),
-        };
-        let built = construct::load::<S>(&self.folder)?;
-        let tokens = self.chosen.tokens(&*built.task)?;
-        built.task.oracle(&tokens)?;
+        let width = self.bits.and_then(Width::new);
+        if let (Some(bits), None) = (self.bits, width) {
+            bail!("--bits: found {bits}, expected {} to 32, or 64", Width::FEWEST);
+        }
+        let network = Network::<S>::open(&self.folder)?;
+        let tokens = self.chosen.tokens(&*network.task)?;
+        network.task.oracle(&tokens)?;
         let bar = spinner("talking".to_owned());
-        let ledger = Ledger::keep(&built.sheet.name, &built.subject(), &tokens, width)?;
+        let ledger = Ledger::keep(&network.name, &network.subject(), &tokens, width)?;
         bar.finish_and_clear();
         if self.json {
             let mut value = serde_json::to_value(&ledger)?;

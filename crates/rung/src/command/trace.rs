@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rung_engine::Scalar;
 use rung_lab::figure::Chart as _;
+use rung_lab::network::Network;
 use rung_lab::report::write_atomically;
 use rung_lab::trace::{Cut, Picture};
-use rung_nn::construct;
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use super::construct::Precision;
@@ -17,7 +17,7 @@ use crate::output::{check_destination, print, print_json, spinner};
 /// Show one forward pass layer by layer: who reads whom, with the weights of the pass itself, and what the registers then hold.
 #[derive(Debug, clap::Args)]
 pub struct Trace {
-    /// A folder written by `rung construct --out`.
+    /// A folder written by `rung construct --out`, or the directory of a finished run.
     folder: PathBuf,
     #[command(flatten)]
     chosen: Chosen,
@@ -111,11 +111,11 @@ impl Trace {
     }
 
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let built = construct::load::<S>(&self.folder)?;
-        let tokens = self.chosen.tokens(&*built.task)?;
+        let network = Network::<S>::open(&self.folder)?;
+        let tokens = self.chosen.tokens(&*network.task)?;
         let bar = spinner("tracing".to_owned());
         let cut = Cut { share: self.least, tokens: self.most };
-        let picture = Picture::take(&built.sheet.name, &built.subject(), &tokens, self.position, cut)?;
+        let picture = Picture::take(&network.name, &network.subject(), &tokens, self.position, cut)?;
         bar.finish_and_clear();
         if let Some(path) = &self.svg {
             write_atomically(path, picture.svg().as_bytes())?;

@@ -18,7 +18,7 @@ use crate::position::Positions;
 use crate::site::Site;
 
 /// Builds a mixer of known type into a store of its own.
-fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
+pub(super) fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
     let mut weights = Parameters::new();
     let config = C::resolve(&resolve(text)).unwrap();
     let mixer = config.init(&mut Site::new(settings(Positions::None, 4), &mut weights, &mut seeded(11))).unwrap();
@@ -26,7 +26,7 @@ fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
 }
 
 /// Copies the weights that both have.
-fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
+pub(super) fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
     for (id, entry) in from.entries() {
         if let Some(target) = to.find(&entry.name) {
             to.get_mut(target).copy_from_slice(from.get(id));
@@ -34,13 +34,13 @@ fn copy_common(from: &Parameters<f64>, to: &mut Parameters<f64>) {
     }
 }
 
-fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
+pub(super) fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
     let id = weights.find(name).unwrap();
     weights.get_mut(id).fill(value);
 }
 
 /// The values of a read of the same tokens.
-fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
+pub(super) fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     ops.values(&read(&ops, &ops.constant(&[BATCH, 11, WIDTH], &input(11, 1.0))))
@@ -239,6 +239,78 @@ fn a_window_as_long_as_the_text_is_full_attention() {
         let found = read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
         assert_close(&found, &expected, 1e-12, options);
     }
+}
+
+/// Few blocks, blocks of one token, or one block for all of the text.
+#[test]
+fn block_attention_that_reads_every_block_is_full_attention() {
+    let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
+    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
+    for options in ["block=3,top=4", "block=3,top=9", "block=1,top=11", "block=11,top=1", "block=2,top=6,groups=1"] {
+        let blocks = build::<f64>(&format!("moba{{heads=4,kv=2,head=4,{options}}}"), ROTARY, 1);
+        let found = read(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
+        assert_close(&found, &expected, 1e-12, options);
+    }
+}
+
+/// With one block each, every block is a text of its own.
+#[test]
+fn block_attention_to_the_own_block_alone_is_block_diagonal() {
+    let full = build::<f64>("full{heads=4,kv=2,head=4}", Positions::None, 1);
+    let apart = |ops: &Native<f64>, x: &Tensor<f64>| {
+        let parts = [0..4, 4..8, 8..11].map(|range| full.mixer.forward(ops, &ops.slice(x, 1, range), None).0);
+        ops.concat(&parts, 1)
+    };
+    let expected = read(&full.weights, apart);
+    let blocks = build::<f64>("moba{heads=4,kv=2,head=4,block=4,top=1}", Positions::None, 1);
+    let found = read(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
+    assert_close(&found, &expected, 1e-12, "moba");
+}
+
+/// Mean keys that point along the text make the latest blocks win: then the blocks are a window, as coarse as they are.
+#[test]
+fn block_attention_whose_latest_blocks_win_is_a_coarse_window() {
+    let Built { mixer, mut weights } = build::<f64>("moba{heads=1,kv=1,head=4,block=2,top=2}", Positions::None, 1);
+    // Channel 0 of a token is its place, channel 1 is one: queries are one and keys the place, in the first channel of the head.
+    for (name, channel) in [("q_proj.weight", 1), ("k_proj.weight", 0)] {
+        set(&mut weights, name, 0.0);
+        let id = weights.find(name).unwrap();
+        weights.get_mut(id)[channel] = 1.0;
+    }
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let mut values = input::<f64>(11, 1.0)[..11 * WIDTH].to_vec();
+    for (token, row) in values.chunks_exact_mut(WIDTH).enumerate() {
+        (row[0], row[1]) = (token as f64, 1.0);
+    }
+    let before = ops.values(&mixer.forward(&ops, &ops.constant(&[1, 11, WIDTH], &values), None).0);
+    // Token 10 reads tokens 8 to 10, and nothing else.
+    for token in 0..10 {
+        let mut changed = values.clone();
+        changed[token * WIDTH + 2] += 1.0;
+        let after = ops.values(&mixer.forward(&ops, &ops.constant(&[1, 11, WIDTH], &changed), None).0);
+        assert_eq!(before[10 * WIDTH..] != after[10 * WIDTH..], token >= 8, "token {token}");
+    }
+}
+
+/// Gates that are open for the second branch alone leave full attention, if it reads all blocks.
+#[test]
+fn native_sparse_attention_to_every_block_is_full_attention_in_its_second_branch() {
+    let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
+    let mut sparse = build::<f64>("nsa{heads=4,kv=2,head=4,block=2,top=6,length=2,stride=2,window=3}", ROTARY, 1);
+    copy_common(&full.weights, &mut sparse.weights);
+    // One channel of every token is one, and it alone decides on the gates.
+    let gates = sparse.weights.find("g_proj.weight").unwrap();
+    for (row, weights) in sparse.weights.get_mut(gates).chunks_exact_mut(WIDTH).enumerate() {
+        weights.fill(0.0);
+        weights[0] = if row / 4 == 1 { 1e3 } else { -1e3 };
+    }
+    let marked = |ops: &Native<f64>, x: &Tensor<f64>| {
+        ops.concat(&[ops.full(&[BATCH, 11, 1], 1.0), ops.slice(x, 2, 1..WIDTH)], 2)
+    };
+    let found = read(&sparse.weights, |ops, x| sparse.mixer.forward(ops, &marked(ops, x), None).0);
+    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, &marked(ops, x), None).0);
+    assert_close(&found, &expected, 1e-12, "nsa");
 }
 
 /// A window of one token without positions is the value projection: the softmax of one score is one.

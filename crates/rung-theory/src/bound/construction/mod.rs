@@ -82,17 +82,36 @@ enum Need {
 }
 
 /// Mixers whose weights for this are known and have a network: a name joins when both are true.
-pub const CARRIERS: &[&str] =
-    &["linear", "retnet", "gla", "mamba2", "deltanet", "gdn", "kda", "mamba1", "window", "conv"];
+pub const CARRIERS: &[&str] = &[
+    "linear",
+    "retnet",
+    "gla",
+    "mamba2",
+    "deltanet",
+    "gdn",
+    "kda",
+    "mamba1",
+    "hgrn2",
+    "rwkv6",
+    "rwkv7",
+    "fastmax",
+    "deltaproduct",
+    "loglinear-mamba2",
+    "loglinear-gdn",
+    "window",
+    "conv",
+];
 
-/// Bits that a mixer hands on by weights that exist. Values that go through SiLU go in pairs.
+/// Bits that a mixer hands on by weights that exist. Values that go through SiLU, or a norm that takes off the mean, go in pairs.
 pub fn carried_bits(mixer: &Mixer) -> u64 {
     let number = |option: &str| mixer.number(option).unwrap_or_default();
     match mixer.name() {
         name if !CARRIERS.contains(&name) => 0,
-        "mamba2" => number("heads") * (number("head") / 2),
+        // There is no network with RWKV's channel mixing.
+        "rwkv6" | "rwkv7" if number("channel") == 1 => 0,
+        "mamba2" | "loglinear-mamba2" | "rwkv6" | "rwkv7" => number("heads") * (number("head") / 2),
         "deltanet" => number("heads") * (number("value") / 2),
-        "gdn" | "kda" => number("value-heads") * (number("value") / 2),
+        "gdn" | "kda" | "deltaproduct" | "loglinear-gdn" => number("value-heads") * (number("value") / 2),
         // Two of its channels mark the giver and the reader.
         "mamba1" => number("inner").saturating_sub(2) / 2,
         "conv" if number("gated") == 1 => 0,
@@ -105,8 +124,11 @@ pub fn carried_bits(mixer: &Mixer) -> u64 {
 /// Slots of a table that a mixer's state holds by weights that exist.
 pub fn table_slots(mixer: &Mixer) -> u64 {
     match mixer.name() {
-        "linear" | "gla" | "deltanet" | "gdn" | "kda" => mixer.number("key").unwrap_or_default(),
-        "mamba2" => mixer.number("state").unwrap_or_default(),
+        "linear" | "gla" | "deltanet" | "gdn" | "kda" | "deltaproduct" | "loglinear-gdn" => {
+            mixer.number("key").unwrap_or_default()
+        }
+        "mamba2" | "loglinear-mamba2" => mixer.number("state").unwrap_or_default(),
+        "rwkv6" | "rwkv7" => mixer.number("head").unwrap_or_default(),
         _ => 0,
     }
 }

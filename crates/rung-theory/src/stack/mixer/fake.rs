@@ -6,14 +6,16 @@
 //!
 //! # Recurrence
 //! A cache policy gives index sets `C_t`, a subset of `C_{t-1}` and t, of at most `size` members, chosen from what is
-//! cached. Output: softmax attention over `C_t`.
+//! cached. Output: softmax attention over `C_t`, with t itself only if it is kept.
 //!
 //! # Parallel form
 //! Masked softmax, with the mask of the policy.
 //!
 //! # State
-//! `size` tokens of `kv * (key + value)` numbers, and for `heavy` the attention mass of each. Policies: the last tokens, the
-//! first few and the last, the first, every so many-th, a reservoir, the heaviest.
+//! `size` tokens of `kv * (key + value)` numbers, and for `heavy` the attention mass of each. Policies: `last` keeps
+//! the last tokens; `sinks` the first few (four, or half of them if that is less) and the last; `prefix` the first; `stride` every
+//! so many-th, twice as many whenever the cache is full of them; `reservoir` a fair sample of all; `heavy` those that were read the
+//! most, of which the one that was read the least makes room.
 //!
 //! # Reduces to
 //! `window` for the policy `last`; full attention when `size` reaches the length of the text.
@@ -37,7 +39,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let tokens = n.wide("size");
-        let mass = if n.get("policy") == 5 { n.wide("heads") } else { 0 };
+        let mass = u128::from(n.get("policy") == 5);
         Facts {
             state: tokens * (n.wide("kv") * (n.wide("key") + n.wide("value")) + mass),
             work: Work { limit: Some(tokens), ..attention(n).work },

@@ -43,6 +43,8 @@ pub(super) static KIND: MixerKind = MixerKind {
         let features = if n.get("order") == 1 { 1 + key } else { 1 + key + key * key };
         let core = matrix_state(heads, key, value, n.width(), false);
         let state = heads * features * (value + 1);
-        Facts { state, work: Work { token: 2 * core.parameters + 4 * state, ..core.work }, carries: 0, ..core }
+        // A second term is never negative, so that every key keeps some weight.
+        let carries = if n.get("order") == 1 { core.carries } else { 0 };
+        Facts { state, work: Work { token: 2 * core.parameters + 4 * state, ..core.work }, carries, ..core }
     },
 };

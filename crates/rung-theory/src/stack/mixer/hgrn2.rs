@@ -25,6 +25,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     fields: &[size("expand", "width of a head's key, and of its value", |n| n.defaults.width().min(128))],
     facts: |n| {
         let (expand, width) = (n.wide("expand"), n.width());
-        Facts { carries: 0, ..matrix_state(width.div_ceil(expand), expand, expand, width, false) }
+        let carries = if width.is_multiple_of(expand) { width } else { 0 };
+        Facts { carries, ..matrix_state(width.div_ceil(expand), expand, expand, width, false) }
     },
 };

@@ -4,15 +4,15 @@
 //! last few values makes up for the sharpness that linear attention lacks.
 //!
 //! # Recurrence
-//! With prefix sums of `phi(k) v^T`, `phi(k)`, v and a count c: `o = phi(q)^T S / c + (1 - phi(q).z / c) mean(v)`, plus a short
-//! convolution of the values.
+//! With prefix sums S of `k v^T`, z of k and the mean of v over the n tokens so far: `o = S^T q / n + (1 - q.z / n) mean(v)`, q
+//! divided by the root of its width; plus a short convolution of the values, with taps that the token chooses.
 //!
 //! # Parallel form
-//! `w_ts = phi(q_t).phi(k_s)/c - mean_s phi(q_t).phi(k_s)/c + 1/c`; rows sum to one, entries may be negative.
+//! `w_ts = (q_t.k_s - mean_s q_t.k_s + 1) / n`; rows sum to one, entries may be negative.
 //!
 //! # State
-//! `heads * (key * value + key + value) + 1` numbers, and `local - 1` values per channel. The causal form is ours; the paper's
-//! is for whole images.
+//! `heads * (key * value + key + value)` numbers, and `local - 1` values per channel; how many tokens there were is the clock
+//! that all mixers share. The causal form is ours; the paper's is for whole images.
 //!
 //! # Reduces to
 //! Not to linear attention: scaling a query changes an InLine row and leaves a normalised linear row as it was.
@@ -20,7 +20,7 @@
 //! # Source
 //! Han et al. 2024 (2412.06590).
 
-use super::{Facts, HEAD, KEY, MixerKind, STATE_HEADS, VALUE, matrix_state, size, with_convolution};
+use super::{Facts, HEAD, KEY, MixerKind, STATE_HEADS, VALUE, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "inline",
@@ -29,7 +29,13 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));
         let core = matrix_state(heads, key, value, n.width(), false);
-        let core = Facts { state: heads * (key * value + key + value) + 1, carries: 0, ..core };
-        with_convolution(&core, heads * value, n.wide("local"))
+        // The taps of a token go through as many numbers as a head is wide.
+        let core = with_weights(&core, value * (n.width() + n.wide("local") * heads * value));
+        Facts {
+            state: heads * (key * value + key + value),
+            tail: heads * value * (n.wide("local") - 1),
+            carries: 0,
+            ..core
+        }
     },
 };

@@ -9,7 +9,7 @@
 //! `([tril(Q K^T) (I + stril(Diag(beta) K K^T))^-1] . L . Lambda) Diag(beta) V`.
 //!
 //! # State
-//! At most `levels` times Gated DeltaNet's, and its convolution.
+//! Gated DeltaNet's for each level that the text has reached, at most `levels`, and its convolution.
 //!
 //! # Reduces to
 //! Gated DeltaNet when every lambda is 1.
@@ -17,7 +17,7 @@
 //! # Source
 //! Guo et al. 2025 (2506.04761).
 
-use super::{HEAD, KEY, KEY_HEADS, MixerKind, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, size};
+use super::{HEAD, KEY, KEY_HEADS, MixerKind, NO_YES, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, choice, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "loglinear-gdn",
@@ -29,7 +29,8 @@ pub(super) static KIND: MixerKind = MixerKind {
         KEY,
         VALUE,
         SHORT_CONVOLUTION,
+        choice("negative", "allow negative eigenvalues", NO_YES),
         size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
     ],
-    facts: |n| super::log_linear(&super::gated_delta_facts(n, 1), n),
+    facts: |n| super::log_linear(&super::gated_delta_facts(n, 1), "value-heads", n),
 };

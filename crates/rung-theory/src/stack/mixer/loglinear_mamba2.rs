@@ -11,7 +11,8 @@
 //! `O = (Q K^T . L . Lambda) V`, `Lambda_ts = lambda_t^(level(t,s))`, `level(t,s)` the bit length of `t xor s`.
 //!
 //! # State
-//! At most `levels` times Mamba-2's, and Mamba-2's convolution.
+//! Mamba-2's for each level that the text has reached, `log2(n) + 1` after n tokens and at most `levels`; and Mamba-2's
+//! convolution.
 //!
 //! # Reduces to
 //! Mamba-2 when every lambda is 1.
@@ -32,5 +33,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         size("conv", "taps of the convolution", |_| 4),
         size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 64),
     ],
-    facts: |n| super::log_linear(&super::mamba2_facts(n), n),
+    facts: |n| super::log_linear(&super::mamba2_facts(n), "heads", n),
 };

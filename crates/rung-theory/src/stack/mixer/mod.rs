@@ -83,6 +83,24 @@ pub struct Work {
     pub limit: Option<u128>,
 }
 
+/// What is kept of stretches of tokens beside the tokens themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summaries {
+    /// Numbers of one.
+    pub numbers: u128,
+    /// Tokens in it.
+    pub length: u128,
+    /// Tokens from the start of one to the start of the next.
+    pub stride: u128,
+}
+
+impl Summaries {
+    /// How many there are after that many tokens.
+    pub fn after(&self, tokens: u128) -> u128 {
+        if tokens < self.length { 0 } else { (tokens - self.length) / self.stride + 1 }
+    }
+}
+
 /// Everything the theory, the audit and the reports read off a mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -98,6 +116,8 @@ pub struct Facts {
     pub window_tokens: u128,
     /// Numbers kept for every token, for ever.
     pub growing: u128,
+    /// Numbers kept for every so many tokens, for ever.
+    pub summaries: Summaries,
     /// Numbers of state that stand *before* this layer: a convolution in front of the projections.
     pub front: u128,
     /// Weights.
@@ -119,6 +139,7 @@ impl Facts {
         window: 0,
         window_tokens: 0,
         growing: 0,
+        summaries: Summaries { numbers: 0, length: 1, stride: 1 },
         front: 0,
         parameters: 0,
         work: Work { token: 0, seen: 0, limit: None },
@@ -129,6 +150,25 @@ impl Facts {
     /// Numbers that cross from one token to the next. A window of W tokens hands on W-1 of them.
     pub fn crossing(&self) -> u128 {
         self.state + self.tail + self.window * self.window_tokens.saturating_sub(1)
+    }
+
+    /// Numbers kept after that many tokens, once windows and caches of fixed size are full.
+    pub fn kept(&self, tokens: u128) -> u128 {
+        let cached = self.growing * tokens + self.summaries.numbers * self.summaries.after(tokens);
+        self.crossing() + self.front + cached - self.unreached(tokens)
+    }
+
+    /// Numbers of those levels that so many tokens do not fill, where a state grows with the logarithm of the text: a level
+    /// for every binary digit of the last token's position and one more are filled.
+    fn unreached(&self, tokens: u128) -> u128 {
+        let Some(last) = self.log2_context.map(u128::from) else { return 0 };
+        let reached = tokens.saturating_sub(1).checked_ilog2().map_or(0, |log| u128::from(log) + 1);
+        last.saturating_sub(reached) * (self.state / (last + 1))
+    }
+
+    /// Numbers by which a cache grows for every token: on average, rounded up.
+    pub fn per_token(&self) -> u128 {
+        self.growing + self.summaries.numbers.div_ceil(self.summaries.stride)
     }
 }
 
@@ -173,6 +213,9 @@ const KV_HEADS: Field = size("kv", "key/value heads", |n| n.defaults.kv_heads())
 const HEAD: Field = size("head", "width of a head", |n| n.defaults.head_dim);
 const KEY: Field = size("key", "width of a key head", |n| n.get("head"));
 const VALUE: Field = size("value", "width of a value head", |n| n.get("head"));
+/// RWKV's channel mixing shifts tokens too. It is no part of the mixer: stacks have it only if they say so.
+const CHANNEL_SHIFT: Field =
+    choice("channel", "whether RWKV's channel mixing, with a shift of its own, follows", NO_YES);
 const SHORT_CONVOLUTION: Field = count("conv", "taps of the short convolution, 0 for none", |_| 4);
 
 const NO_YES: &[&str] = &["no", "yes"];
@@ -450,11 +493,12 @@ fn gated_delta_facts(n: &Numbers, steps: u128) -> Facts {
     with_convolution(&core, keys + steps * (keys + values), n.wide("conv"))
 }
 
-/// A state for every level of the hierarchy. No construction is claimed for it.
-fn log_linear(core: &Facts, n: &Numbers) -> Facts {
+/// A state for every level of the hierarchy, and for each of its `heads` a weight per level.
+fn log_linear(core: &Facts, heads: &str, n: &Numbers) -> Facts {
     let levels = n.wide("levels");
+    let core = with_weights(core, n.width() * n.wide(heads) * levels);
     let work = Work { token: core.work.token + 2 * levels * core.state, ..core.work };
-    Facts { state: levels * core.state, work, carries: 0, log2_context: Some(n.get("levels") - 1), ..*core }
+    Facts { state: levels * core.state, work, log2_context: Some(n.get("levels") - 1), ..core }
 }
 
 #[cfg(test)]
@@ -505,8 +549,10 @@ mod tests {
             ("retnet{heads=8,key=256,value=512}", 8, 1_048_576, 0),
             ("gla{heads=4}", 4, 524_288, 0),
             ("hgrn2{expand=128}", 16, 262_144, 0),
-            ("rwkv6{head=64}", 32, 131_072, 4_096),
-            ("rwkv7{head=64}", 32, 131_072, 4_096),
+            ("rwkv6{head=64}", 32, 131_072, 2_048),
+            ("rwkv6{head=64,channel=yes}", 32, 131_072, 4_096),
+            ("rwkv7{head=64}", 32, 131_072, 2_048),
+            ("rwkv7{head=64,channel=yes}", 32, 131_072, 4_096),
             ("mamba1", 16, 65_536, 12_288),
             ("mamba2", 16, 524_288, 13_056),
             ("deltanet{heads=4,key=512,value=512}", 4, 1_048_576, 18_432),
@@ -514,11 +560,22 @@ mod tests {
             ("kda{heads=16,key=128,value=128}", 16, 262_144, 18_432),
             ("linear{heads=1,key=4,value=4}", 1, 20, 0),
             ("fastmax{order=2,heads=1,key=3,value=5}", 1, (1 + 3 + 9) * 6, 0),
-            ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5) + 1, 2 * 2 * 5),
+            ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5), 2 * 2 * 5),
         ] {
             let mixer = parse(text, &wide(heads)).unwrap();
             assert_eq!((mixer.facts().state, mixer.facts().tail), (state, tail), "{text}");
         }
+    }
+
+    #[test]
+    fn a_log_linear_state_has_the_levels_that_the_text_has_reached() {
+        let mixer = parse("loglinear-gdn{heads=1,key=3,value=5,conv=0,levels=15}", &Defaults::default()).unwrap();
+        for (tokens, levels) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (16_384, 15), (1 << 40, 15)] {
+            assert_eq!(mixer.facts().kept(tokens), levels * 15, "{tokens} tokens");
+        }
+        assert_eq!(mixer.facts().crossing(), 15 * 15);
+        let plain = parse("gdn", &Defaults::default()).unwrap();
+        assert_eq!(plain.facts().kept(9), plain.facts().crossing());
     }
 
     #[test]

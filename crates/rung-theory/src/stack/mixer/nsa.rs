@@ -20,7 +20,8 @@
 //! Yuan et al. 2025 (2502.11089).
 
 use super::{
-    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, count, size,
+    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, Summaries, VALUE, Work, attention,
+    count, size, with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -41,8 +42,12 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
         let (block, top, window) = (n.wide("block"), n.wide("top"), n.wide("window"));
+        let (length, stride) = (n.wide("length"), n.wide("stride"));
+        // Gates of the branches, and a weight for each channel and place of a summary.
+        let branches = if window == 0 { 2 } else { 3 };
+        let projections = with_weights(&attention(n), n.width() * branches * heads + length * kv * (key + value));
         // Summaries that overlap a block: those that start in it, and those that reach into it from before.
-        let summaries = block.div_ceil(n.wide("stride")) + n.wide("length").div_ceil(n.wide("stride")) - 1;
+        let summaries = block.div_ceil(stride) + length.div_ceil(stride) - 1;
         let selection = Selection {
             groups: kv,
             picked: top + window.div_ceil(block),
@@ -54,8 +59,9 @@ pub(super) static KIND: MixerKind = MixerKind {
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
             growing: kv * (key + value),
-            work: Work { limit: Some(top * block + window), ..attention(n).work },
-            ..attention(n)
+            summaries: Summaries { numbers: kv * (key + value), length, stride },
+            work: Work { limit: Some(top * block + window), ..projections.work },
+            ..projections
         }
     },
 };

@@ -10,7 +10,8 @@
 //! Weight of s < t: `sum_c r_tc k_sc exp(G_{t-1,c} - G_{s,c})`; of s = t: `sum_c r_tc u_c k_tc`.
 //!
 //! # State
-//! `heads * head * head` numbers, and one vector of `width` for each of the two token shifts (time mix and channel mix).
+//! `heads * head * head` numbers, and one vector of `width` for the token shift; with `channel=yes` one more, for the shift of
+//! RWKV's own channel mixing.
 //!
 //! # Reduces to
 //! GLA's state of the step before, when u = 0; linear attention when u = 1 and w = 1.
@@ -18,15 +19,22 @@
 //! # Source
 //! Peng et al. 2024 (2404.05892).
 
-use super::{Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
+use super::{CHANNEL_SHIFT, Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "rwkv6",
     aliases: &["finch"],
-    fields: &[STATE_HEADS, HEAD],
+    fields: &[
+        STATE_HEADS,
+        HEAD,
+        size("mix-rank", "rank of the token shift's mixtures", |_| 32),
+        size("decay-rank", "rank of the decay", |_| 64),
+        CHANNEL_SHIFT,
+    ],
     facts: |n| {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
-        let core = with_weights(&matrix_state(heads, head, head, width, false), width * (heads * head + 10 * 32 + 128));
-        Facts { tail: 2 * width, carries: 0, ..core }
+        let low_rank = 10 * width * n.wide("mix-rank") + n.wide("decay-rank") * (width + heads * head);
+        let core = with_weights(&matrix_state(heads, head, head, width, false), width * heads * head + low_rank);
+        Facts { tail: width * (1 + n.wide("channel")), ..core }
     },
 };

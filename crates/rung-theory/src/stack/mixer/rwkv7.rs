@@ -11,8 +11,8 @@
 //! In chunks: a unit lower-triangular solve turns the erasures into one correction of the values.
 //!
 //! # State
-//! `heads * head * head` numbers, and one vector of `width` for each of the two token shifts. The first layer's values,
-//! which later layers mix in, belong to the same token and cross nothing.
+//! `heads * head * head` numbers, and one vector of `width` for the token shift; with `channel=yes` one more, for the shift of
+//! RWKV's own channel mixing. The first layer's values, which later layers mix in, belong to the same token and cross nothing.
 //!
 //! # Reduces to
 //! DeltaNet when w = 1 and the erase and write keys agree.
@@ -20,15 +20,23 @@
 //! # Source
 //! Peng et al. 2025 (2503.14456).
 
-use super::{Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
+use super::{CHANNEL_SHIFT, Facts, Field, HEAD, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
+
+/// Five halves of the root of the width, in steps of 32.
+const RANK: Field = size("rank", "rank of the gates; the output's has twice it", |n| {
+    let steps = (2.5 * (n.width() as f64).sqrt() / 32.0).round() as u64;
+    32 * steps.max(1)
+});
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "rwkv7",
     aliases: &["goose"],
-    fields: &[STATE_HEADS, HEAD],
+    fields: &[STATE_HEADS, HEAD, RANK, CHANNEL_SHIFT],
     facts: |n| {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
-        let core = with_weights(&matrix_state(heads, head, head, width, true), width * (heads * head + 8 * 64));
-        Facts { tail: 2 * width, ..core }
+        // The decay, the learning rate, the share of the first layer's values, and the gate with twice the rank.
+        let low_rank = 5 * n.wide("rank") * (width + heads * head);
+        let core = with_weights(&matrix_state(heads, head, head, width, true), low_rank);
+        Facts { tail: width * (1 + n.wide("channel")), ..core }
     },
 };

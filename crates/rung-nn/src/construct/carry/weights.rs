@@ -1,0 +1,392 @@
+//! The weights with which each mixer carries, through its own gates, feature map and norms:
+//!
+//! - linear attention divides by the sum of weights, and only the giver has weight;
+//! - `RetNet` and GLA norm each head, which keeps bits of ±1 as they are, and gate with a constant;
+//! - Mamba-2, `DeltaNet` and Gated `DeltaNet` pass values through SiLU: each bit goes as a pair (b, -b), since
+//!   `silu(x) - silu(-x) = x`, and a pair has the same square whatever its bit;
+//! - HGRN2's key is what its gate lets go: only the giver's gate is shut, whatever the layer's floor, and all others stay open; its
+//!   norm is over the whole width;
+//! - RWKV-6 and 7 mix nothing of the token before, and take the mean off each head, so that bits go in the same pairs without
+//!   SiLU;
+//! - Fastmax of the first order gives a key opposite to the query no weight at all: everybody but the giver has that key;
+//! - `DeltaProduct` writes with its first step, the other steps have no key;
+//! - the log-linear mixers weigh all levels alike, and a norm undoes the weight;
+//! - a window is a look-up among few tokens, and a convolution multiplies by its gate.
+//!
+//! Decays are set so slow that they do not matter, except `RetNet`'s, which is fixed and undone by the norm.
+
+use rung_theory::stack::Mixer;
+
+use super::{Carry, Setting, Slice, number};
+use crate::construct::part::sharpness;
+
+/// Height of a gate or key that is open: far from where SiLU bends, small enough for short numbers.
+const OPEN: f64 = 8.0;
+/// A logarithm of a rate so low that nothing decays.
+const FROZEN: f64 = -20.0;
+/// An input of a sigmoid that leaves nothing, in single precision, of what it shuts out.
+const SHUT: f64 = 40.0;
+/// `softplus` of this is 1.
+const UNIT_STEP: f64 = 0.541_324_854_612_918;
+/// How large bits go through a SiLU.
+const SWING: f64 = 4.0;
+
+/// How a bit b goes in two channels, of which one gets `size * b` and the other the opposite.
+struct Pair {
+    size: f64,
+    /// The mean of their squares where they arrive.
+    square: f64,
+    /// Their difference there, for b = 1.
+    apart: f64,
+}
+
+impl Pair {
+    /// As it is.
+    const PLAIN: Self = Self { size: 1.0, square: 1.0, apart: 2.0 };
+
+    /// Through SiLU.
+    fn bent() -> Self {
+        let square = f64::midpoint(silu(SWING).powi(2), silu(-SWING).powi(2));
+        Self { size: SWING, square, apart: SWING }
+    }
+}
+
+fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}
+
+/// A mixer's weights while they are being set.
+pub(super) struct Plate<'a> {
+    carry: &'a Carry,
+    mixer: &'a Mixer,
+    width: usize,
+    /// Whether an earlier layer lends it something.
+    later: bool,
+    settings: Vec<Setting>,
+}
+
+impl<'a> Plate<'a> {
+    pub(super) fn new(carry: &'a Carry, mixer: &'a Mixer, width: usize, later: bool) -> Self {
+        Self { carry, mixer, width, later, settings: Vec::new() }
+    }
+
+    /// The weights.
+    pub(super) fn done(self) -> Vec<Setting> {
+        self.settings
+    }
+
+    fn number(&self, option: &str) -> usize {
+        number(self.mixer, option)
+    }
+
+    fn put(&mut self, name: &str, index: usize, value: f64) {
+        self.settings.push((name.to_owned(), index, value));
+    }
+
+    /// A number of a projection that reads the stream.
+    fn read(&mut self, name: &str, row: usize, column: usize, value: f64) {
+        self.put(&format!("{name}.weight"), row * self.width + column, value);
+    }
+
+    /// Rows that are `value` at every token.
+    fn constant(&mut self, name: &str, rows: std::ops::Range<usize>, value: f64) {
+        let one = self.carry.one;
+        rows.for_each(|row| self.read(name, row, one, value));
+    }
+
+    /// Keys of `heads` heads: `high` at the giver and `low` elsewhere; with slots, `high` in the token's slot.
+    fn keys(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
+        match self.carry.slots {
+            None => self.mark(name, first..first + heads * key, high, low),
+            Some([written, _]) => self.slot(name, first, heads, key, written, high, low),
+        }
+    }
+
+    /// Queries of `heads` heads: `high` at every token; with slots, `high` in the slot asked for.
+    fn queries(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
+        match self.carry.slots {
+            None => self.constant(name, first..first + heads * key, high),
+            Some([_, asked]) => self.slot(name, first, heads, key, asked, high, low),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // A projection, its rows, and what goes into them.
+    fn slot(&mut self, name: &str, first: usize, heads: usize, key: usize, slots: Slice, high: f64, low: f64) {
+        let one = self.carry.one;
+        for (row, channel) in (0..heads * key).map(|row| (first + row, row % key)) {
+            self.read(name, row, one, low);
+            if channel < slots.size {
+                self.read(name, row, slots.column(channel), high - low);
+            }
+        }
+    }
+
+    /// Rows that are `high` at the giver and `low` elsewhere.
+    fn mark(&mut self, name: &str, rows: std::ops::Range<usize>, high: f64, low: f64) {
+        let (one, flag) = (self.carry.one, self.carry.flag);
+        for row in rows {
+            self.read(name, row, one, f64::midpoint(high, low));
+            self.read(name, row, flag, (high - low) / 2.0);
+        }
+    }
+
+    /// One row per bit, from row `first` on; returns pairs of row and target column.
+    fn bits(&mut self, name: &str, first: usize) {
+        for (index, column) in self.carry.from.columns().enumerate() {
+            self.read(name, first + index, column, 1.0);
+        }
+    }
+
+    /// Writes channel `channel` of `channels` to bit `bit`'s target.
+    fn write(&mut self, name: &str, channels: usize, bit: usize, channel: usize, value: f64) {
+        let row = self.carry.to.column(bit);
+        self.put(&format!("{name}.weight"), row * channels + channel, value);
+    }
+
+    fn all(&mut self, name: &str, count: usize, value: f64) {
+        (0..count).for_each(|index| self.put(name, index, value));
+    }
+
+    /// A convolution that passes the current token through.
+    fn pass(&mut self, name: &str, channels: usize, taps: usize) {
+        (0..if taps > 0 { channels } else { 0 })
+            .for_each(|channel| self.put(&format!("{name}.weight"), channel * taps + taps - 1, 1.0));
+    }
+
+    /// Bits in each head when they fill heads of `room` bits one after another.
+    fn filled(&self, head: usize, room: usize) -> usize {
+        self.carry.from.size.saturating_sub(head * room).min(room)
+    }
+
+    /// Values in bits and a norm per head: bit i goes through channel i, and heads that are not full are scaled down.
+    fn normed_bits(&mut self, heads: usize, value: usize, gate: f64) {
+        self.bits("v_proj", 0);
+        for bit in 0..self.carry.from.size {
+            let filled = self.filled(bit / value, value) as f64;
+            self.write("o_proj", heads * value, bit, bit, (filled / value as f64).sqrt() / gate);
+        }
+    }
+
+    /// Values in pairs and a norm over `normed` channels at a time, each with room for half as many bits.
+    fn normed_pairs(
+        &mut self,
+        pair: &Pair,
+        (into, first): (&str, usize),
+        (out, channels): (&str, usize),
+        normed: usize,
+        gate: f64,
+    ) {
+        let room = normed / 2;
+        for (bit, column) in self.carry.from.columns().enumerate() {
+            let (head, place) = (bit / room, bit % room);
+            let channel = head * normed + 2 * place;
+            let filled = 2.0 * self.filled(head, room) as f64;
+            let scale = (filled / normed as f64 * pair.square).sqrt() / pair.apart / gate;
+            for (offset, sign) in [(0, 1.0), (1, -1.0)] {
+                self.read(into, first + channel + offset, column, sign * pair.size);
+                self.write(out, channels, bit, channel + offset, sign * scale);
+            }
+        }
+    }
+}
+
+pub(super) fn linear(plate: &mut Plate<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
+    // elu+1 is never zero: others are pushed far below. The identity must have them at zero.
+    let low = if plate.number("map") == 2 { 0.0 } else { -40.0 };
+    plate.keys("k_proj", 0, heads, key, OPEN, low);
+    plate.queries("q_proj", 0, heads, key, OPEN, low);
+    if plate.number("normaliser") == 0 {
+        plate.bits("v_proj", 0);
+        (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
+    } else {
+        plate.all("norm.weight", value, 1.0);
+        plate.normed_bits(heads, value, 1.0);
+    }
+}
+
+pub(super) fn fastmax(plate: &mut Plate<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
+    plate.mark("k_proj", 0..heads * key, OPEN, -OPEN);
+    plate.constant("q_proj", 0..heads * key, OPEN);
+    plate.bits("v_proj", 0);
+    (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
+}
+
+pub(super) fn retnet(plate: &mut Plate<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
+    plate.mark("k_proj", 0..heads * key, OPEN, 0.0);
+    plate.constant("q_proj", 0..heads * key, OPEN);
+    plate.constant("g_proj", 0..heads * value, OPEN);
+    plate.normed_bits(heads, value, silu(OPEN));
+}
+
+pub(super) fn gla(plate: &mut Plate<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
+    plate.keys("k_proj", 0, heads, key, OPEN, 0.0);
+    plate.queries("q_proj", 0, heads, key, OPEN, 0.0);
+    plate.constant("g_proj", 0..heads * value, OPEN);
+    plate.all("gk_proj.1.bias", heads * key, -FROZEN);
+    plate.all("g_norm.weight", value, 1.0);
+    plate.normed_bits(heads, value, silu(OPEN));
+}
+
+pub(super) fn mamba2(plate: &mut Plate<'_>) {
+    let [heads, head, state, groups] = ["heads", "head", "state", "groups"].map(|option| plate.number(option));
+    let (inner, shared, taps) = (heads * head, groups * state, plate.number("conv"));
+    let channels = inner + 2 * shared;
+    plate.constant("in_proj", 0..inner, OPEN);
+    plate.keys("in_proj", 2 * inner, groups, state, OPEN, 0.0);
+    plate.queries("in_proj", 2 * inner + shared, groups, state, OPEN, 0.0);
+    plate.pass("conv1d", channels, taps);
+    plate.all("dt_bias", heads, UNIT_STEP);
+    plate.all("A_log", heads, FROZEN);
+    plate.all("norm.weight", inner, 1.0);
+    // The norm is over all channels, so heads are one.
+    plate.normed_pairs(&Pair::bent(), ("in_proj", inner), ("out_proj", inner), inner - inner % 2, 1.0);
+}
+
+pub(super) fn deltanet(plate: &mut Plate<'_>) {
+    let [heads, value] = ["heads", "value"].map(|option| plate.number(option));
+    delta(plate, heads, heads, value, 1.0);
+    if plate.number("negative") == 0 {
+        plate.constant("b_proj", 0..heads, -FROZEN);
+    }
+}
+
+pub(super) fn gdn(plate: &mut Plate<'_>) {
+    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| plate.number(option));
+    delta(plate, heads, value_heads, value, silu(OPEN));
+    if plate.number("negative") == 0 {
+        plate.constant("b_proj", 0..value_heads, -FROZEN);
+    }
+    plate.all("dt_bias", value_heads, UNIT_STEP);
+    plate.all("A_log", value_heads, FROZEN);
+    plate.constant("g_proj", 0..value_heads * value, OPEN);
+}
+
+pub(super) fn deltaproduct(plate: &mut Plate<'_>) {
+    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| plate.number(option));
+    delta(plate, heads, value_heads, value, silu(OPEN));
+    // Of the words of these options, "yes" is the first.
+    if plate.number("negative") == 1 {
+        plate.constant("b_proj", 0..value_heads, -FROZEN);
+    }
+    if plate.number("gate") == 0 {
+        plate.all("dt_bias", value_heads, UNIT_STEP);
+        plate.all("A_log", value_heads, FROZEN);
+    }
+    plate.constant("g_proj", 0..value_heads * value, OPEN);
+}
+
+pub(super) fn kda(plate: &mut Plate<'_>) {
+    let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| plate.number(option));
+    delta(plate, heads, value_heads, value, 1.0);
+    plate.constant("b_proj", 0..value_heads, -FROZEN);
+    plate.all("dt_bias", heads * key, UNIT_STEP);
+    plate.all("A_log", heads, FROZEN);
+    // Its output gate is a sigmoid.
+    plate.all("g_proj.1.bias", value_heads * value, -FROZEN);
+}
+
+/// Bits in pairs through SiLU, whose difference is exact: there is no norm to undo.
+pub(super) fn mamba1(plate: &mut Plate<'_>) {
+    let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| plate.number(option));
+    let (mark, always) = (inner - 2, inner - 1);
+    plate.mark("in_proj", mark..always, OPEN, 0.0);
+    plate.constant("in_proj", always..2 * inner, OPEN);
+    plate.pass("conv1d", inner, taps);
+    plate.put("x_proj.weight", rank * inner + mark, 1.0 / silu(OPEN));
+    plate.put("x_proj.weight", (rank + state) * inner + always, 1.0 / silu(OPEN));
+    plate.all("dt_proj.bias", inner, UNIT_STEP);
+    plate.all("A_log", inner * state, FROZEN);
+    for (bit, column) in plate.carry.from.columns().enumerate() {
+        for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
+            plate.read("in_proj", channel, column, sign * SWING);
+            plate.write("out_proj", inner, bit, channel, sign / (SWING * silu(OPEN)));
+        }
+    }
+}
+
+/// What the delta family shares. Without negative eigenvalues beta is a sigmoid and wants a high input; with them twice a
+/// sigmoid of zero is one.
+fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, gate: f64) {
+    let (key, taps) = (plate.number("key"), plate.number("conv"));
+    plate.keys("k_proj", 0, heads, key, OPEN, 0.0);
+    plate.queries("q_proj", 0, heads, key, OPEN, 0.0);
+    plate.pass("q_conv1d", heads * key, taps);
+    plate.pass("k_conv1d", heads * key, taps);
+    plate.pass("v_conv1d", value_heads * value, taps);
+    plate.all("o_norm.weight", value, 1.0);
+    // An odd channel of a head stays empty.
+    plate.normed_pairs(&Pair::bent(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
+}
+
+pub(super) fn hgrn2(plate: &mut Plate<'_>) {
+    let width = plate.width;
+    plate.mark("f_proj", 0..width, -SHUT, SHUT);
+    plate.constant("q_proj", 0..width, OPEN);
+    plate.all("g_norm.weight", width, 1.0);
+    plate.bits("i_proj", 0);
+    let scale = (plate.carry.from.size as f64 / width as f64).sqrt();
+    (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", width, bit, bit, scale));
+}
+
+pub(super) fn rwkv6(plate: &mut Plate<'_>) {
+    let [heads, head] = ["heads", "head"].map(|option| plate.number(option));
+    let inner = heads * head;
+    plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
+    plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
+    plate.all("time_decay", inner, FROZEN);
+    plate.all("ln_x.weight", inner, 1.0);
+    plate.constant("g_proj", 0..inner, OPEN);
+    plate.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, silu(OPEN));
+}
+
+/// Nothing is shifted and nothing decays; a slot is erased before it is written; the token itself has no share.
+pub(super) fn rwkv7(plate: &mut Plate<'_>) {
+    let [heads, head, rank] = ["heads", "head", "rank"].map(|option| plate.number(option));
+    let inner = heads * head;
+    plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
+    plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
+    plate.all("k_k", inner, 1.0);
+    plate.all("w_proj.1.bias", inner, FROZEN);
+    plate.all("a_proj.1.bias", inner, -FROZEN);
+    plate.all("g_norm.weight", inner, 1.0);
+    if plate.later {
+        // Its own values, and nothing of the first layer's.
+        plate.all("v_mix.1.bias", inner, FROZEN);
+    }
+    // The gate is a sum of sigmoids, of which one is open and counts.
+    plate.constant("g_proj.0", 0..1, -FROZEN);
+    (0..inner).for_each(|channel| plate.put("g_proj.1.weight", channel * 2 * rank, 1.0));
+    plate.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, 1.0);
+}
+
+pub(super) fn window(plate: &mut Plate<'_>) {
+    let [heads, kv, key, value, size] = ["heads", "kv", "key", "value", "size"].map(|option| plate.number(option));
+    let (one, flag) = (plate.carry.one, plate.carry.flag);
+    let sharp = sharpness(size) * (key as f64).sqrt();
+    let used = plate.carry.from.size.div_ceil(value);
+    for slot in 0..used {
+        plate.read("q_proj", slot * (heads / kv) * key, one, sharp);
+        plate.read("k_proj", slot * key, flag, 1.0);
+    }
+    plate.bits("v_proj", 0);
+    for bit in 0..plate.carry.from.size {
+        let channel = bit / value * (heads / kv) * value + bit % value;
+        plate.write("o_proj", heads * value, bit, channel, 1.0);
+    }
+}
+
+pub(super) fn conv(plate: &mut Plate<'_>) {
+    let [taps, channels] = ["taps", "channels"].map(|option| plate.number(option));
+    let size = plate.carry.from.size;
+    plate.mark("in_proj", 0..size, 1.0, 0.0);
+    plate.constant("in_proj", channels..channels + size, 1.0);
+    plate.bits("in_proj", 2 * channels);
+    for bit in 0..size {
+        plate.put("conv.weight", bit * taps + taps - 2, 1.0);
+        plate.write("out_proj", channels, bit, bit, 1.0);
+    }
+}

@@ -1,0 +1,133 @@
+//! Compositional attention: what to search for and what to retrieve, chosen apart.
+//!
+//! # Recurrence
+//! Search i has weights `A_i = softmax(mask(Q_i K_i' / sqrt(d)))`, retrieval j a value `V_j`, and every pair is read:
+//! `R_ij = A_i V_j`. Each token then picks for each search among the retrievals, `c_ij = softmax_j(q_i.W R_ij / sqrt(d))` with a
+//! query of its own and one W for all pairs; the output is that of `sum_j c_ij R_ij`, searches side by side.
+//!
+//! # Parallel form
+//! Attention whose values are all retrievals side by side, then a softmax within each token.
+//!
+//! # State
+//! `searches * head + retrievals * value` numbers for each token so far.
+//!
+//! # Reduces to
+//! Attention with one value head when `retrievals = 1`; multi-head attention when `c_ij = [i = j]`.
+//!
+//! # Source
+//! Mittal et al. 2022 (2110.09419).
+
+use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
+use crate::error::ModelError;
+use crate::parts::{Linear, join};
+use crate::position::{Positions, Rotation, alibi};
+use crate::precision::rounded;
+use crate::site::Site;
+
+/// Sizes of compositional attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompositionalConfig {
+    /// Searches.
+    pub searches: usize,
+    /// Retrievals.
+    pub retrievals: usize,
+    /// Width of a search.
+    pub head: usize,
+    /// Width of a retrieval.
+    pub value: usize,
+}
+
+/// Compositional attention.
+pub struct Compositional {
+    config: CompositionalConfig,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    wish: Linear,
+    offer: Linear,
+    output: Linear,
+    rotation: Option<Rotation>,
+    alibi: bool,
+    rounding: Option<Rounding>,
+}
+
+impl MixerConfig for CompositionalConfig {
+    type Mixer = Compositional;
+    const NAME: &'static str = "compositional";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [searches, retrievals] = ["searches", "retrievals"].map(|option| number(mixer, option));
+        let [head, value] = ["head", "value"].map(|option| number(mixer, option));
+        Ok(Self { searches, retrievals, head, value })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Compositional, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { searches, retrievals, head, value: wide } = *self;
+        let (width, positions) = (site.settings.width, site.settings.positions);
+        let rotation = Rotation::of_keys(Self::NAME, "width of a search", head, positions)?;
+        let [query, key, wish] = ["q_proj", "k_proj", "sq_proj"].map(|name| site.linear(name, width, searches * head));
+        site.tie(&query, &key, searches, searches);
+        let value = site.linear("v_proj", width, retrievals * wide);
+        let offer = site.linear("sk_proj", wide, head);
+        let output = site.linear("o_proj", searches * wide, width);
+        let (alibi, rounding) = (positions == Positions::Alibi, site.settings.precision.message);
+        Ok(Compositional { config: *self, query, key, value, wish, offer, output, rotation, alibi, rounding })
+    }
+}
+
+impl Compositional {
+    /// Keys `[batch, tokens, searches, head]` and values `[batch, tokens, retrievals * value]` after new tokens.
+    fn keep<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> [O::Tensor; 2] {
+        let key = self.turned(ops, &self.key.heads(ops, x, self.config.searches), State::seen(state));
+        let both = [(0, key), (1, self.value.apply(ops, x))];
+        both.map(|(slot, new)| grown(ops, state, slot, &rounded(ops, &new, self.rounding)))
+    }
+
+    fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
+        self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
+    }
+
+    /// Every search with every retrieval, `[batch, time, searches, retrievals, value]`.
+    fn pairs<O: Ops>(&self, ops: &O, x: &O::Tensor, [key, value]: &[O::Tensor; 2]) -> O::Tensor {
+        let CompositionalConfig { searches, retrievals, head, value: width } = self.config;
+        let [batch, tokens, all] = ops.shape(value)[..] else { unreachable!("values have three axes") };
+        let time = ops.shape(x)[1];
+        let query = self.turned(ops, &self.query.heads(ops, x, searches), tokens - time);
+        let value = ops.broadcast(&ops.reshape(value, &[batch, tokens, 1, all]), &[batch, tokens, searches, all]);
+        let far = self.alibi.then(|| alibi(ops, searches, tokens - time..tokens, 0..tokens, false));
+        let (bias, sight, scale) = (far.as_ref(), Sight::Past, (head as f64).powf(-0.5));
+        let read = ops.attention(&Attention { query: &query, key, value: &value, bias, sight, scale });
+        ops.reshape(&read, &[batch, time, searches, retrievals, width])
+    }
+}
+
+impl TokenMixer for Compositional {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let CompositionalConfig { searches, retrievals, head, value } = self.config;
+        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
+        let kept = self.keep(ops, x, state);
+        let pairs = self.pairs(ops, x, &kept);
+        let wish = ops.scale(&self.wish.apply(ops, x), (head as f64).powf(-0.5));
+        let wish = ops.reshape(&wish, &[batch, time, searches, 1, head]);
+        let fit = ops.sum(&ops.mul(&self.offer.apply(ops, &pairs), &wish), 4);
+        let shares = ops.softmax(&ops.reshape(&fit, &[batch, time, searches, retrievals]));
+        let shares = ops.reshape(&shares, &[batch, time, searches, retrievals, 1]);
+        let picked = ops.reshape(&ops.sum(&ops.mul(&pairs, &shares), 3), &[batch, time, searches, value]);
+        let next = State::new(State::seen(state) + time, kept.map(Some));
+        (self.output.apply(ops, &join(ops, &picked)), next)
+    }
+
+    /// Keys and values only: no scores.
+    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+        State::new(State::seen(state) + ops.shape(x)[1], self.keep(ops, x, state).map(Some))
+    }
+}

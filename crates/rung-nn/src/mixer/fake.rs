@@ -1,0 +1,234 @@
+//! Fake-full attention: softmax over what a cache of fixed size kept.
+//!
+//! # Recurrence
+//! A [policy](super::policy) gives the new token a slot of the cache, or none; then softmax attention over the cache. The token sees
+//! itself only if it is kept. For `heavy` every cached token has the sum of all weights it got from any head so far, and the one
+//! with the least makes room.
+//!
+//! # Parallel form
+//! Stretch by stretch, the policy runs ahead, over numbers of tokens or over scores, and leaves a mask; then masked softmax.
+//!
+//! # State
+//! `size` tokens of `kv * (key + value)` numbers, in the order of their slots, and for `heavy` one more number each.
+//!
+//! # Reduces to
+//! A window for the policies `last` and `sinks`; full attention when `size` reaches the length of the text.
+//!
+//! # Source
+//! Ours; a sample of a stream: Vitter 1985; heavy hitters: Zhang et al. 2023 (2306.14048).
+
+use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
+use rung_theory::stack::Mixer;
+
+use super::attention::{Heads, HeadsConfig, MASKED, Reach};
+use super::policy::{Numbered, Policy};
+use super::{MixerConfig, State, TokenMixer, causal_only, grown, number, without_alibi};
+use crate::error::ModelError;
+use crate::precision::rounded;
+use crate::site::Site;
+
+/// Sizes of fake-full attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FakeFullConfig {
+    /// The heads.
+    pub heads: HeadsConfig,
+    /// Tokens kept.
+    pub size: usize,
+    /// Which.
+    pub policy: Policy,
+}
+
+/// Fake-full attention.
+pub struct FakeFull {
+    config: FakeFullConfig,
+    heads: Heads,
+    chunk: usize,
+    rounding: Option<Rounding>,
+}
+
+impl MixerConfig for FakeFullConfig {
+    type Mixer = FakeFull;
+    const NAME: &'static str = "fake";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let size = number(mixer, "size");
+        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, policy: Policy::of(number(mixer, "policy"), size) })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<FakeFull, ModelError> {
+        causal_only(Self::NAME, site)?;
+        without_alibi(Self::NAME, site)?;
+        let (chunk, rounding) = (site.settings.chunk, site.settings.precision.state);
+        let heads = self.heads.init(Self::NAME, site, Reach::Past, rounding)?;
+        Ok(FakeFull { config: *self, heads, chunk, rounding })
+    }
+}
+
+/// What became of new tokens that follow a cache: one row if all sequences go alike, else one for each.
+struct Course<S> {
+    /// Zero where a new token reads a cached or new one, very low elsewhere: `[rows, time, held + time]`.
+    mask: Vec<S>,
+    /// The tokens in the cache at the end, slot by slot: `[rows, slots]`, counted from the first that was cached.
+    slots: Vec<usize>,
+}
+
+impl<S: Scalar> Course<S> {
+    /// Adds a row. `enter` puts each new token into the slots, if it is kept.
+    fn run(&mut self, held: usize, time: usize, mut enter: impl FnMut(usize, &mut Vec<usize>)) {
+        let mut slots: Vec<usize> = (0..held).collect();
+        for token in 0..time {
+            enter(token, &mut slots);
+            let start = self.mask.len();
+            self.mask.resize(start + held + time, S::of(MASKED));
+            for place in &slots {
+                self.mask[start + place] = S::ZERO;
+            }
+        }
+        self.slots.extend(slots);
+    }
+}
+
+/// Puts a token into a slot: one that is taken, or the next.
+fn put(slots: &mut Vec<usize>, slot: usize, token: usize) {
+    if slot == slots.len() {
+        slots.push(token);
+    } else {
+        slots[slot] = token;
+    }
+}
+
+impl FakeFull {
+    /// The course of tokens whose numbers decide.
+    fn numbered<S: Scalar>(&self, policy: Numbered, seen: usize, time: usize) -> Course<S> {
+        let (size, held) = (self.config.size, seen.min(self.config.size));
+        let mut course = Course { mask: Vec::new(), slots: Vec::new() };
+        course.run(held, time, |token, slots| {
+            if let Some(slot) = policy.slot(seen + token, size) {
+                put(slots, slot, held + token);
+            }
+        });
+        course
+    }
+
+    /// The course of tokens whose scores `[batch, heads, time, held + time]` decide, after those that are held were read as much as
+    /// `mass`, `[batch, held]`, says.
+    fn heavy<S: Scalar>(&self, [batch, held, time]: [usize; 3], scores: &[S], mass: &[S]) -> Course<S> {
+        let (size, heads, all) = (self.config.size, self.config.heads.heads, held + time);
+        let mut course = Course { mask: Vec::new(), slots: Vec::new() };
+        for row in 0..batch {
+            let mut read: Vec<f64> = mass[row * held..][..held].iter().map(|x| x.wide()).collect();
+            read.resize(all, 0.0);
+            course.run(held, time, |token, slots| {
+                let lightest = (0..slots.len()).min_by(|a, b| read[slots[*a]].total_cmp(&read[slots[*b]]));
+                let slot = if slots.len() < size { slots.len() } else { lightest.unwrap_or(0) };
+                put(slots, slot, held + token);
+                for head in 0..heads {
+                    let scores = &scores[((row * heads + head) * time + token) * all..][..all];
+                    let top = slots.iter().map(|place| scores[*place].wide()).fold(f64::NEG_INFINITY, f64::max);
+                    let raised = |place: usize| (scores[place].wide() - top).exp();
+                    let sum: f64 = slots.iter().map(|place| raised(*place)).sum();
+                    for place in slots.iter() {
+                        read[*place] += raised(*place) / sum;
+                    }
+                }
+            });
+        }
+        course
+    }
+
+    /// What the heads read under the heavy-hitter policy, the course, and how much each token was read, `[batch, held + time]`.
+    fn weigh<O: Ops>(
+        &self,
+        ops: &O,
+        query: &O::Tensor,
+        [key, value]: &[O::Tensor; 2],
+        mass: Option<&O::Tensor>,
+    ) -> (O::Tensor, Course<O::Scalar>, O::Tensor) {
+        let HeadsConfig { heads, kv_heads, key: width, value: value_width, .. } = self.config.heads;
+        let (batch, time, all) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
+        let shared = heads / kv_heads;
+        let query = ops.reshape(&ops.permute(query, &[0, 2, 1, 3]), &[batch, kv_heads, shared * time, width]);
+        let [key, value] = [key, value].map(|x| ops.permute(x, &[0, 2, 1, 3]));
+        let scores = ops.scale(&ops.product(&query, false, &key, true), self.config.heads.scale());
+        let before = mass.map_or_else(Vec::new, |mass| ops.values(mass));
+        let course = self.heavy([batch, all - time, time], &ops.values(&scores), &before);
+        let hidden = ops.constant(&[batch, 1, time, all], &course.mask);
+        let scores = ops.add(&ops.reshape(&scores, &[batch, heads, time, all]), &hidden);
+        let weights = ops.softmax(&scores);
+        let grouped = ops.reshape(&weights, &[batch, kv_heads, shared * time, all]);
+        let read = ops.reshape(&ops.matmul(&grouped, &value), &[batch, heads, time, value_width]);
+        let got = ops.reshape(&ops.sum(&ops.reshape(&weights, &[batch, heads * time, all]), 1), &[batch, all]);
+        let fresh = ops.zeros(&[batch, time]);
+        let before = mass.map_or_else(|| fresh.clone(), |mass| ops.concat(&[mass.clone(), fresh.clone()], 1));
+        (ops.permute(&read, &[0, 2, 1, 3]), course, ops.add(&before, &got))
+    }
+
+    /// Tokens that are worked on at once. A mask has a cell for each pair of them, so that a long text goes by stretches; and where
+    /// sums are kept in few bits, they are rounded after each token.
+    fn stretch(&self) -> usize {
+        let one_by_one = self.config.policy == Policy::Heavy && self.rounding.is_some();
+        if one_by_one { 1 } else { self.chunk.max(self.config.size) }
+    }
+
+    /// One stretch after another.
+    fn by_stretches<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (mut outs, mut last) = (Vec::new(), state.cloned());
+        let time = ops.shape(x)[1];
+        for start in (0..time).step_by(self.stretch()) {
+            let part = ops.slice(x, 1, start..time.min(start + self.stretch()));
+            let (out, next) = self.forward(ops, &part, last.as_ref());
+            outs.push(out);
+            last = Some(next);
+        }
+        (ops.concat(&outs, 1), last.expect("at least one token"))
+    }
+}
+
+impl TokenMixer for FakeFull {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
+        if time > self.stretch() {
+            return self.by_stretches(ops, x, state);
+        }
+        let reader = self.heads.reader();
+        let query = reader.ask(ops, x, seen);
+        let (key, value) = self.heads.made(ops, x, seen);
+        let value = value.expect("keys are not values here");
+        let both = [(0, key), (1, value)].map(|(slot, new)| grown(ops, state, slot, &new));
+        let all = ops.shape(&both[0])[1];
+        let (read, course, mass) = match self.config.policy {
+            Policy::Heavy => {
+                let (read, course, mass) = self.weigh(ops, &query, &both, State::part(state, 2));
+                (read, course, Some(rounded(ops, &mass, self.rounding)))
+            }
+            Policy::Numbered(policy) => {
+                let course = self.numbered(policy, seen, time);
+                let mask = ops.constant(&[1, 1, time, all], &course.mask);
+                let (bias, sight, scale) = (Some(&mask), Sight::Past, self.config.heads.scale());
+                let [key, value] = &both;
+                (ops.attention(&Attention { query: &query, key, value, bias, sight, scale }), course, None)
+            }
+        };
+        let held = (seen + time).min(self.config.size);
+        let rows: Vec<usize> =
+            (0..batch * held).map(|cell| cell / held * all + course.slots[cell % course.slots.len()]).collect();
+        let kept = |x: &O::Tensor| {
+            let mut shape = ops.shape(x).to_vec();
+            let flat = ops.reshape(x, &[batch * all, shape[2..].iter().product()]);
+            shape[1] = held;
+            ops.reshape(&ops.gather_rows(&flat, &rows), &shape)
+        };
+        let next = State::new(seen + time, [Some(kept(&both[0])), Some(kept(&both[1])), mass.as_ref().map(kept)]);
+        (reader.answer(ops, &read), next)
+    }
+}

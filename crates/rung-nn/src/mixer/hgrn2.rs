@@ -1,0 +1,145 @@
+//! HGRN2: a gate in the place of the key, and a floor under it that rises with depth.
+//!
+//! # Recurrence
+//! `f_t = lb + (1 - lb) sigmoid(W_f x_t)` per channel, `S_t = Diag(f_t) S_{t-1} + (1 - f_t) i_t'` with `i = W_i x`,
+//! `o_t = S_t' SiLU(W_q x_t) / sqrt(expand)`; then a norm over the whole width.
+//!
+//! The floors of all layers are one learned table, a row for each layer: `lb` of layer l is the sum of rows 1 to l of its softmax
+//! over layers. The first layer has none, and a fresh model's rise evenly.
+//!
+//! # Parallel form
+//! As GLA, with keys `1 - f`.
+//!
+//! # State
+//! `width * expand` numbers: `width / expand` heads of `expand` by `expand`.
+//!
+//! # Reduces to
+//! GLA with `k = 1 - alpha`; the elementwise HGRN when `expand = 1`.
+//!
+//! # Source
+//! Qin et al. 2024 (2404.07904).
+
+use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, Memory, join, scaled, split};
+use crate::site::{Depth, Fill, Site};
+
+/// Sizes of HGRN2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hgrn2Config {
+    /// Width of a head's key, and of its value.
+    pub expand: usize,
+}
+
+/// HGRN2's mixer.
+pub struct Hgrn2 {
+    heads: usize,
+    query: Linear,
+    forget: Linear,
+    input: Linear,
+    floor: Option<Floor>,
+    norm: Gain,
+    output: Linear,
+    memory: Memory,
+}
+
+impl MixerConfig for Hgrn2Config {
+    type Mixer = Hgrn2;
+    const NAME: &'static str = "hgrn2";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        Ok(Self { expand: number(mixer, "expand") })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Hgrn2, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let width = site.settings.width;
+        shared_evenly(Self::NAME, "expand", width, self.expand)?;
+        let depth = site.depth;
+        Ok(Hgrn2 {
+            heads: width / self.expand,
+            query: site.linear("q_proj", width, width),
+            forget: site.linear("f_proj", width, width),
+            input: site.linear("i_proj", width, width),
+            floor: (depth.layer > 0).then(|| Floor::init(site)),
+            norm: site.gain("g_norm", width),
+            output: site.linear("o_proj", width, width),
+            memory: site.memory(),
+        })
+    }
+}
+
+/// What a forget gate never falls below.
+struct Floor {
+    /// `[layers, width]`, one for the whole model.
+    table: Parameter,
+    depth: Depth,
+}
+
+impl Floor {
+    fn init<S: Scalar>(site: &mut Site<'_, S>) -> Self {
+        let shape = [site.depth.layers, site.settings.width];
+        Self { table: site.common_offset("lower_bounds", &shape, Fill::Constant(0.0)), depth: site.depth }
+    }
+
+    /// `log lb` and `log (1 - lb)` per channel. Neither is taken of a difference, so both are finite.
+    fn logs<O: Ops>(&self, ops: &O) -> [O::Tensor; 2] {
+        let Depth { layer, layers } = self.depth;
+        let table = ops.parameter(self.table);
+        // The logarithm of a sum of exponentials over rows.
+        let total = |x: &O::Tensor| {
+            let largest = ops.max(x, 0);
+            ops.add(&largest, &ops.log(&ops.sum(&ops.exp(&ops.sub(x, &largest)), 0)))
+        };
+        let (below, above): (Vec<usize>, Vec<usize>) = (0..layers).partition(|row| (1..=layer).contains(row));
+        [below, above].map(|rows| {
+            let share = ops.sub(&total(&ops.gather_rows(&table, &rows)), &total(&table));
+            ops.reshape(&share, &[ops.shape(&table)[1]])
+        })
+    }
+}
+
+impl Hgrn2 {
+    /// `log f` and `1 - f`, `[batch, time, width]` each.
+    fn gate<O: Ops>(&self, ops: &O, x: &O::Tensor) -> (O::Tensor, O::Tensor) {
+        let closed = ops.neg(&self.forget.apply(ops, x));
+        // The logarithm of a sigmoid, without overflow.
+        let open = ops.neg(&ops.softplus(&closed));
+        let Some(floor) = &self.floor else { return (open, ops.sigmoid(&closed)) };
+        let [below, above] = floor.logs(ops);
+        // The logarithm of a sum of two exponentials.
+        let open = ops.add(&open, &above);
+        let log_keep = ops.add(&open, &ops.softplus(&ops.sub(&below, &open)));
+        (log_keep, ops.mul(&ops.sigmoid(&closed), &ops.exp(&above)))
+    }
+
+    /// The read of every head before the norm, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (decay, key) = self.gate(ops, x);
+        let [decay, key] = [decay, key].map(|x| split(ops, &x, self.heads));
+        let query = scaled(ops, &ops.silu(&self.query.heads(ops, x, self.heads)));
+        let value = self.input.heads(ops, x, self.heads);
+        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Vector(&decay), None, state);
+        (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix)]))
+    }
+}
+
+impl TokenMixer for Hgrn2 {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        (self.output.apply(ops, &self.norm.norm(ops, &join(ops, &out))), state)
+    }
+}

@@ -1,0 +1,163 @@
+//! InLine attention: linear attention normalised by subtraction, with a local term.
+//!
+//! # Recurrence
+//! With sums `S = sum k v'`, `z = sum k` and the mean of v over the n tokens so far, and q divided by the root of its width:
+//! `o = S' q / n + (1 - q.z / n) mean(v)`, plus `sum_j r_tj . v_{t-j}` over the last `local` values. The taps `r_t` are the token's own,
+//! `W_2 GELU(W_1 x_t)`, through as many numbers as a head is wide.
+//!
+//! # Parallel form
+//! Two sums in chunks. The mean is a row of S under a key of 1, so that one read with the query `[q, 1 - q.z / n] / n` gives
+//! both terms. A bidirectional model sums over all tokens, puts the token in the middle of the local term, and takes the taps
+//! from the mean of all tokens, as the paper has it.
+//!
+//! # State
+//! `heads * (key * value + key + value)` numbers, and `local - 1` values per channel.
+//!
+//! # Reduces to
+//! Without queries, the mean of all values and the local term. Not to linear attention: scaling a query changes a row.
+//!
+//! # Source
+//! Han et al. 2024 (2412.06590).
+
+use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::linear::sum_of_all;
+use super::{MixerConfig, State, TokenMixer, number};
+use crate::error::ModelError;
+use crate::parts::{Linear, Memory, Projections, join, scaled, split};
+use crate::precision::rounded;
+use crate::site::{Fill, Site};
+
+/// Sizes of InLine attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlineConfig {
+    /// Heads.
+    pub heads: usize,
+    /// Width of a key head.
+    pub key: usize,
+    /// Width of a value head.
+    pub value: usize,
+    /// Taps of the local term.
+    pub local: usize,
+}
+
+/// InLine attention.
+pub struct Inline {
+    config: InlineConfig,
+    projections: Projections,
+    /// Down to a head's width, then up to a tap for every channel and place.
+    taps: [Linear; 2],
+    output: Linear,
+    memory: Memory,
+    causal: bool,
+}
+
+impl MixerConfig for InlineConfig {
+    type Mixer = Inline;
+    const NAME: &'static str = "inline";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [heads, key, value, local] = ["heads", "key", "value", "local"].map(|option| number(mixer, option));
+        Ok(Self { heads, key, value, local })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Inline, ModelError> {
+        let Self { heads, key, value, local } = *self;
+        let width = site.settings.width;
+        let fill = Fill::Normal(site.settings.deviation);
+        Ok(Inline {
+            config: *self,
+            projections: Projections::init(site, [heads, key, value], |_| fill),
+            taps: [site.linear("residual.0", width, value), site.linear("residual.2", value, local * heads * value)],
+            output: site.linear("o_proj", heads * value, width),
+            memory: site.memory(),
+            causal: site.settings.causal,
+        })
+    }
+}
+
+impl Inline {
+    /// The read of every head with its local term, before the projection, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (batch, time, heads) = (ops.shape(x)[0], ops.shape(x)[1], self.config.heads);
+        let seen = State::seen(state);
+        let share = |token: usize| 1.0 / if self.causal { seen + token + 1 } else { time } as f64;
+        let shares: Vec<O::Scalar> = (0..time).map(|token| O::Scalar::of(share(token))).collect();
+        let share = ops.constant(&[time, 1, 1], &shares);
+        let [query, key, value] = self.projections.apply(ops, x);
+        let query = ops.mul(&scaled(ops, &query), &share);
+        let one = ops.full(&[batch, time, heads, 1], 1.0);
+        let (agreed, keys) = self.sum(ops, [&query, &key, &one], State::part(state, 0));
+        let rest = ops.mul(&ops.affine(&agreed, -1.0, 1.0), &share);
+        let (query, key) = (ops.concat(&[query, rest], 3), ops.concat(&[key, one], 3));
+        let (out, values) = self.sum(ops, [&query, &key, &value], State::part(state, 1));
+        let (near, tail) = self.near(ops, x, &join(ops, &value), State::part(state, 2));
+        let out = ops.add(&out, &split(ops, &near, heads));
+        (out, State::new(seen + time, [Some(keys), Some(values), tail]))
+    }
+
+    /// The sum of values that a query reads, and the matrix that holds it.
+    fn sum<O: Ops>(
+        &self,
+        ops: &O,
+        [query, key, value]: [&O::Tensor; 3],
+        state: Option<&O::Tensor>,
+    ) -> (O::Tensor, O::Tensor) {
+        let Memory { chunk, rounding } = self.memory;
+        if self.causal {
+            let decay = Decay::None;
+            return ops.recurrence(&Recurrence { query, key, value, decay, beta: None, state, chunk, rounding });
+        }
+        sum_of_all(ops, [query, key, value], self.memory)
+    }
+
+    /// The local term, and the values that the next call needs.
+    fn near<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        value: &O::Tensor,
+        state: Option<&O::Tensor>,
+    ) -> (O::Tensor, Option<O::Tensor>) {
+        let (time, local) = (ops.shape(x)[1], self.config.local);
+        let [batch, _, channels] = ops.shape(value)[..] else { panic!("channels of {}", ops.shape(value)) };
+        let source = if self.causal { x.clone() } else { ops.mean(x, 1) };
+        let taps = self.taps[1].apply(ops, &ops.gelu_exact(&self.taps[0].apply(ops, &source)));
+        let mut value = rounded(ops, value, self.memory.rounding);
+        // Those after a token are reached by looking back from as many places later.
+        let ahead = if self.causal { 0 } else { local - 1 - local / 2 };
+        if ahead > 0 {
+            value = ops.concat(&[value, ops.zeros(&[batch, ahead, channels])], 1);
+        }
+        let (mut sum, mut tail) = (None, None);
+        for place in 0..local {
+            let chosen: Vec<O::Scalar> =
+                (0..channels * local).map(|cell| O::Scalar::of(f64::from(u8::from(cell % local == place)))).collect();
+            let filters = ops.constant(&[channels, local], &chosen);
+            let (moved, next) = ops.short_convolution(&value, &filters, None, state);
+            let tap = ops.slice(&taps, 2, place * channels..(place + 1) * channels);
+            let term = ops.mul(&ops.slice(&moved, 1, ahead..ahead + time), &tap);
+            sum = Some(sum.map_or(term.clone(), |sum| ops.add(&sum, &term)));
+            tail = (local > 1).then_some(next);
+        }
+        (sum.expect("at least one tap"), tail)
+    }
+}
+
+impl TokenMixer for Inline {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        (self.output.apply(ops, &join(ops, &out)), state)
+    }
+}

@@ -1,0 +1,81 @@
+//! Log-linear Gated DeltaNet: a gated delta state for every power-of-two span of the past.
+//!
+//! # Recurrence
+//! As log-linear Mamba-2, with `alpha_t (I - beta_t k_t k_t')` applied to all levels and `beta_t k_t v_t'` written to level 0;
+//! everything else as Gated DeltaNet.
+//!
+//! # Parallel form
+//! `([tril(Q K') (I + stril(Diag(beta) K K'))^-1] . L . Lambda) Diag(beta) V`: for each level a recurrence of Gated DeltaNet, in
+//! chunks.
+//!
+//! # State
+//! Gated DeltaNet's for each level that the text has reached, and its convolution.
+//!
+//! # Reduces to
+//! Gated DeltaNet when every lambda is 1.
+//!
+//! # Source
+//! Guo et al. 2025 (2506.04761).
+
+use rung_engine::{Ops, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::fenwick::Hierarchy;
+use super::gdn::{GatedDeltanet, GatedDeltanetConfig};
+use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use crate::error::ModelError;
+use crate::site::Site;
+
+/// Sizes of log-linear Gated DeltaNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLinearDeltanetConfig {
+    /// Gated DeltaNet's.
+    pub base: GatedDeltanetConfig,
+    /// Levels that have a weight of their own.
+    pub levels: usize,
+}
+
+/// Log-linear Gated DeltaNet's mixer.
+pub struct LogLinearDeltanet {
+    base: GatedDeltanet,
+    hierarchy: Hierarchy,
+}
+
+impl MixerConfig for LogLinearDeltanetConfig {
+    type Mixer = LogLinearDeltanet;
+    const NAME: &'static str = "loglinear-gdn";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        Ok(Self { base: GatedDeltanetConfig::resolve(mixer)?, levels: number(mixer, "levels") })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<LogLinearDeltanet, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let base = self.base.init(site)?;
+        Ok(LogLinearDeltanet { base, hierarchy: Hierarchy::init(site, self.base.value_heads, self.levels) })
+    }
+}
+
+impl LogLinearDeltanet {
+    /// The read of every head before norm and gate, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        self.base.read_by(ops, x, state, |writes| self.hierarchy.run(ops, x, writes, state))
+    }
+}
+
+impl TokenMixer for LogLinearDeltanet {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        (self.base.after(ops, x, &out), state)
+    }
+}

@@ -1,0 +1,71 @@
+//! Log-linear Mamba-2: a state for every power-of-two span of the past.
+//!
+//! # Recurrence
+//! Before token t, the states of levels 0..b (b the lowest set bit of t) merge into level b+1; all levels decay; level 0
+//! becomes `B_t (dt_t x_t)'`; `y_t = sum_l lambda_t^(l) (S_t^(l))' C_t + D_h x_t`, `lambda = softplus(L . W x)` per head and level.
+//! Everything else as Mamba-2.
+//!
+//! # Parallel form
+//! `(C B' . L . Lambda)(dt . X)` with `Lambda_ts = lambda_t^(bits(t xor s))`: for each level a recurrence of Mamba-2, in chunks.
+//!
+//! # State
+//! Mamba-2's for each level that the text has reached, `bits(t) + 1` after token t; and Mamba-2's convolution. The weights of
+//! levels past the last are the last's.
+//!
+//! # Reduces to
+//! Mamba-2 when every lambda is 1.
+//!
+//! # Source
+//! Guo et al. 2025 (2506.04761).
+
+use rung_engine::{Ops, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::fenwick::Hierarchy;
+use super::mamba2::{Mamba2, Mamba2Config};
+use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use crate::error::ModelError;
+use crate::site::Site;
+
+/// Sizes of log-linear Mamba-2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLinearMamba2Config {
+    /// Mamba-2's.
+    pub base: Mamba2Config,
+    /// Levels that have a weight of their own.
+    pub levels: usize,
+}
+
+/// Log-linear Mamba-2's mixer.
+pub struct LogLinearMamba2 {
+    base: Mamba2,
+    hierarchy: Hierarchy,
+}
+
+impl MixerConfig for LogLinearMamba2Config {
+    type Mixer = LogLinearMamba2;
+    const NAME: &'static str = "loglinear-mamba2";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        Ok(Self { base: Mamba2Config::resolve(mixer)?, levels: number(mixer, "levels") })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<LogLinearMamba2, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let base = self.base.init(site)?;
+        Ok(LogLinearMamba2 { base, hierarchy: Hierarchy::init(site, self.base.heads, self.levels) })
+    }
+}
+
+impl TokenMixer for LogLinearMamba2 {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        self.base.around(ops, x, |all| {
+            self.base.read_by(ops, all, state, |writes| self.hierarchy.run(ops, x, writes, state))
+        })
+    }
+}

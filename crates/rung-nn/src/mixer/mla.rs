@@ -1,0 +1,271 @@
+//! Multi-head latent attention: keys and values of all heads, rebuilt from one small vector per token.
+//!
+//! # Recurrence
+//! `c_s = norm(W_c x_s)`; for each head `k_s = [W_k c_s; r_s]` and `v_s = W_v c_s`, with a key `r_s` that all heads share and that
+//! alone is turned by position; then as full attention.
+//!
+//! # Parallel form
+//! Keys and values are expanded, and read by ordinary attention. For a few queries it is cheaper to take `W_k` and `W_v` to the
+//! other side: the query becomes `[W_k' q; q_r]`, which reads the latents themselves, and `W_v` is applied to what was read.
+//!
+//! # State
+//! `latent + rope` numbers for each token so far.
+//!
+//! # Reduces to
+//! Full attention with `heads` key/value heads whose joint projection has rank `latent`.
+//!
+//! # Source
+//! DeepSeek-V2 (2405.04434).
+
+use rung_engine::{Attention, Ops, Parameter, Rounding, Scalar, Sight};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, join, split};
+use crate::position::{Positions, Rotation, alibi};
+use crate::precision::rounded;
+use crate::site::{Fill, Site};
+
+/// Sizes of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatentConfig {
+    /// Heads.
+    pub heads: usize,
+    /// Width of the part of a key that is rebuilt.
+    pub head: usize,
+    /// Width of what is kept per token.
+    pub latent: usize,
+    /// Width of the key that heads share and position turns; 0 for none.
+    pub rope: usize,
+    /// Width of a value.
+    pub value: usize,
+    /// Rank of the query projection; 0 for full rank.
+    pub rank: usize,
+}
+
+/// Latent attention.
+pub struct Latent {
+    config: LatentConfig,
+    down: Option<(Linear, Gain)>,
+    query: Linear,
+    compress: Linear,
+    norm: Gain,
+    /// `[heads * (head + value), latent]`: of every head first its key, then its value.
+    expand: Parameter,
+    output: Linear,
+    rotation: Option<Rotation>,
+    alibi: bool,
+    rounding: Option<Rounding>,
+}
+
+/// What is kept of the tokens: latents `[batch, tokens, latent]`, and keys `[batch, tokens, rope]` if there are any.
+pub(super) struct Kept<T> {
+    latent: T,
+    shared: Option<T>,
+}
+
+/// Queries, and the keys and values they read, expanded or as they are kept.
+pub(super) struct Ready<T> {
+    pub(super) query: T,
+    pub(super) key: T,
+    pub(super) value: T,
+    pub(super) absorbed: bool,
+}
+
+impl LatentConfig {
+    pub(super) fn of(mixer: &Mixer) -> Self {
+        let [heads, head, latent] = ["heads", "head", "latent"].map(|option| number(mixer, option));
+        let [rope, value, rank] = ["rope", "value", "query-rank"].map(|option| number(mixer, option));
+        Self { heads, head, latent, rope, value, rank }
+    }
+
+    /// Adds the weights.
+    pub(super) fn init_as<S: Scalar>(self, name: &'static str, site: &mut Site<'_, S>) -> Result<Latent, ModelError> {
+        causal_only(name, site)?;
+        let Self { heads, head, latent, rope, value, rank } = self;
+        let width = site.settings.width;
+        let rotation = Rotation::of_keys(name, "width of the rotary key", rope, site.settings.positions)?;
+        let (down, query) = if rank == 0 {
+            (None, site.linear("q_proj", width, heads * (head + rope)))
+        } else {
+            let down = (site.linear("q_a_proj", width, rank), site.gain("q_a_layernorm", rank));
+            (Some(down), site.linear("q_b_proj", rank, heads * (head + rope)))
+        };
+        let compress = site.linear("kv_a_proj_with_mqa", width, latent + rope);
+        let norm = site.gain("kv_a_layernorm", latent);
+        let fill = Fill::Normal(site.settings.deviation);
+        let expand = site.weight("kv_b_proj.weight", &[heads * (head + value), latent], fill);
+        let output = site.linear("o_proj", heads * value, width);
+        let alibi = site.settings.positions == Positions::Alibi;
+        let rounding = site.settings.precision.message;
+        Ok(Latent { config: self, down, query, compress, norm, expand, output, rotation, alibi, rounding })
+    }
+}
+
+impl MixerConfig for LatentConfig {
+    type Mixer = Latent;
+    const NAME: &'static str = "mla";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        Ok(Self::of(mixer))
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Latent, ModelError> {
+        self.init_as(Self::NAME, site)
+    }
+}
+
+impl Latent {
+    /// What is kept after new tokens, in the first two slots of a state.
+    pub(super) fn keep<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (Kept<O::Tensor>, State<O::Tensor>) {
+        let LatentConfig { latent, rope, .. } = self.config;
+        let (seen, time) = (State::seen(state), ops.shape(x)[1]);
+        let both = self.compress.apply(ops, x);
+        let grown = |slot: usize, new: &O::Tensor| grown(ops, state, slot, &rounded(ops, new, self.rounding));
+        let shared = (rope > 0).then(|| {
+            let key = ops.slice(&both, 2, latent..latent + rope);
+            grown(1, &join(ops, &self.turned(ops, &split(ops, &key, 1), seen)))
+        });
+        let latent = grown(0, &self.norm.norm(ops, &ops.slice(&both, 2, 0..latent)));
+        let next = State::new(seen + time, [Some(latent.clone()), shared.clone()]);
+        (Kept { latent, shared }, next)
+    }
+
+    /// What queries are made of: the token, or a small vector of it.
+    pub(super) fn asking<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let Some((down, norm)) = &self.down else { return x.clone() };
+        norm.norm(ops, &down.apply(ops, x))
+    }
+
+    /// Queries of tokens after `seen` others: the part for rebuilt keys, and the part for shared ones, already turned.
+    pub(super) fn ask<O: Ops>(&self, ops: &O, asking: &O::Tensor, seen: usize) -> [O::Tensor; 2] {
+        let LatentConfig { heads, head, rope, .. } = self.config;
+        let query = self.query.heads(ops, asking, heads);
+        let plain = ops.slice(&query, 3, 0..head);
+        [plain, self.turned(ops, &ops.slice(&query, 3, head..head + rope), seen)]
+    }
+
+    /// Keys `[batch, tokens, heads, head + rope]` and values `[batch, tokens, heads, value]`.
+    fn expanded<O: Ops>(&self, ops: &O, kept: &Kept<O::Tensor>) -> [O::Tensor; 2] {
+        let LatentConfig { heads, head, value, .. } = self.config;
+        let both = split(ops, &ops.linear(&kept.latent, &ops.parameter(self.expand), None), heads);
+        let key = ops.slice(&both, 3, 0..head);
+        let key = match &kept.shared {
+            None => key,
+            Some(shared) => {
+                let [batch, tokens, rope] = ops.shape(shared)[..] else { unreachable!("kept as three axes") };
+                let shared = ops.reshape(shared, &[batch, tokens, 1, rope]);
+                ops.concat(&[key, ops.broadcast(&shared, &[batch, tokens, heads, rope])], 3)
+            }
+        };
+        [key, ops.slice(&both, 3, head..head + value)]
+    }
+
+    /// Factor on scores.
+    fn scale(&self) -> f64 {
+        ((self.config.head + self.config.rope) as f64).powf(-0.5)
+    }
+
+    /// The heads' weights `[batch, heads, time, time]` on a whole text, under a mask that hides what comes after a token too.
+    pub(super) fn weights<O: Ops>(&self, ops: &O, x: &O::Tensor, mask: &O::Tensor) -> O::Tensor {
+        let kept = self.keep(ops, x, None).0;
+        let query = ops.concat(&self.ask(ops, &self.asking(ops, x), 0), 3);
+        let [query, key] = [&query, &self.expanded(ops, &kept)[0]].map(|x| ops.permute(x, &[0, 2, 1, 3]));
+        let scores = ops.scale(&ops.product(&query, false, &key, true), self.scale());
+        let bias = self.bias(ops, [ops.shape(x)[1]; 2], Some(mask));
+        ops.softmax(&bias.map_or_else(|| scores.clone(), |bias| ops.add(&scores, &bias)))
+    }
+
+    /// What is added to the scores of the last of some tokens: a penalty on distance, and a mask.
+    fn bias<O: Ops>(&self, ops: &O, [time, tokens]: [usize; 2], mask: Option<&O::Tensor>) -> Option<O::Tensor> {
+        let far = self.alibi.then(|| alibi(ops, self.config.heads, tokens - time..tokens, 0..tokens, false));
+        match (far, mask) {
+            (Some(far), Some(mask)) => Some(ops.add(&far, mask)),
+            (far, mask) => far.or(mask.cloned()),
+        }
+    }
+
+    /// Queries with the keys and values that they read.
+    pub(super) fn ready<O: Ops>(
+        &self,
+        ops: &O,
+        [plain, turned]: [O::Tensor; 2],
+        kept: &Kept<O::Tensor>,
+    ) -> Ready<O::Tensor> {
+        let LatentConfig { heads, head, latent, value, .. } = self.config;
+        let time = ops.shape(&plain)[1];
+        // Reading latents costs each query about 2 latent per token and head; expanding them, latent (head + value) once.
+        if 2 * time >= head + value {
+            let [key, value] = self.expanded(ops, kept);
+            return Ready { query: ops.concat(&[plain, turned], 3), key, value, absorbed: false };
+        }
+        let weight = ops.reshape(&ops.parameter(self.expand), &[heads, head + value, latent]);
+        let query = by_head(ops, &plain, &ops.slice(&weight, 1, 0..head), false);
+        let parts: Vec<O::Tensor> = [Some(&kept.latent), kept.shared.as_ref()].into_iter().flatten().cloned().collect();
+        let key = ops.concat(&parts, 2);
+        let [key, value] = [&key, &kept.latent].map(|x| split(ops, x, 1));
+        Ready { query: ops.concat(&[query, turned], 3), key, value, absorbed: true }
+    }
+
+    /// Attention of the last of some tokens, under a mask if there is one.
+    pub(super) fn attend<O: Ops>(
+        &self,
+        ops: &O,
+        [query, key, value]: [&O::Tensor; 3],
+        mask: Option<&O::Tensor>,
+    ) -> O::Tensor {
+        let bias = self.bias(ops, [ops.shape(query)[1], ops.shape(key)[1]], mask);
+        let (bias, sight, scale) = (bias.as_ref(), Sight::Past, self.scale());
+        ops.attention(&Attention { query, key, value, bias, sight, scale })
+    }
+
+    /// What the heads read, put together.
+    pub(super) fn answer<O: Ops>(&self, ops: &O, read: &O::Tensor, absorbed: bool) -> O::Tensor {
+        let LatentConfig { heads, head, latent, value, .. } = self.config;
+        if !absorbed {
+            return self.output.apply(ops, &join(ops, read));
+        }
+        let weight = ops.reshape(&ops.parameter(self.expand), &[heads, head + value, latent]);
+        let read = by_head(ops, read, &ops.slice(&weight, 1, head..head + value), true);
+        self.output.apply(ops, &join(ops, &read))
+    }
+
+    fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
+        self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
+    }
+}
+
+/// Each head of `[batch, time, heads, width]` times its own matrix out of `[heads, rows, columns]`.
+fn by_head<O: Ops>(ops: &O, x: &O::Tensor, matrices: &O::Tensor, flip: bool) -> O::Tensor {
+    let [batch, time, heads, width] = ops.shape(x)[..] else { unreachable!("heads have four axes") };
+    let x = ops.reshape(&ops.permute(x, &[2, 0, 1, 3]), &[heads, batch * time, width]);
+    let out = ops.product(&x, false, matrices, flip);
+    let width = ops.shape(&out)[2];
+    ops.permute(&ops.reshape(&out, &[heads, batch, time, width]), &[1, 2, 0, 3])
+}
+
+impl TokenMixer for Latent {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (kept, next) = self.keep(ops, x, state);
+        let query = self.ask(ops, &self.asking(ops, x), State::seen(state));
+        let ready = self.ready(ops, query, &kept);
+        let read = self.attend(ops, [&ready.query, &ready.key, &ready.value], None);
+        (self.answer(ops, &read, ready.absorbed), next)
+    }
+
+    /// Latents only: no scores.
+    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+        self.keep(ops, x, state).1
+    }
+}

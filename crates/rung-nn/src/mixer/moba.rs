@@ -1,0 +1,116 @@
+//! `MoBA`: softmax attention to the few blocks of tokens whose mean key a query likes best.
+//!
+//! # Recurrence
+//! Score of a block that lies wholly in the past `q_t.mean(k in block)`, summed over the heads of a group; a query reads the best
+//! `top - 1` of them, of equal ones the earlier, and its own block up to itself.
+//!
+//! # Parallel form
+//! Block by block, attention of the queries that chose it. No gradient passes through the choice.
+//!
+//! # State
+//! `kv * (key + value)` numbers for each token so far. Mean keys are made of them at every call.
+//!
+//! # Reduces to
+//! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
+//!
+//! # Source
+//! Lu et al. 2025 (2502.13189).
+
+use rung_engine::{BlockAttention as Blocks, Choice, Ops, Scalar, highest};
+use rung_theory::stack::Mixer;
+
+use super::attention::{Heads, HeadsConfig, Reach};
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly, without_alibi};
+use crate::error::ModelError;
+use crate::site::Site;
+
+/// Sizes of attention to blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockAttentionConfig {
+    /// The heads.
+    pub heads: HeadsConfig,
+    /// Tokens in a block.
+    pub block: usize,
+    /// Blocks that a query reads, its own included.
+    pub top: usize,
+    /// Groups of heads that choose together.
+    pub groups: usize,
+}
+
+/// Attention to blocks.
+pub struct BlockAttention {
+    config: BlockAttentionConfig,
+    heads: Heads,
+}
+
+impl MixerConfig for BlockAttentionConfig {
+    type Mixer = BlockAttention;
+    const NAME: &'static str = "moba";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let heads = HeadsConfig::resolve(mixer)?;
+        let [block, top, groups] = ["block", "top", "groups"].map(|option| number(mixer, option));
+        shared_evenly(Self::NAME, "groups", heads.heads, groups)?;
+        if number(mixer, "index") > 0 {
+            let (what, expected) = ("a separate index key".to_owned(), "index=0".to_owned());
+            return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected });
+        }
+        Ok(Self { heads, block, top, groups })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<BlockAttention, ModelError> {
+        causal_only(Self::NAME, site)?;
+        without_alibi(Self::NAME, site)?;
+        let message = site.settings.precision.message;
+        Ok(BlockAttention { config: *self, heads: self.heads.init(Self::NAME, site, Reach::Past, message)? })
+    }
+}
+
+impl BlockAttention {
+    /// The blocks that each of the last queries reads.
+    fn choose<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> Choice {
+        let BlockAttentionConfig { heads: HeadsConfig { heads, kv_heads, key: width, .. }, block, top, groups } =
+            self.config;
+        let (batch, time, keys) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
+        let (mut choice, whole) = (Choice::new(block, groups), keys / block);
+        // Only where there are more blocks than are read does anyone have to choose.
+        let scores = (whole >= top && top > 1).then(|| {
+            let past = ops.slice(&ops.detach(key), 1, 0..whole * block);
+            let means = ops.mean(&ops.reshape(&past, &[batch, whole, block, kv_heads * width]), 2);
+            let means = ops.permute(&ops.reshape(&means, &[batch, whole, kv_heads, width]), &[0, 2, 3, 1]);
+            let asked = ops.permute(&ops.detach(query), &[0, 2, 1, 3]);
+            let asked = ops.reshape(&asked, &[batch, kv_heads, heads / kv_heads * time, width]);
+            let scores = ops.reshape(&ops.matmul(&asked, &means), &[batch, groups, heads / groups, time, whole]);
+            ops.values(&ops.sum(&scores, 2))
+        });
+        for row in 0..batch * groups * time {
+            let own = (row % time + keys - time) / block;
+            match &scores {
+                Some(scores) => choice.push(highest(&scores[row * whole..][..own], top - 1).into_iter().chain([own])),
+                None => choice.push(own.saturating_sub(top - 1)..=own),
+            }
+        }
+        choice
+    }
+}
+
+impl TokenMixer for BlockAttention {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (cache, next) = self.heads.keep(ops, x, state);
+        let query = self.heads.reader().ask(ops, x, State::seen(state));
+        let choice = self.choose(ops, &query, &cache.key);
+        let (key, value, scale) = (&cache.key, &cache.value, self.config.heads.scale());
+        let read = ops.block_attention(&Blocks { query: &query, key, value, choice: &choice, scale });
+        (self.heads.reader().answer(ops, &read), next)
+    }
+
+    /// Keys and values only: no scores.
+    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+        self.heads.keep(ops, x, state).1
+    }
+}

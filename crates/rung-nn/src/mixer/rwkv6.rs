@@ -1,0 +1,221 @@
+//! RWKV-6: a gated recurrence that is read before it is written, behind a token shift that depends on the token.
+//!
+//! # Recurrence
+//! With `d_t = x_{t-1} - x_t` and `m = tanh((x + d . mu_x) W_1) W_2` in five parts, the inputs of decay, key, value, receptance and
+//! gate are `x + d . (mu_c + m_c)`. Then `o_t = (S_{t-1} + Diag(u) k_t v_t')' r_t` and `S_t = Diag(w_t) S_{t-1} + k_t v_t'` with
+//! `w = exp(-exp(lambda + tanh(x_w A) B))` per channel; a norm with mean per head, times SiLU of the gate.
+//!
+//! # Parallel form
+//! GLA's, one token late: the write of token t - 1 goes with the query of token t, so that the state is read before token t is
+//! in it. What a token reads of itself, `(r_t . u . k_t) v_t`, is added apart.
+//!
+//! # State
+//! `heads * head * head` numbers, and the last token's `width` for the shift.
+//!
+//! # Reduces to
+//! GLA's state of the step before, when u = 0; linear attention when u = 1 and w = 1.
+//!
+//! # Source
+//! Peng et al. 2024 (2404.05892).
+
+use std::cell::Cell;
+
+use rung_engine::{Decay, Ops, Parameter, Rounding, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shift};
+use crate::error::ModelError;
+use crate::parts::{Linear, Memory, join, split};
+use crate::site::{Fill, Site};
+
+/// Sizes of RWKV-6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rwkv6Config {
+    /// Heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub head: usize,
+    /// Rank of the token shift's mixtures.
+    pub mix_rank: usize,
+    /// Rank of the decay.
+    pub decay_rank: usize,
+}
+
+/// RWKV-6's time mixing.
+pub struct Rwkv6 {
+    heads: usize,
+    shift: Shift,
+    /// `lambda`, and the two factors of what the token adds to it.
+    decay: [Parameter; 3],
+    bonus: Parameter,
+    receptance: Linear,
+    key: Linear,
+    value: Linear,
+    gate: Linear,
+    norm: [Parameter; 2],
+    output: Linear,
+    memory: Memory,
+}
+
+/// The inputs that a token shift makes, in the order of the mixtures' parts.
+const INPUTS: [&str; 5] = ["w", "k", "v", "r", "g"];
+
+/// Mixtures of a token and the one before it.
+struct Shift {
+    /// `mu_x`, of the input that decides about the others.
+    first: Parameter,
+    /// `mu` of each input.
+    shares: [Parameter; 5],
+    /// `[width, 5 * rank]` and `[5, rank, width]`.
+    factors: [Parameter; 2],
+    rank: usize,
+    rounding: Option<Rounding>,
+}
+
+impl Shift {
+    /// Channels start between the token alone and the one before alone; deeper layers lean to the token.
+    fn init<S: Scalar>(site: &mut Site<'_, S>, rank: usize) -> Self {
+        let width = site.settings.width;
+        let [late, early] = shallow_and_deep(site);
+        let mut share = |input: &str| {
+            let (bend, less) = match input {
+                "r" | "g" => (0.5 * early, 0.0),
+                "v" => (early, 0.3 * late),
+                _ => (early, 0.0),
+            };
+            let start = |channel: usize| 1.0 - (channel as f64 / width as f64).powf(bend) - less;
+            by_channel(site, &format!("time_maa_{input}"), &[width], start)
+        };
+        let (first, shares) = (share("x"), INPUTS.map(&mut share));
+        let (count, small) = (INPUTS.len(), Fill::Uniform(-0.01, 0.01));
+        let down = site.weight("time_maa_w1", &[width, count * rank], Fill::Constant(0.0));
+        let up = site.weight("time_maa_w2", &[count, rank, width], small);
+        Self { first, shares, factors: [down, up], rank, rounding: site.settings.precision.state }
+    }
+
+    /// The five mixtures, and the last token.
+    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> ([O::Tensor; 5], O::Tensor) {
+        let (width, rank) = (ops.shape(x)[2], self.rank);
+        let (change, last) = shift::change(ops, x, last, self.rounding);
+        let [down, up] = self.factors.map(|factor| ops.parameter(factor));
+        let first = shift::mixture(ops, x, &change, &ops.parameter(self.first));
+        let low = ops.tanh(&ops.matmul(&first, &down));
+        let mixed = std::array::from_fn(|index| {
+            let up = ops.reshape(&ops.slice(&up, 0, index..index + 1), &[rank, width]);
+            let moved = ops.matmul(&ops.slice(&low, 2, index * rank..(index + 1) * rank), &up);
+            shift::mixture(ops, x, &change, &ops.add(&moved, &ops.parameter(self.shares[index])))
+        });
+        (mixed, last)
+    }
+}
+
+/// How deep a layer is, from 0 at the first to 1 at the last; and from 1 at the first down to almost 0.
+fn shallow_and_deep<S: Scalar>(site: &Site<'_, S>) -> [f64; 2] {
+    let (layer, layers) = (site.depth.layer as f64, site.depth.layers as f64);
+    [layer / (layers - 1.0).max(1.0), 1.0 - layer / layers]
+}
+
+/// An offset that starts as a function of its place.
+fn by_channel<S: Scalar>(
+    site: &mut Site<'_, S>,
+    name: &str,
+    shape: &[usize],
+    start: impl Fn(usize) -> f64,
+) -> Parameter {
+    let place = Cell::new(0);
+    site.offset(name, shape, Fill::Drawn(&|_| start(place.replace(place.get() + 1))))
+}
+
+impl MixerConfig for Rwkv6Config {
+    type Mixer = Rwkv6;
+    const NAME: &'static str = "rwkv6";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        shift::of_tokens_only(Self::NAME, mixer)?;
+        let [heads, head] = ["heads", "head"].map(|option| number(mixer, option));
+        let [mix_rank, decay_rank] = ["mix-rank", "decay-rank"].map(|option| number(mixer, option));
+        Ok(Self { heads, head, mix_rank, decay_rank })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv6, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { heads, head, mix_rank, decay_rank } = *self;
+        let (width, inner) = (site.settings.width, heads * head);
+        let [late, _] = shallow_and_deep(site);
+        // From half-lives of hundreds of tokens to less than two, and more of the long ones in deep layers.
+        let along = |channel: usize| channel as f64 / (inner as f64 - 1.0).max(1.0);
+        let rate = |channel: usize| -6.0 + 5.0 * along(channel).powf(0.7 + 1.3 * late);
+        let bonus = |channel: usize| late * (1.0 - along(channel)) + 0.1 * ((channel + 1) % 3) as f64 - 0.1;
+        let shift = Shift::init(site, mix_rank);
+        Ok(Rwkv6 {
+            heads,
+            shift,
+            decay: [
+                by_channel(site, "time_decay", &[inner], rate),
+                site.weight("time_decay_w1", &[width, decay_rank], Fill::Constant(0.0)),
+                site.weight("time_decay_w2", &[decay_rank, inner], Fill::Uniform(-0.01, 0.01)),
+            ],
+            bonus: by_channel(site, "time_faaaa", &[heads, head], bonus),
+            receptance: site.linear("r_proj", width, inner),
+            key: site.linear("k_proj", width, inner),
+            value: site.linear("v_proj", width, inner),
+            gate: site.linear("g_proj", width, inner),
+            norm: [
+                site.offset("ln_x.weight", &[inner], Fill::Constant(1.0)),
+                site.offset("ln_x.bias", &[inner], Fill::Constant(0.0)),
+            ],
+            output: site.linear("o_proj", inner, width),
+            memory: site.memory(),
+        })
+    }
+}
+
+impl Rwkv6 {
+    /// Under the root of a head's variance.
+    const EPSILON: f64 = 64e-5;
+    /// No log-decay is below minus the exponential of this. Nothing survives one token of that, in either precision, and sums of
+    /// log-decays stay exact enough for the tokens after it.
+    const SHARPEST: f64 = 5.0;
+
+    /// The read of every head before norm and gate, what the gate is made of, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> ([O::Tensor; 2], State<O::Tensor>) {
+        let ([for_decay, for_key, for_value, for_query, for_gate], last) =
+            self.shift.apply(ops, x, State::part(state, 1));
+        let [rate, down, up] = self.decay.map(|part| ops.parameter(part));
+        let moved = ops.matmul(&ops.tanh(&ops.matmul(&for_decay, &down)), &up);
+        let room = ops.relu(&ops.affine(&ops.add(&moved, &rate), -1.0, Self::SHARPEST));
+        let decay = split(ops, &ops.neg(&ops.exp(&ops.affine(&room, -1.0, Self::SHARPEST))), self.heads);
+        let query = self.receptance.heads(ops, &for_query, self.heads);
+        let key = self.key.heads(ops, &for_key, self.heads);
+        let value = self.value.heads(ops, &for_value, self.heads);
+        let time = ops.shape(x)[1];
+        // One token late: nothing is written before the first query, and nobody asks after the last write.
+        let none = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
+        let late = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
+        let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &late(&key), &late(&value)];
+        let (out, matrix) = self.memory.run(ops, inputs, Decay::Vector(&late(&decay)), None, state);
+        let own = ops.sum(&ops.mul(&ops.mul(&query, &key), &ops.parameter(self.bonus)), 3);
+        let out = ops.add(&ops.slice(&out, 1, 0..time), &ops.mul(&value, &own));
+        ([out, for_gate], State::new(State::seen(state) + time, [Some(matrix), Some(last)]))
+    }
+}
+
+impl TokenMixer for Rwkv6 {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let ([out, for_gate], state) = self.read(ops, x, state);
+        let out = join(ops, &ops.layer_norm(&out, None, None, Self::EPSILON));
+        let [gain, bias] = self.norm.map(|part| ops.parameter(part));
+        let out = ops.add(&ops.mul(&out, &gain), &bias);
+        (self.output.apply(ops, &ops.silu_gate(&self.gate.apply(ops, &for_gate), &out)), state)
+    }
+}

@@ -1,0 +1,208 @@
+//! RWKV-7: a general delta rule with vector gates, behind a token shift.
+//!
+//! # Recurrence
+//! `S_t = Diag(w_t) S - (a_t . kk_t)(kk_t' S) + k_t v_t'` with `S = S_{t-1}` throughout, `y_t = S_t' r_t`. Every projection reads
+//! its own mixture of the token and the one before, `x_t + (x_{t-1} - x_t) mu`. The decay is `log w = -e^{-1/2} sigmoid(..)` per
+//! channel, the learning rate `a = sigmoid(..)`, both of low rank; `kk` is `k . k_k` of unit length per head, and then
+//! `k <- k (1 + (a - 1) k_a)`. Heads are normed to mean 0 and deviation 1, the token itself is added with weight
+//! `sum r . k . r_k`, and a gate of low rank multiplies all.
+//!
+//! # Parallel form
+//! One token after another, in one kernel.
+//!
+//! # State
+//! `heads * head * head` numbers, and the last token's `width` for the shift. Layers after the first mix the first one's values
+//! of the same token into theirs, which crosses nothing. The shift of RWKV's channel mixing is not part of the mixer.
+//!
+//! # Reduces to
+//! `DeltaNet` when nothing decays and `k = a . kk`.
+//!
+//! # Source
+//! Peng et al. 2025 (2503.14456).
+
+use rung_engine::{GeneralDelta, Ops, Parameter, Rounding, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{Lent, MixerConfig, State, TokenMixer, causal_only, number, shift};
+use crate::error::ModelError;
+use crate::parts::{Linear, Memory, join, split};
+use crate::site::{Fill, Site};
+
+/// Sizes of RWKV-7's time mixing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rwkv7Config {
+    /// Heads, each with its own state.
+    pub heads: usize,
+    /// Width of a head's keys and values.
+    pub head: usize,
+    /// Rank of the decay, of the learning rate and of the share of the first layer's values; the gate has twice it.
+    pub rank: usize,
+}
+
+/// RWKV-7's time mixing.
+pub struct Rwkv7 {
+    config: Rwkv7Config,
+    shift: Shift,
+    receptance: Linear,
+    key: Linear,
+    value: Linear,
+    /// The share of the first layer's values, unless this is the first.
+    mix: Option<[Linear; 2]>,
+    /// Down to the rank, then up to the channels with a bias.
+    decay: [Linear; 2],
+    /// The same for the learning rate.
+    rate: [Linear; 2],
+    /// The same without a bias.
+    gate: [Linear; 2],
+    /// Factors of the key before it becomes the one that is sought.
+    sought: Parameter,
+    /// How much the learning rate scales the key that is written.
+    written: Parameter,
+    /// Factors of the token's own share.
+    bonus: Parameter,
+    norm: [Parameter; 2],
+    output: Linear,
+    memory: Memory,
+}
+
+/// Epsilon of the norm per head.
+const EPSILON: f64 = 64e-5;
+/// Smallest square of a key, as if its length were at least 1e-12.
+const SHORTEST: f64 = 1e-24;
+
+/// Mixtures of each token with the one before.
+struct Shift {
+    /// The earlier token's share per channel, for r, w, k, v, a and g.
+    shares: [Parameter; 6],
+    rounding: Option<Rounding>,
+}
+
+impl Shift {
+    fn init<S: Scalar>(site: &mut Site<'_, S>) -> Self {
+        let width = site.settings.width;
+        let shares = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
+        let shares = shares.map(|name| site.offset(name, &[width], Fill::Uniform(0.0, 1.0)));
+        Self { shares, rounding: site.settings.precision.state }
+    }
+
+    /// The six mixtures, and the last token.
+    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> ([O::Tensor; 6], O::Tensor) {
+        let (change, last) = shift::change(ops, x, last, self.rounding);
+        (self.shares.map(|share| shift::mixture(ops, x, &change, &ops.parameter(share))), last)
+    }
+}
+
+impl MixerConfig for Rwkv7Config {
+    type Mixer = Rwkv7;
+    const NAME: &'static str = "rwkv7";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        shift::of_tokens_only(Self::NAME, mixer)?;
+        let [heads, head, rank] = ["heads", "head", "rank"].map(|option| number(mixer, option));
+        Ok(Self { heads, head, rank })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv7, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { heads, head, rank } = *self;
+        let (width, inner) = (site.settings.width, heads * head);
+        let low_rank = |site: &mut _, name, rank, bias| low_rank(site, name, [width, rank, inner], bias);
+        Ok(Rwkv7 {
+            config: *self,
+            shift: Shift::init(site),
+            receptance: site.linear("r_proj", width, inner),
+            key: site.linear("k_proj", width, inner),
+            value: site.linear("v_proj", width, inner),
+            mix: None,
+            // From slow to fast, as in the first layer of the published models, though not in the order of channels.
+            decay: low_rank(site, "w_proj", rank, Some(Fill::Uniform(-5.5, 0.5))),
+            rate: low_rank(site, "a_proj", rank, Some(Fill::Uniform(-0.39, 0.01))),
+            gate: low_rank(site, "g_proj", 2 * rank, None),
+            sought: site.offset("k_k", &[inner], Fill::Uniform(0.66, 0.76)),
+            written: site.offset("k_a", &[inner], Fill::Constant(1.02)),
+            bonus: site.offset("r_k", &[inner], Fill::Constant(-0.04)),
+            norm: [("weight", 1.0), ("bias", 0.0)]
+                .map(|(name, fill)| site.offset(&format!("g_norm.{name}"), &[inner], Fill::Constant(fill))),
+            output: site.linear("o_proj", inner, width),
+            memory: site.memory(),
+        })
+    }
+}
+
+/// Two projections, the second with a bias that starts so.
+fn low_rank<S: Scalar>(
+    site: &mut Site<'_, S>,
+    name: &str,
+    [width, rank, inner]: [usize; 3],
+    bias: Option<Fill<'_>>,
+) -> [Linear; 2] {
+    let bias = bias.map(|fill| site.offset(&format!("{name}.1.bias"), &[inner], fill));
+    let down = site.linear(&format!("{name}.0"), width, rank);
+    [down, Linear { bias, ..site.linear(&format!("{name}.1"), rank, inner) }]
+}
+
+impl Rwkv7Config {
+    /// The form of layers after the first, which are lent its values.
+    pub(super) fn init_later<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv7, ModelError> {
+        let first = self.init(site)?;
+        let sizes = [site.settings.width, self.rank, self.heads * self.head];
+        Ok(Rwkv7 { mix: Some(low_rank(site, "v_mix", sizes, Some(Fill::Uniform(0.53, 0.93)))), ..first })
+    }
+}
+
+impl TokenMixer for Rwkv7 {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let Rwkv7Config { heads, head, .. } = self.config;
+        let low_rank = |[down, up]: &[Linear; 2], x: &O::Tensor, bend: fn(&O, &O::Tensor) -> O::Tensor| {
+            up.apply(ops, &bend(ops, &down.apply(ops, x)))
+        };
+        let ([asked, faded, found, held, learnt, gated], last) = self.shift.apply(ops, x, State::part(state, 1));
+        let query = self.receptance.heads(ops, &asked, heads);
+        let decay = ops.sigmoid(&low_rank(&self.decay, &faded, O::tanh));
+        let decay = split(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
+        let raw = self.key.apply(ops, &found);
+        let own = self.value.heads(ops, &held, heads);
+        let value = match (&self.mix, state.and_then(|state| state.lent.as_ref())) {
+            (None, _) => own.clone(),
+            (Some(mix), Some(Lent::Values(first))) => {
+                let share = split(ops, &ops.sigmoid(&low_rank(mix, &held, |_, x| x.clone())), heads);
+                ops.add(&own, &ops.mul(&ops.sub(first, &own), &share))
+            }
+            _ => panic!("a layer after the first is given the first one's values by the model"),
+        };
+        let rate = ops.sigmoid(&low_rank(&self.rate, &learnt, |_, x| x.clone()));
+        let gate = low_rank(&self.gate, &gated, O::sigmoid);
+
+        let sought = ops.l2_norm(&split(ops, &ops.mul(&raw, &ops.parameter(self.sought)), heads), SHORTEST);
+        let removed = ops.mul(&sought, &split(ops, &rate, heads));
+        let scale = ops.mul(&ops.affine(&rate, 1.0, -1.0), &ops.parameter(self.written));
+        let key = split(ops, &ops.mul(&raw, &ops.affine(&scale, 1.0, 1.0)), heads);
+        let (read, matrix) = ops.general_delta(&GeneralDelta {
+            query: &query,
+            key: &key,
+            value: &value,
+            decay: &decay,
+            sought: &sought,
+            removed: &removed,
+            state: State::part(state, 0),
+            chunk: self.memory.chunk,
+            rounding: self.memory.rounding,
+        });
+
+        let [gain, offset] = self.norm.map(|parameter| ops.parameter(parameter));
+        let normed = join(ops, &ops.layer_norm(&read, None, None, EPSILON));
+        let normed = ops.add(&ops.mul(&normed, &gain), &offset);
+        let share = ops.reshape(&ops.parameter(self.bonus), &[heads, head]);
+        let share = ops.sum(&ops.mul(&ops.mul(&query, &key), &share), 3);
+        let out = ops.add(&normed, &join(ops, &ops.mul(&share, &value)));
+        let out = self.output.apply(ops, &ops.mul(&out, &gate));
+        let mut next = State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), Some(last)]);
+        next.lent = Some(Lent::Values(own));
+        (out, next)
+    }
+}
