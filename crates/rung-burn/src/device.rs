@@ -1,54 +1,59 @@
 //! Devices by name.
 //!
-//! A name is that of the feature it is built with, so that a user who asks for a device that is not in the program can be told
-//! which one to build.
+//! Names are known in every build, so that who asks for a device that is not in the program is told which feature to build it
+//! with. The engine's own executor has a name too, `cpu`: it needs no Burn, and programs that offer devices offer it first.
 
+#[cfg(feature = "gpu")]
 pub use burn_tensor::Device;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 use burn_tensor::DeviceIndex;
 #[cfg(feature = "wgpu")]
 use burn_tensor::DeviceKind;
+#[cfg(feature = "gpu")]
+use burn_tensor::DeviceType;
 
-/// Every device there could be, whether it is in this build or not, but for `flex`, which always is.
-const OPTIONAL: &[&str] = &["cuda", "metal", "rocm", "vulkan", "webgpu", "wgpu"];
+/// The name of the engine's own executor, which is in every build.
+pub const NATIVE: &str = "cpu";
 
-/// Those in this build.
-const BUILT: &[(&str, fn() -> Device)] = &[
-    ("flex", Device::flex),
-    #[cfg(feature = "cuda")]
-    ("cuda", || Device::cuda(DeviceIndex::Default)),
-    #[cfg(feature = "metal")]
-    ("metal", || Device::metal(DeviceKind::DefaultDevice)),
-    #[cfg(feature = "rocm")]
-    ("rocm", || Device::rocm(DeviceIndex::Default)),
-    #[cfg(feature = "vulkan")]
-    ("vulkan", || Device::vulkan(DeviceKind::DefaultDevice)),
-    #[cfg(feature = "webgpu")]
-    ("webgpu", || Device::webgpu(DeviceKind::DefaultDevice)),
-    #[cfg(feature = "wgpu")]
-    ("wgpu", || Device::wgpu(DeviceKind::DefaultDevice)),
+/// Burn's devices: the name, the feature that adds it, and whether this build has it.
+const KNOWN: &[(&str, &str, bool)] = &[
+    ("flex", "gpu", cfg!(feature = "gpu")),
+    ("cuda", "cuda", cfg!(feature = "cuda")),
+    ("metal", "metal", cfg!(feature = "metal")),
+    ("rocm", "rocm", cfg!(feature = "rocm")),
+    ("vulkan", "vulkan", cfg!(feature = "vulkan")),
+    ("webgpu", "webgpu", cfg!(feature = "webgpu")),
+    ("wgpu", "wgpu", cfg!(feature = "wgpu")),
 ];
 
 /// Why a device cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// It exists, in another build.
-    #[error("device {name} is not in this build; expected {built}, or a build with the feature `{name}`")]
+    #[error("device {name} is not in this build; expected {built}, or a build with `--features {feature}`")]
     NotBuilt {
         /// The device.
-        name: String,
-        /// Those that are.
+        name: &'static str,
+        /// The feature that adds it.
+        feature: &'static str,
+        /// The devices in this build.
         built: String,
     },
     /// There is none of this name.
-    #[error("found device {found:?}, expected {built} (and with features of their names {optional})")]
+    #[error("found device {found:?}, expected {built}{others}")]
     Unknown {
         /// What was asked for.
         found: String,
-        /// Those in this build.
+        /// The devices in this build.
         built: String,
-        /// All others.
-        optional: String,
+        /// The others, and what they need.
+        others: String,
+    },
+    /// It is in this build, and not in this machine.
+    #[error("device {name}: found none on this machine, nor a driver that stands in for one; expected one, or {NATIVE}")]
+    Absent {
+        /// The device.
+        name: String,
     },
     /// It cannot compute with such numbers.
     #[error("device {device} does not compute in {number}; expected a device that does, or single precision")]
@@ -60,33 +65,76 @@ pub enum DeviceError {
     },
 }
 
-/// The device of a name: the first of its kind on this machine. It is not touched before its first tensor.
+/// Names of the devices in this build, the native one first.
+fn built() -> String {
+    let ours = KNOWN.iter().filter(|(.., built)| *built).map(|(name, ..)| *name);
+    std::iter::once(NATIVE).chain(ours).collect::<Vec<_>>().join(", ")
+}
+
+/// Why this build has no device of that name.
+pub fn refusal(name: &str) -> DeviceError {
+    let missing: Vec<_> = KNOWN.iter().filter(|(.., built)| !built).collect();
+    if let Some(&&(name, feature, _)) = missing.iter().find(|(known, ..)| *known == name) {
+        return DeviceError::NotBuilt { name, feature, built: built() };
+    }
+    let others: Vec<_> = missing.iter().map(|(name, feature, _)| format!("{name} with `--features {feature}`")).collect();
+    let others = if others.is_empty() { String::new() } else { format!("; other builds have {}", others.join(", ")) };
+    DeviceError::Unknown { found: name.to_owned(), built: built(), others }
+}
+
+/// Burn's device of a name: the one of its kind that the machine prefers.
 ///
 /// # Errors
-/// There is none of this name, or it is not in this build.
+/// There is none of this name, or it is not in this build, or not in this machine.
+#[cfg(feature = "gpu")]
 pub fn named(name: &str) -> Result<Device, DeviceError> {
-    if let Some((_, open)) = BUILT.iter().find(|(known, _)| *known == name) {
-        return Ok(open());
+    let (kind, device) = match name {
+        "flex" => (DeviceType::Flex, Device::flex()),
+        #[cfg(feature = "cuda")]
+        "cuda" => (DeviceType::Cuda, Device::cuda(DeviceIndex::Default)),
+        #[cfg(feature = "metal")]
+        "metal" => (DeviceType::Metal, Device::metal(DeviceKind::DefaultDevice)),
+        #[cfg(feature = "rocm")]
+        "rocm" => (DeviceType::Rocm, Device::rocm(DeviceIndex::Default)),
+        #[cfg(feature = "vulkan")]
+        "vulkan" => (DeviceType::Vulkan, Device::vulkan(DeviceKind::DefaultDevice)),
+        #[cfg(feature = "webgpu")]
+        "webgpu" => (DeviceType::WebGpu, Device::webgpu(DeviceKind::DefaultDevice)),
+        #[cfg(feature = "wgpu")]
+        "wgpu" => (DeviceType::Wgpu, Device::wgpu(DeviceKind::DefaultDevice)),
+        _ => return Err(refusal(name)),
+    };
+    // Burn would panic at the first tensor on a device that is not there.
+    if Device::enumerate(kind).into_vec().is_empty() {
+        return Err(DeviceError::Absent { name: name.to_owned() });
     }
-    let built = BUILT.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let found = name.to_owned();
-    Err(if OPTIONAL.contains(&name) {
-        DeviceError::NotBuilt { name: found, built }
-    } else {
-        DeviceError::Unknown { found, built, optional: OPTIONAL.join(", ") }
-    })
+    Ok(device)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BUILT, OPTIONAL, named};
+    use super::{KNOWN, refusal};
 
     #[test]
-    fn a_name_is_a_device_or_a_clear_refusal() {
-        assert!(named("flex").is_ok());
-        assert!(named("abacus").unwrap_err().to_string().starts_with("found device \"abacus\", expected flex"));
-        for name in OPTIONAL.iter().filter(|name| BUILT.iter().all(|(built, _)| built != *name)) {
-            assert!(named(name).unwrap_err().to_string().ends_with(&format!("a build with the feature `{name}`")));
+    fn a_name_that_is_not_built_tells_its_feature() {
+        for (name, feature, _) in KNOWN.iter().filter(|(.., built)| !built) {
+            let text = refusal(name).to_string();
+            assert!(text.starts_with(&format!("device {name} is not in this build; expected cpu")), "{text}");
+            assert!(text.ends_with(&format!("a build with `--features {feature}`")), "{text}");
         }
+    }
+
+    #[test]
+    fn a_name_that_nobody_knows_lists_all() {
+        let text = refusal("abacus").to_string();
+        assert!(text.starts_with("found device \"abacus\", expected cpu"), "{text}");
+        assert!(KNOWN.iter().all(|(name, ..)| text.contains(name)), "{text}");
+    }
+
+    #[cfg(feature = "gpu")]
+    #[test]
+    fn every_build_with_burn_has_its_processor_device() {
+        assert!(super::named("flex").is_ok());
+        assert_eq!(super::named("abacus").err(), Some(refusal("abacus")));
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! The native engine is `cpu`. Everything else is Burn's, which is in the program only with the feature `gpu`.
 
+use anyhow::Context as _;
+use rung_burn::DeviceError;
 use rung_engine::Parameters;
 use rung_lab::run::evaluate::{Found, evaluate};
 use rung_lab::run::source::{Purpose, Source};
 use rung_nn::{Model, ModelError};
 
-/// The name of the native engine.
-pub const NATIVE: &str = "cpu";
+pub use rung_burn::device::NATIVE;
 
 /// Weights, ready to be used on a device.
 pub enum Executor<'a> {
@@ -24,20 +25,21 @@ pub enum Executor<'a> {
 /// # Errors
 /// There is no such device, or not in this build.
 pub fn open<'a>(name: &str, weights: &'a Parameters<f32>) -> anyhow::Result<Executor<'a>> {
-    if name == NATIVE { Ok(Executor::Native(weights)) } else { elsewhere(name, weights) }
+    if name == NATIVE {
+        return Ok(Executor::Native(weights));
+    }
+    elsewhere(name, weights).context("--device")
 }
 
 #[cfg(feature = "gpu")]
-fn elsewhere(name: &str, weights: &Parameters<f32>) -> anyhow::Result<Executor<'static>> {
-    use anyhow::Context as _;
-    let device = rung_burn::device::named(name).with_context(|| format!("--device, other than {NATIVE}"))?;
-    Ok(Executor::Burn(rung_burn::Burn::frozen(&device, weights).context("--device")?))
+fn elsewhere(name: &str, weights: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
+    let device = rung_burn::device::named(name)?;
+    Ok(Executor::Burn(rung_burn::Burn::frozen(&device, weights)?))
 }
 
 #[cfg(not(feature = "gpu"))]
-fn elsewhere(name: &str, _: &Parameters<f32>) -> anyhow::Result<Executor<'static>> {
-    let more = "cuda, rocm, metal, vulkan, webgpu and wgpu have a feature of their name";
-    anyhow::bail!("--device: found {name:?}, expected {NATIVE}; others need a build with `--features gpu` ({more})");
+fn elsewhere(name: &str, _: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
+    Err(rung_burn::device::refusal(name))
 }
 
 impl Executor<'_> {

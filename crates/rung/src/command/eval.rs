@@ -35,8 +35,9 @@ pub struct Eval {
     /// Other weights than the run's, as safetensors.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// Where to run: `cpu` is the native engine; builds with the feature `gpu` or of a device's name have more.
-    #[arg(long, default_value = device::NATIVE)]
+    /// Where to run: `cpu` is the native engine. Builds with a feature of its name have cuda, rocm, metal, vulkan, webgpu or wgpu, and
+    /// all of these flex, Burn's processor device. No graphics card was at hand to try any: they ran on processors only.
+    #[arg(long, value_name = "NAME", default_value = device::NATIVE)]
     device: String,
     /// Write JSON.
     #[arg(long)]
@@ -76,7 +77,8 @@ impl Eval {
         if self.json {
             let one = |(task, tokens, baseline, found): &(String, usize, f64, rung_lab::run::evaluate::Found)| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
-                       "prompts": self.prompts, "seed": self.seed, "loss": found.loss, "accuracy": found.accuracy})
+                       "prompts": self.prompts, "seed": self.seed, "device": self.device,
+                       "loss": found.loss, "accuracy": found.accuracy})
             };
             let all: Vec<Value> = found.iter().map(one).collect();
             // One task, one object; several, a list.
@@ -84,7 +86,7 @@ impl Eval {
             print_json(only)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut text = format!("{} ({})\n", run.config.stack, shown(&self.directory));
+        let mut text = format!("{} ({}, on {})\n", run.config.stack, shown(&self.directory), self.device);
         for (task, tokens, baseline, found) in &found {
             writeln!(text, "{task}, {tokens} tokens, guessing scores {:.1}%", 100.0 * baseline)?;
             for (group, tally) in &found.accuracy {

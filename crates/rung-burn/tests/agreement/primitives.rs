@@ -1,11 +1,12 @@
-//! Every primitive on Burn and native: the same values, and the same gradients in all inputs.
+//! Every primitive.
 
-use rung_burn::{Burn, Number, device};
+use rung_burn::device::{self, Device};
+use rung_burn::{Burn, Number};
 use rung_engine::{Binary, Native, Ops, Parameter, Parameters, Scalar, Unary};
+use rung_nn::mixer::cases::{draw, shake};
 use rung_theory::task::seeded;
 
-mod common;
-use common::{assert_close, draw, shake};
+use super::assert_close;
 
 const SHAPES: [&[usize]; 4] = [&[2, 3, 4], &[3, 1], &[2, 4, 5], &[5, 4]];
 
@@ -34,6 +35,8 @@ fn results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
     let mut add = |name: &str, tensor| all.push((name.to_owned(), tensor));
     add("full", ops.full(&[2, 3], 1.5));
     add("constant", ops.constant(&[2], &[O::Scalar::of(0.1), O::Scalar::of(-7.0)]));
+    let halves = [-1.5, -0.5, 0.5, 1.5, 2.5].map(O::Scalar::of);
+    add("halves rounded", ops.unary(Unary::Round, &ops.constant(&[5], &halves)));
     add("detached weight", ops.mul(&ops.detach(x), column));
     add("detached result", ops.mul(&ops.detach(&ops.mul(x, x)), x));
     add("product", ops.product(x, false, stack, false));
@@ -69,15 +72,16 @@ fn probe<O: Ops>(ops: &O, ids: &[Parameter], index: usize) -> Option<(String, O:
     Some((name, result, loss))
 }
 
-fn check<S: Number>(tolerance: f64) {
-    let (mut weights, mut rng) = (Parameters::<S>::new(), seeded(4));
+/// All results on a device and native: the same values, and the same gradients in all inputs.
+pub fn check<S: Number>(device: &Device, tolerance: f64) {
+    let mut weights = Parameters::<S>::new();
     let ids = SHAPES.map(|shape| {
         let zeros = vec![S::ZERO; shape.iter().product()];
         weights.add(format!("{shape:?}"), shape, zeros).id()
     });
-    shake(&mut weights, &mut rng);
+    shake(&mut weights, 0.3);
     let native = Native::new();
-    let burn = Burn::learning(&device::named("flex").unwrap(), &weights).unwrap();
+    let burn = Burn::learning(device, &weights).unwrap();
     for index in 0.. {
         native.bind(&weights);
         let Some((name, expected, loss)) = probe(&native, &ids, index) else { break };
@@ -91,12 +95,12 @@ fn check<S: Number>(tolerance: f64) {
 
 #[test]
 fn primitives_agree_in_single_precision() {
-    check::<f32>(1e-5);
+    check::<f32>(&device::named("flex").unwrap(), 1e-5);
 }
 
 #[test]
 fn primitives_agree_in_double_precision() {
-    check::<f64>(1e-12);
+    check::<f64>(&device::named("flex").unwrap(), 1e-12);
 }
 
 #[test]

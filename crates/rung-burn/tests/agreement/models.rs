@@ -1,16 +1,14 @@
-//! Every mixer, and a whole model, on Burn and native: the same loss, and the same gradient in all weights.
-//!
-//! Mixers come from the registry by name, so that a new one is here before anyone thinks of it. Each stands in a model that reads
-//! a text in two stretches, with the state handed over between them.
+//! A whole model: the same loss, the same gradient, the same path of training.
 
-use rung_burn::{Burn, Number, device};
+use rung_burn::device::{self, Device};
+use rung_burn::{Burn, Number};
 use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar};
-use rung_nn::{ChannelConfig, Input, Model, ModelConfig, Positions, mixer};
+use rung_nn::mixer::cases::shake;
+use rung_nn::{ChannelConfig, Input, Model, ModelConfig, Positions};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
-mod common;
-use common::{assert_close, shake};
+use super::assert_close;
 
 const CLASSES: usize = 7;
 const BATCH: usize = 2;
@@ -27,10 +25,10 @@ fn config() -> ModelConfig {
 }
 
 fn build<S: Scalar>(stack: &str, config: &ModelConfig) -> (Model, Parameters<S>) {
-    let (mut weights, mut rng) = (Parameters::new(), seeded(11));
+    let mut weights = Parameters::new();
     let plan = Plan::parse(stack, &Defaults { heads: 2, head_dim: 4, ..Defaults::default() }).unwrap();
-    let model = config.init(&plan, &mut weights, &mut rng).unwrap_or_else(|error| panic!("{stack}: {error}"));
-    shake(&mut weights, &mut rng);
+    let model = config.init(&plan, &mut weights, &mut seeded(11)).unwrap_or_else(|error| panic!("{stack}: {error}"));
+    shake(&mut weights, 0.3);
     (model, weights)
 }
 
@@ -52,39 +50,31 @@ fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
     ops.sum_all(&ops.concat(&losses, 0))
 }
 
-fn check<S: Number>(stack: &str, config: &ModelConfig, tolerance: f64) {
-    let (model, weights) = build::<S>(stack, config);
-    let native = Native::new();
-    native.bind(&weights);
-    let expected = loss(&native, &model);
-    native.backward(&expected);
-    let burn = Burn::learning(&device::named("flex").unwrap(), &weights).unwrap();
-    let found = loss(&burn, &model);
-    assert_close(&burn.values(&found), &native.values(&expected), tolerance, stack);
-    let gradient = native.gradient();
-    assert!(gradient.iter().any(|value| *value != S::ZERO), "{stack} has no gradient to compare");
-    assert_close(&burn.gradient(&found), &gradient, tolerance, &format!("gradient of {stack}"));
-}
-
-#[test]
-fn every_mixer_agrees() {
-    for name in mixer::NAMES {
-        check::<f64>(name, &config(), 1e-9);
-        check::<f32>(name, &config(), 1e-4);
-    }
-}
-
-#[test]
-fn a_whole_model_agrees() {
+/// A model with mixers of several kinds, on a device and native.
+pub fn check<S: Number>(device: &Device, tolerance: f64) {
     let config = ModelConfig {
         positions: Positions::Rotary { base: 100.0 },
         channel: ChannelConfig::Glu { hidden: Some(10) },
         tied_unembedding: true,
         ..config()
     };
-    let stack = "gdn full+linear{map=relu} window{size=3,sinks=1} mamba2{conv=1}";
-    check::<f64>(stack, &config, 1e-9);
-    check::<f32>(stack, &config, 1e-4);
+    let (model, weights) = build::<S>("gdn full+linear{map=relu} window{size=3,sinks=1} mamba2{conv=1}", &config);
+    let native = Native::new();
+    native.bind(&weights);
+    let expected = loss(&native, &model);
+    native.backward(&expected);
+    let burn = Burn::learning(device, &weights).unwrap();
+    let found = loss(&burn, &model);
+    assert_close(&burn.values(&found), &native.values(&expected), tolerance, "loss");
+    let gradient = native.gradient();
+    assert!(gradient.iter().any(|value| *value != S::ZERO), "no gradient to compare");
+    assert_close(&burn.gradient(&found), &gradient, tolerance, "gradient");
+}
+
+#[test]
+fn a_whole_model_agrees() {
+    check::<f64>(&device::named("flex").unwrap(), 1e-9);
+    check::<f32>(&device::named("flex").unwrap(), 1e-4);
 }
 
 /// The optimiser stays native; gradients come from Burn.
