@@ -50,7 +50,9 @@ pub enum DeviceError {
         others: String,
     },
     /// It is in this build, and not in this machine.
-    #[error("device {name}: found none on this machine, nor a driver that stands in for one; expected one, or {NATIVE}")]
+    #[error(
+        "device {name}: found none on this machine, nor a driver that stands in for one; expected one, or {NATIVE}"
+    )]
     Absent {
         /// The device.
         name: String,
@@ -77,7 +79,8 @@ pub fn refusal(name: &str) -> DeviceError {
     if let Some(&&(name, feature, _)) = missing.iter().find(|(known, ..)| *known == name) {
         return DeviceError::NotBuilt { name, feature, built: built() };
     }
-    let others: Vec<_> = missing.iter().map(|(name, feature, _)| format!("{name} with `--features {feature}`")).collect();
+    let others: Vec<_> =
+        missing.iter().map(|(name, feature, _)| format!("{name} with `--features {feature}`")).collect();
     let others = if others.is_empty() { String::new() } else { format!("; other builds have {}", others.join(", ")) };
     DeviceError::Unknown { found: name.to_owned(), built: built(), others }
 }

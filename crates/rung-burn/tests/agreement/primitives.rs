@@ -45,6 +45,10 @@ fn results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
     add("product, a shared matrix", ops.product(x, false, matrix, true));
     add("product of matrices, both flipped", ops.product(matrix, true, &turned(matrix, &[1, 0]), true));
     add("product over nothing", ops.product(&turned(&nothing, &[0, 2, 1]), false, &nothing, false));
+    add("permutation of nothing", turned(&nothing, &[2, 0, 1]));
+    add("sum over nothing", ops.sum(&nothing, 1));
+    add("sum of nothing", ops.sum_all(&nothing));
+    add("cumulative sum over nothing", ops.cumulative_sum(&nothing, 1));
     add("reshape", ops.mul(&ops.reshape(x, &[4, 6]), &ops.full(&[6], 2.0)));
     add("permute", turned(x, &[2, 0, 1]));
     add("slice", ops.slice(x, 2, 1..3));
