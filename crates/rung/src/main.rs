@@ -12,10 +12,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use command::Command;
 
+/// What `--help` says of devices.
+const CARDS: &str = "Models run on the processor. Builds with the feature cuda, rocm, metal, vulkan, webgpu or wgpu also have \
+    `rung eval --device` of that name; no graphics card was at hand to try it.";
+
 /// How many steps of reasoning an attention stack can climb in one forward pass — proved, constructed or measured — and
 /// what that costs.
 #[derive(Debug, Parser)]
-#[command(name = "rung", version, max_term_width = 110)]
+#[command(name = "rung", version, max_term_width = 110, after_help = CARDS)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

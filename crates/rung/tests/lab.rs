@@ -184,6 +184,14 @@ fn a_run_is_trained_evaluated_listed_and_compared() {
     fails(&["eval", text(&out), "--task", "funccomp{hops=1,m=7}"], "in field `inner`, expected at most 7");
     fails(&["eval", text(&out), "--task", "parity"], "does not fit the model");
     fails(&["eval", text(&directory)], "run.toml");
+    fails(&["eval", text(&out), "--device", "abacus"], "--device: found device \"abacus\", expected cpu");
+    if cfg!(feature = "gpu") {
+        let there = json(&["eval", text(&out), "--prompts", "16", "--device", "flex", "--json"]);
+        assert_eq!((&there["device"], &there["accuracy"]), (&"flex".into(), &own["accuracy"]));
+    } else {
+        let refusal = "--device: device flex is not in this build; expected cpu, or a build with `--features gpu`";
+        fails(&["eval", text(&out), "--device", "flex"], refusal);
+    }
 
     let second = directory.join("b");
     let other = ["--seed", "9", "--out", text(&second)];

@@ -1,4 +1,6 @@
 //! Moving elements: permutation, parts of an axis, rows by number, sums and maxima along an axis.
+//!
+//! An axis may have no extent: what is then moved is nothing, and the sum over it zero.
 
 use crate::kernels::pointwise::{accumulate, total};
 use crate::scalar::Scalar;
@@ -13,7 +15,7 @@ pub(crate) fn permute<S: Scalar>(shape: &Shape, order: &[usize], x: &[S], out: &
     }
     let inner = shape[order[rank - 1]];
     let step = own[order[rank - 1]];
-    for (row, out) in out.chunks_exact_mut(inner).enumerate() {
+    for (row, out) in out.chunks_exact_mut(inner.max(1)).enumerate() {
         let (mut rest, mut start) = (row, 0);
         for axis in (0..rank - 1).rev() {
             start += rest % shape[order[axis]] * own[order[axis]];
@@ -47,6 +49,9 @@ pub(crate) fn move_rows<S: Scalar>(
 
 /// Sum over the middle of `[outer, extent, inner]`.
 pub(crate) fn sum<S: Scalar>((_, extent, inner): (usize, usize, usize), x: &[S], out: &mut [S]) {
+    if x.is_empty() {
+        return out.fill(S::ZERO);
+    }
     if inner == 1 {
         for (out, row) in out.iter_mut().zip(x.chunks_exact(extent)) {
             *out = total(row);
@@ -82,7 +87,8 @@ pub(crate) fn running_sum<S: Scalar>(
     x: &[S],
     out: &mut [S],
 ) {
-    for (out, x) in out.chunks_exact_mut(extent * inner).zip(x.chunks_exact(extent * inner)) {
+    let size = (extent * inner).max(1);
+    for (out, x) in out.chunks_exact_mut(size).zip(x.chunks_exact(size)) {
         for column in 0..inner {
             let mut sum = S::ZERO;
             for step in 0..extent {

@@ -287,7 +287,7 @@ fn matrix_product<S: Scalar>(
     flow.add_to(left.var, left.shape.size(), |out, fresh| {
         let into = if fresh { Into::Fresh } else { Into::Sum };
         let size = batch.left[0] * batch.left[1];
-        for (index, out) in out.chunks_exact_mut(size).enumerate() {
+        for (index, out) in out.chunks_exact_mut(size.max(1)).enumerate() {
             let (_, right) = batch.operands(index, (&left.data, flip_left), (&right.data, flip_right));
             let mut out = MatrixMut::new(out, batch.left[0], batch.left[1], batch.left[1]);
             if flip_left {

@@ -27,23 +27,42 @@ pub fn evaluate(
     model: &Model,
     weights: &Parameters<f32>,
     source: &mut Source,
-    (seed, purpose): (u64, Purpose),
+    numbers: (u64, Purpose),
     prompts: usize,
 ) -> Result<Found, ModelError> {
     let ops = Native::new();
+    let ready = || {
+        ops.bind_frozen(weights);
+        &ops
+    };
+    evaluate_on(ready, model, source, numbers, prompts)
+}
+
+/// [`evaluate`] on any executor that has the model's weights. It is asked for before every few prompts, and may forget then
+/// what it made for those before.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_on<'a, O: Ops<Scalar = f32> + 'a>(
+    ready: impl Fn() -> &'a O,
+    model: &Model,
+    source: &mut Source,
+    (seed, purpose): (u64, Purpose),
+    prompts: usize,
+) -> Result<Found, ModelError> {
     let (mut batch, mut found, mut losses) = (Batch::default(), Found::default(), 0.0);
     let mut questions = 0;
     for (number, start) in (0..prompts).step_by(ROWS).enumerate() {
         let rows = ROWS.min(prompts - start);
         source.fill(seed, purpose, number as u64, rows, &mut batch);
-        ops.bind_frozen(weights);
+        let ops = ready();
         let asked: Vec<usize> = (0..batch.targets.len()).filter(|at| batch.targets[*at] != NO_TARGET).collect();
         if asked.is_empty() {
             continue;
         }
-        let (hidden, _) = model.forward(&ops, &batch.tokens, rows, None)?;
+        let (hidden, _) = model.forward(ops, &batch.tokens, rows, None)?;
         let flat = ops.reshape(&hidden, &[batch.targets.len(), model.width()]);
-        let logits = ops.values(&model.logits(&ops, &ops.gather_rows(&flat, &asked)));
+        let logits = ops.values(&model.logits(ops, &ops.gather_rows(&flat, &asked)));
         for (scores, at) in logits.chunks_exact(model.classes()).zip(&asked) {
             let target = batch.targets[*at] as usize;
             found.accuracy.entry(batch.groups[*at]).or_default().add(best(scores) == target);
@@ -51,7 +70,6 @@ pub fn evaluate(
         }
         questions += asked.len();
     }
-    ops.release();
     found.loss = rounded(losses / questions.max(1) as f64);
     Ok(found)
 }

@@ -59,7 +59,7 @@ pub mod trainer;
 
 pub use config::{Run, RunConfig};
 pub use error::RunError;
-pub use evaluate::evaluate;
+pub use evaluate::{evaluate, evaluate_on};
 pub use place::{Keeping, Outcome, carry_out, carry_out_kept};
 pub use record::{Facts, Record};
 pub use tally::{Accuracy, Tally};

@@ -17,6 +17,7 @@
 //! [`ModelConfig::init_with`](crate::ModelConfig::init_with).
 
 pub mod attention;
+pub mod cases;
 mod fenwick;
 pub mod policy;
 mod shift;

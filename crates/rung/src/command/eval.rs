@@ -8,10 +8,11 @@ use anyhow::{Context as _, bail};
 use rung_lab::run::place::{CONFIG, WEIGHTS};
 use rung_lab::run::source::{Purpose, Source};
 use rung_lab::run::trainer::fresh;
-use rung_lab::run::{RunConfig, RunError, evaluate};
+use rung_lab::run::{RunConfig, RunError};
 use rung_theory::task;
 use serde_json::{Value, json};
 
+use super::device;
 use super::train::read_text;
 use crate::output::{print, print_json, spinner};
 
@@ -34,6 +35,10 @@ pub struct Eval {
     /// Other weights than the run's, as safetensors.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
+    /// Where to run: `cpu` is the native engine. Builds with a feature of its name have cuda, rocm, metal, vulkan, webgpu or wgpu, and
+    /// all of these flex, Burn's processor device. No graphics card was at hand to try any: they ran on processors only.
+    #[arg(long, value_name = "NAME", default_value = device::NATIVE)]
+    device: String,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -60,18 +65,20 @@ impl Eval {
         let (model, mut weights) = fresh(&run)?;
         let file = self.weights.clone().unwrap_or_else(|| self.directory.join(WEIGHTS));
         rung_nn::load(&file, &mut weights)?;
+        let executor = device::open(&self.device, &weights)?;
         let mut found = Vec::new();
         for source in &mut sources {
             let bar = spinner(source.task().spec());
             let numbers = (self.seed, Purpose::Testing);
-            let outcome = evaluate(&model, &weights, source, numbers, self.prompts);
+            let outcome = executor.evaluate(&model, source, numbers, self.prompts);
             bar.finish_and_clear();
             found.push((source.task().spec(), source.task().length(), source.task().baseline(), outcome?));
         }
         if self.json {
             let one = |(task, tokens, baseline, found): &(String, usize, f64, rung_lab::run::evaluate::Found)| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
-                       "prompts": self.prompts, "seed": self.seed, "loss": found.loss, "accuracy": found.accuracy})
+                       "prompts": self.prompts, "seed": self.seed, "device": self.device,
+                       "loss": found.loss, "accuracy": found.accuracy})
             };
             let all: Vec<Value> = found.iter().map(one).collect();
             // One task, one object; several, a list.
@@ -79,7 +86,7 @@ impl Eval {
             print_json(only)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut text = format!("{} ({})\n", run.config.stack, shown(&self.directory));
+        let mut text = format!("{} ({}, on {})\n", run.config.stack, shown(&self.directory), self.device);
         for (task, tokens, baseline, found) in &found {
             writeln!(text, "{task}, {tokens} tokens, guessing scores {:.1}%", 100.0 * baseline)?;
             for (group, tally) in &found.accuracy {

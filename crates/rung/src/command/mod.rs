@@ -9,6 +9,7 @@ mod check;
 mod construct;
 mod convert;
 mod decide;
+mod device;
 mod eval;
 mod explain;
 mod falsify;

@@ -1,6 +1,7 @@
 //! Every mixer of the table as a linear operator, by gates held still.
 
 use super::*;
+use crate::Precision;
 use crate::frozen::Frozen;
 
 /// Output for some values, live.

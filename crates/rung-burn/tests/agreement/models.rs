@@ -1,0 +1,105 @@
+//! A whole model: the same loss, the same gradient, the same path of training.
+
+use rung_burn::device::{self, Device};
+use rung_burn::{Burn, Number};
+use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar};
+use rung_nn::mixer::cases::shake;
+use rung_nn::{ChannelConfig, Input, Model, ModelConfig, Positions};
+use rung_theory::stack::{Defaults, Plan};
+use rung_theory::task::{Rng, below, seeded};
+
+use super::assert_close;
+
+const CLASSES: usize = 7;
+const BATCH: usize = 2;
+const STRETCHES: [usize; 2] = [5, 6];
+
+fn config() -> ModelConfig {
+    ModelConfig {
+        input: Input::Vocabulary(CLASSES),
+        classes: CLASSES,
+        chunk: 4,
+        deviation: 0.3,
+        ..ModelConfig::default()
+    }
+}
+
+fn build<S: Scalar>(stack: &str, config: &ModelConfig) -> (Model, Parameters<S>) {
+    let mut weights = Parameters::new();
+    let plan = Plan::parse(stack, &Defaults { heads: 2, head_dim: 4, ..Defaults::default() }).unwrap();
+    let model = config.init(&plan, &mut weights, &mut seeded(11)).unwrap_or_else(|error| panic!("{stack}: {error}"));
+    shake(&mut weights, 0.3);
+    (model, weights)
+}
+
+fn tokens(rng: &mut Rng, count: usize) -> Vec<u32> {
+    (0..count).map(|_| below(rng, CLASSES as u32)).collect()
+}
+
+/// The sum of cross-entropies of both stretches.
+fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
+    let (mut rng, mut state, mut losses) = (seeded(3), None, Vec::new());
+    for time in STRETCHES {
+        let ids = tokens(&mut rng, BATCH * time);
+        let (hidden, next) = model.forward(ops, &ids, BATCH, state.as_ref()).unwrap();
+        let rows = ops.reshape(&hidden, &[BATCH * time, model.width()]);
+        let targets: Vec<usize> = tokens(&mut rng, BATCH * time).into_iter().map(|id| id as usize).collect();
+        losses.push(ops.cross_entropy(&model.logits(ops, &rows), &targets));
+        state = Some(next);
+    }
+    ops.sum_all(&ops.concat(&losses, 0))
+}
+
+/// A model with mixers of several kinds, on a device and native.
+pub fn check<S: Number>(device: &Device, tolerance: f64) {
+    let config = ModelConfig {
+        positions: Positions::Rotary { base: 100.0 },
+        channel: ChannelConfig::Glu { hidden: Some(10) },
+        tied_unembedding: true,
+        ..config()
+    };
+    let (model, weights) = build::<S>("gdn full+linear{map=relu} window{size=3,sinks=1} mamba2{conv=1}", &config);
+    let native = Native::new();
+    native.bind(&weights);
+    let expected = loss(&native, &model);
+    native.backward(&expected);
+    let burn = Burn::learning(device, &weights).unwrap();
+    let found = loss(&burn, &model);
+    assert_close(&burn.values(&found), &native.values(&expected), tolerance, "loss");
+    let gradient = native.gradient();
+    assert!(gradient.iter().any(|value| *value != S::ZERO), "no gradient to compare");
+    assert_close(&burn.gradient(&found), &gradient, tolerance, "gradient");
+}
+
+#[test]
+fn a_whole_model_agrees() {
+    check::<f64>(&device::named("flex").unwrap(), 1e-9);
+    check::<f32>(&device::named("flex").unwrap(), 1e-4);
+}
+
+/// The optimiser stays native; gradients come from Burn.
+#[test]
+fn training_takes_the_same_path() {
+    let (model, start) = build::<f64>("gdn full", &config());
+    let run = |gradient: &dyn Fn(&Parameters<f64>) -> Vec<f64>| {
+        let mut weights = start.clone();
+        let mut optimizer = AdamWConfig { rate: 0.01, ..AdamWConfig::default() }.init();
+        for _ in 0..5 {
+            let found = gradient(&weights);
+            optimizer.update(&mut weights, &found, 1.0);
+        }
+        weights
+    };
+    let native = run(&|weights| {
+        let ops = Native::new();
+        ops.bind(weights);
+        ops.backward(&loss(&ops, &model));
+        ops.gradient()
+    });
+    let burn = run(&|weights| {
+        let ops = Burn::learning(&device::named("flex").unwrap(), weights).unwrap();
+        ops.gradient(&loss(&ops, &model))
+    });
+    assert_close(burn.flat(), native.flat(), 1e-6, "weights after five steps");
+    assert!(native.flat() != start.flat(), "nothing was learned");
+}
