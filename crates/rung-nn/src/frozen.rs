@@ -88,12 +88,12 @@ impl<S: Scalar> Frozen<S> {
                 Kept::Values(x) => Kept::Values(x.clone()),
             };
         }
-        let made = make();
-        self.kept.borrow_mut().push(match &made {
+        let fresh = make();
+        self.kept.borrow_mut().push(match &fresh {
             Kept::Tensor(x) => Kept::Tensor(x.clone()),
             Kept::Values(x) => Kept::Values(x.clone()),
         });
-        made
+        fresh
     }
 
     /// What `make` gave when it was recorded, without gradient.

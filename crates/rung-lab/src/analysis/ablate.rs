@@ -185,7 +185,7 @@ mod tests {
         let share = |found: &Ablations, name: &str| {
             found.variants.iter().find(|one| one.name == name).unwrap().accuracy[&2].mean()
         };
-        assert_eq!(share(&found, "as it is"), 1.0);
+        assert!(share(&found, "as it is") > 0.999);
         for layer in 1..=3 {
             let left = share(&found, &format!("without {layer}: full"));
             assert!(left < 0.5, "without layer {layer}: {left}");
@@ -195,8 +195,8 @@ mod tests {
         let plan = Plan::parse("full full linear full", &defaults).unwrap();
         let network = Network::from(build_on::<f32>("U1", &request, &plan).unwrap());
         let found = ablate(&network, &ask).unwrap();
-        assert_eq!(share(&found, "as it is"), 1.0);
-        assert_eq!(share(&found, "without all bounded state"), 1.0);
+        assert!(share(&found, "as it is") > 0.999);
+        assert!(share(&found, "without all bounded state") > 0.999);
         assert!(share(&found, "without all full attention") < 0.5);
     }
 }

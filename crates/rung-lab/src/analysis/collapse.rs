@@ -157,7 +157,7 @@ struct Bound {
 impl Bound {
     /// Its decimal logarithm after so many layers, from that of the residual at the start.
     fn at(&self, depth: usize, start: f64) -> f64 {
-        let power = 3_f64.powi(depth as i32);
+        let power = 3_f64.powf(depth as f64);
         (power - 1.0) / 2.0 * self.log_base + power * start
     }
 }

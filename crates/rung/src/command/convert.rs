@@ -1,5 +1,6 @@
 //! `rung convert MODEL --to MIXER`: full layers made linear, one by one.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -102,8 +103,11 @@ impl Convert {
             value["written"] = json!(written);
             print_json(&value)?;
         } else {
-            let places: String = written.iter().map(|place| format!("  {}\n", place.display())).collect();
-            print(&format!("{}{places}", conversion.text()))?;
+            let mut text = conversion.text();
+            for place in &written {
+                let _ = writeln!(text, "  {}", place.display());
+            }
+            print(&text)?;
         }
         Ok(ExitCode::SUCCESS)
     }
