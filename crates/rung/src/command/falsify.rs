@@ -151,7 +151,10 @@ impl Falsify {
 
     fn show(&self, suspect: &Suspect, found: &Found) -> anyhow::Result<()> {
         let asked = found.smaller.as_ref().unwrap_or(suspect);
-        let page = found.witness.as_ref().map(|witness| Page::new(witness, asked)).transpose()?;
+        let page = match &found.witness {
+            Some(witness) => Some(Page::new(witness, asked)?),
+            None => None,
+        };
         if let (Some(path), Some(witness)) = (&self.out, &found.witness) {
             write_atomically(path, format!("{}\n", witness.text()).as_bytes())?;
         }
