@@ -62,8 +62,8 @@ fn effort(most: u64) -> Effort {
 fn widths(preset: Preset) -> std::ops::RangeInclusive<u64> {
     match preset {
         Preset::Smoke => 1..=2,
-        Preset::Quick => 1..=4,
-        Preset::Full => 1..=6,
+        Preset::Quick => 1..=6,
+        Preset::Full => 1..=10,
     }
 }
 
@@ -177,7 +177,7 @@ fn rising(preset: Preset, chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, 
             }
             step();
         }
-        chart = chart.series(Series::points(name, points));
+        chart = chart.series(Series::line_and_points(name, points));
     }
     let line = (1..=largest as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole(bits))));
     chart = chart.series(Series::line("pigeonhole: m log m > bits", line.collect()).known(Evidence::Proved));

@@ -135,7 +135,7 @@ pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness
     let Some(task) = two_hops(suspect) else { unreachable!("asked for small tasks of two hops only") };
     let [small, large] = task.sizes() else { unreachable!("two hops have two tables") };
     let (small, large) = (*small, *large);
-    let mut tried = Tried::new(Method::BorderSearch, "second tables");
+    let mut tried = Tried::new(Method::BorderSearch, "pairs of tables");
     let (firsts, seconds) = (tables(small).unwrap_or(0), tables(large).unwrap_or(0));
     let mut sets = Decomposition {
         starts: (0..small).collect(),

@@ -114,8 +114,9 @@ impl<'a> Page<'a> {
             )
         });
         let differ = self.witness.inputs[0].iter().zip(&self.witness.inputs[1]).filter(|(a, b)| a != b).count();
+        let ids = if differ == 1 { "id" } else { "ids" };
         let border =
-            format!("The prompts differ in {differ} ids before token {border}, and are the same from there on.");
+            format!("The prompts differ in {differ} {ids} before token {border}, and are the same from there on.");
         Some([border, state.unwrap_or_default(), between, sets.unwrap_or_default()].concat())
     }
 

@@ -7,7 +7,7 @@
 //! with positive x on one side, those with negative x on the other.
 //!
 //! A birthday needs 2^(b/2) tries for b bits. A lattice of M tokens needs M above the number D of state numbers, whatever their
-//! bits, and time that grows with about the fourth power of M. The relation gets shorter with more tokens than that, and must fit
+//! bits, and time that grows with about the fourth power of M: seconds for a hundred rows, minutes for three hundred. The relation gets shorter with more tokens than that, and must fit
 //! into the prompt; so the reach is a matter of D, of the length, and of the budget. What was not reached is said, not hidden.
 
 use rung_theory::stack::Mixer;

@@ -151,7 +151,10 @@ impl Falsify {
 
     fn show(&self, suspect: &Suspect, found: &Found) -> anyhow::Result<()> {
         let asked = found.smaller.as_ref().unwrap_or(suspect);
-        let page = found.witness.as_ref().map(|witness| Page::new(witness, asked)).transpose()?;
+        let page = match &found.witness {
+            Some(witness) => Some(Page::new(witness, asked)?),
+            None => None,
+        };
         if let (Some(path), Some(witness)) = (&self.out, &found.witness) {
             write_atomically(path, format!("{}\n", witness.text()).as_bytes())?;
         }
@@ -189,12 +192,11 @@ impl Falsify {
 
 /// What a method did, in a line.
 fn line(tried: &Tried) -> String {
-    let of = match (tried.total, tried.complete) {
-        (Some(total), _) => format!(" of {}", grouped(total)),
-        (None, true) => ", all there are".to_owned(),
-        (None, false) => String::new(),
-    };
+    let of = tried.total.map_or_else(String::new, |total| format!(" of {}", grouped(total)));
     let mut line = format!("{}: {}{of} {} checked", tried.method.name(), grouped(tried.candidates), tried.what);
+    if tried.complete && tried.total.is_none() {
+        line.push_str(", all there are");
+    }
     if !tried.note.is_empty() {
         let _ = write!(line, "; {}", tried.note);
     }
