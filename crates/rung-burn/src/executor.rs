@@ -260,7 +260,8 @@ impl<S: Number> Ops for Burn<S> {
         assert!(rows.iter().all(|&row| row < count), "a row number beyond the {count} rows of {}", x.shape);
         let shape = Shape::new(&[rows.len(), width]);
         self.emit(shape, &[x], || {
-            let numbers: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
+            let number = |&row: &usize| i64::try_from(row).expect("rows are counted in 63 bits");
+            let numbers: Vec<i64> = rows.iter().map(number).collect();
             let numbers = Cells::<1, Int>::from_data(TensorData::new(numbers, [rows.len()]), &self.device);
             x.cells.clone().select(MAX_RANK - 2, numbers)
         })
