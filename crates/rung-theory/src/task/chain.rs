@@ -14,8 +14,8 @@
 //! - `names`, if not 0: the numbers of each level are renamed, in every prompt anew, by a uniform injection into 0 .. `names`-1.
 //!   Then tables of every size use all names, and what was learned on small ones can be asked of large ones.
 //! - `thoughts`, below `hops`: each query is followed by so many tokens that say how far the walk has come. The answer at w and at
-//!   each thought is the next stop; the stops are spread evenly, the last being `i_L`. A thought after h hops holds the address that
-//!   comes next, `w_h` and `i_h`, and repeats w. Whoever answers every stop right writes exactly these tokens by himself.
+//!   each thought is the next stop; the stops are spread evenly, the last being `i_L`. A thought after h hops holds `i_h` as its
+//!   value and repeats w. Whoever answers every stop right writes exactly these tokens by himself.
 //!
 //! With `mixed=yes` each query draws its number of hops, as in `funccomp`, and there are no thoughts.
 //!
@@ -221,9 +221,9 @@ impl Task for Chain {
         let mut fields = Task::fields(&self.walk);
         fields[KIND].vocabulary = self.first_thought() + self.thoughts as u32;
         for field in [INNER, VALUE] {
-            // A thought's inner argument may be any value.
-            let own = if self.thoughts > 0 { Task::classes(&self.walk) + 1 } else { fields[field].vocabulary };
-            fields[field].vocabulary = if self.names == 0 { own } else { self.names + 1 };
+            if self.names > 0 {
+                fields[field].vocabulary = self.names + 1;
+            }
         }
         fields
     }
@@ -297,8 +297,7 @@ impl Task for Chain {
                 let name = names[hops - 1][reached as usize];
                 prompt.push_question(&token, name, hops as u16);
                 token[KIND] = self.first_thought() + thought as u32;
-                token[OUTER] = query.parts.get(hops - 1).copied().unwrap_or(blanks[OUTER]);
-                token[INNER] = name;
+                token[VALUE] = name;
             }
         }
     }
@@ -328,7 +327,7 @@ impl Task for Chain {
             let asked = match kind.checked_sub(self.first_thought() as usize) {
                 Some(thought) => {
                     // What a thought says counts, whatever was right.
-                    reached = Some(row[INNER]);
+                    reached = Some(row[VALUE]);
                     hops = self.stops(levels).nth(thought).unwrap_or(levels);
                     self.stops(levels).nth(thought + 1).unwrap_or(levels)
                 }
@@ -366,7 +365,7 @@ impl Task for Chain {
                 let parts = listed_numbers(&run[0][PARTS..]);
                 draw::list(&mut text, "w", 1, |_| format!("({parts}){answer}"));
             } else {
-                draw::list(&mut text, "at", 1, |_| format!("{}{answer}", run[0][INNER]));
+                draw::list(&mut text, "at", 1, |_| format!("{}{answer}", run[0][VALUE]));
             }
         }
         text
