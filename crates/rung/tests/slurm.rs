@@ -275,10 +275,10 @@ fn a_real_slurm_gives_the_records_of_a_local_run() {
 }
 
 fn killed_tasks_and_a_killed_controller_lose_nothing(slurm: &Slurm, directory: &Path) {
-    let (long, whole, out) = (sweep(directory, 1500, 20), directory.join("long"), directory.join("killed"));
-    json(&mut command(("LANG", "C"), &long, &whole, &["--json"]), 0);
+    let (many, whole, out) = (sweep(directory, 1500, 20), directory.join("long"), directory.join("killed"));
+    json(&mut command(("LANG", "C"), &many, &whole, &["--json"]), 0);
     let conf = slurm.conf();
-    let run = |more: &[&str]| command(("SLURM_CONF", &conf), &long, &out, &[&ON[..], more, &["--json"]].concat());
+    let run = |more: &[&str]| command(("SLURM_CONF", &conf), &many, &out, &[&ON[..], more, &["--json"]].concat());
     let submitted = json(&mut run(&["--no-wait"]), 0);
     let job = submitted["job"]["job"].as_str().unwrap();
     let begun = || {
@@ -301,8 +301,8 @@ fn killed_tasks_and_a_killed_controller_lose_nothing(slurm: &Slurm, directory: &
     let failed: Vec<u64> = found["failed"].as_array().unwrap().iter().map(|run| run["run"].as_u64().unwrap()).collect();
     assert_eq!(failed, [1, 3], "{found}");
     let logs = std::fs::read_dir(out.join("slurm")).unwrap().next().unwrap().unwrap().path();
-    let log = std::fs::read_to_string(logs.join(format!("{job}-2.log"))).unwrap();
-    assert_eq!(log.matches("1 runs on 1 threads").count(), 2, "{log}");
+    let said = std::fs::read_to_string(logs.join(format!("{job}-2.log"))).unwrap();
+    assert_eq!(said.matches("1 runs on 1 threads").count(), 2, "{said}");
 
     // The same command submits the rest; now the controller dies, and its tasks and the one who waits outlive it.
     let mut waiting = run(&[]).spawn().unwrap();

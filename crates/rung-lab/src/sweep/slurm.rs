@@ -3,7 +3,7 @@
 //! ```text
 //! OUT/slurm/rung-HASH/sweep.toml   the sweep as it was submitted; what happens to the user's file later changes nothing
 //!                     job.sh       what every task runs: rung sweep sweep.toml --shard TASK/TASKS
-//!                     job.json     number of the last job, and its tasks; a help in telling what went wrong
+//!                     jobs.json    every job: its number, and its tasks; tells what a queued task is for, and which log to read
 //!                     12-3.log     what task 3 of job 12 said, in all its starts
 //! OUT/RUN/record.json ..           as in any sweep
 //! ```
@@ -23,6 +23,8 @@ use super::list::Sweep;
 use crate::report::write_atomically;
 use crate::run::source::stirred;
 use crate::run::{RunError, record};
+
+const JOBS: &str = "jobs.json";
 
 /// A sweep's place on a cluster.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ pub struct Ticket {
 /// A task that Slurm has not done with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// Its number: job and task.
+    /// Its number: job, `_` and task.
     pub id: String,
     /// `PENDING`, `RUNNING` and so on.
     pub state: String,
@@ -124,14 +126,32 @@ impl Job {
             ));
         }
         let ticket = Ticket { job, tasks: request.tasks };
-        keep(&self.place.join("job.json"), &(serde_json::to_string(&ticket).unwrap_or_default() + "\n"))?;
+        let mut tickets = self.tickets();
+        // A controller that forgot a job gives its number away again.
+        tickets.retain(|known| known.job != ticket.job);
+        tickets.push(ticket.clone());
+        keep(&self.place.join(JOBS), &(serde_json::to_string(&tickets).unwrap_or_default() + "\n"))?;
         Ok(ticket)
     }
 
-    /// The last job that was submitted, if that was written down.
-    pub fn ticket(&self) -> Option<Ticket> {
-        let text = std::fs::read_to_string(self.place.join("job.json")).ok()?;
-        serde_json::from_str(&text).ok().filter(|ticket: &Ticket| ticket.tasks > 0)
+    /// The jobs that were submitted, the last one last, as far as that was written down.
+    pub fn tickets(&self) -> Vec<Ticket> {
+        let text = std::fs::read_to_string(self.place.join(JOBS)).unwrap_or_default();
+        let mut tickets: Vec<Ticket> = serde_json::from_str(&text).unwrap_or_default();
+        tickets.retain(|ticket| ticket.tasks > 0);
+        tickets
+    }
+
+    /// The queued tasks that may still record one of these runs. A controller that was killed may take tasks for running which are
+    /// long over; nobody should wait for those.
+    pub fn at_work(&self, queued: Vec<Queued>, missing: &[usize]) -> Vec<Queued> {
+        let tickets = self.tickets();
+        let may_help = |queued: &Queued| {
+            let (job, task) = queued.id.split_once('_').unwrap_or((&queued.id, ""));
+            let known = tickets.iter().find(|ticket| ticket.job == job).zip(task.parse::<usize>().ok());
+            known.is_none_or(|(ticket, task)| missing.iter().any(|number| number % ticket.tasks + 1 == task))
+        };
+        queued.into_iter().filter(may_help).collect()
     }
 
     /// Why a run has no record though its job is gone: what the log of its task says last.
@@ -271,6 +291,24 @@ mod tests {
         assert_eq!(largest_array("A = 1\nMaxArraySize            = 1001\nMaxDBDMsgs = 5\n"), Some(1000));
         assert_eq!(largest_array("MaxArraySize = 0"), None);
         assert_eq!(largest_array("nothing of the kind"), None);
+    }
+
+    #[test]
+    fn only_tasks_with_missing_runs_are_waited_for() {
+        let place = std::env::temp_dir().join(format!("rung-jobs-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let job = Job { name: "rung-0".to_owned(), place: place.clone(), out: place.clone() };
+        let queue = |ids: &[&str]| -> Vec<Queued> {
+            ids.iter().map(|id| queued_task(&format!("{id}|RUNNING|None")).unwrap()).collect()
+        };
+        let at_work = |ids: &[&str], missing: &[usize]| job.at_work(queue(ids), missing);
+        // As long as nothing is written down any task may help.
+        assert_eq!(at_work(&["5_2", "9_1"], &[0]), queue(&["5_2", "9_1"]));
+        std::fs::write(place.join(JOBS), r#"[{"job":"5","tasks":4},{"job":"9","tasks":2},{"job":"7","tasks":0}]"#)
+            .unwrap();
+        assert_eq!(at_work(&["5_2", "5_3", "9_1", "9_2", "8_1"], &[2, 6]), queue(&["5_3", "9_1", "8_1"]));
+        assert_eq!(at_work(&["5_2", "9", "7_1"], &[2]), queue(&["9", "7_1"]));
+        std::fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]

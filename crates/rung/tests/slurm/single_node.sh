@@ -70,6 +70,8 @@ JobRequeue=1
 ReturnToService=2
 KillWait=5
 MessageTimeout=5
+# Often enough asked, a node tells soon that a task which the controller takes for running is over.
+SlurmdTimeout=15
 MaxArraySize=33
 SchedulerParameters=sched_interval=2,bf_interval=2
 SlurmdParameters=config_overrides

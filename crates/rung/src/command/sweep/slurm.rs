@@ -80,14 +80,14 @@ impl Cluster {
         let missing = board.missing();
         if missing.is_empty() {
             watcher.finish();
-            return Ok(Ending::Collected(board.tally, job.ticket()));
+            return Ok(Ending::Collected(board.tally, job.tickets().pop()));
         }
-        let queued = job.queued()?;
+        let queued = job.at_work(job.queued()?, &missing);
         let ticket = if !queued.is_empty() {
-            job.ticket()
+            job.tickets().pop()
         } else if self.collect {
             watcher.finish();
-            return Ok(board.give_up(&job, job.ticket()));
+            return Ok(board.give_up(&job, job.tickets().pop()));
         } else {
             Some(self.submit(&job, sweep, text, threads, &missing)?)
         };
@@ -202,10 +202,11 @@ fn wait(job: &Job, board: &mut Board<'_>, watcher: &SweepWatcher) -> anyhow::Res
             let seconds = seconds(&out.join(&record.id).join(place::TIMING));
             watcher.show(&Event::Recorded(number, record, seconds));
         })?;
-        if board.missing().is_empty() {
+        let missing = board.missing();
+        if missing.is_empty() {
             return Ok(false);
         }
-        match queued {
+        match queued.map(|tasks| job.at_work(tasks, &missing)) {
             Ok(tasks) if tasks.is_empty() => return Ok(false),
             Ok(tasks) => {
                 silent = false;
