@@ -358,7 +358,9 @@ mod tests {
             let mut shares = scores.clone();
             for row in shares.numbers.chunks_exact_mut(scores.columns) {
                 let sum: f64 = row.iter().map(|score| (score / 8_f64.sqrt()).exp()).sum();
-                row.iter_mut().for_each(|score| *score = (*score / 8_f64.sqrt()).exp() / sum);
+                for score in row {
+                    *score = (*score / 8_f64.sqrt()).exp() / sum;
+                }
             }
             (shares, rows(&table("v_proj")).flipped().times(&rows(&table("o_proj").flipped())))
         };

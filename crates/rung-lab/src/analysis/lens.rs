@@ -122,9 +122,9 @@ pub fn lens<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Lens, Analysis
         let mismatch = (parts.iter().sum::<f64>() + constants - score).abs() / largest.max(f64::MIN_POSITIVE);
         levels.push(Level { name, parts, constants, mismatch });
     }
-    let namer = Namer::new(&*network.task);
+    let words = Namer::new(&*network.task);
     let fields = subject.config.input.fields();
-    let tokens = batch.tokens.chunks_exact(fields).map(|ids| namer.name(ids)).collect();
+    let tokens = batch.tokens.chunks_exact(fields).map(|ids| words.name(ids)).collect();
     let map = if length <= MOST_MAPPED { map(subject, &batch.tokens, &recorded.streams)? } else { Vec::new() };
     let (name, group) = (network.name.clone(), length.div_ceil(MOST_COLUMNS));
     Ok(Lens { name, task: questions.task, position, answer, score, tokens, levels, group, map })
@@ -152,8 +152,8 @@ fn map<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32], streams: &[Vec<S>]) -
             let row = |at: usize| {
                 let range = at * width..(at + 1) * width;
                 let whole = &last[range.clone()];
-                let along = |x: &[S]| x.iter().zip(whole).map(|(x, y)| x.wide() * y.wide()).sum::<f64>();
-                (along(&out[range.clone()]) - along(&constants[range])) / along(whole).max(f64::MIN_POSITIVE)
+                let onto = |x: &[S]| x.iter().zip(whole).map(|(x, y)| x.wide() * y.wide()).sum::<f64>();
+                (onto(&out[range.clone()]) - onto(&constants[range])) / onto(whole).max(f64::MIN_POSITIVE)
             };
             columns.push((column, (0..length).map(row).collect::<Vec<f64>>()));
         }

@@ -143,7 +143,9 @@ fn beyond_rank_one(matrix: &Matrix) -> Matrix {
         if size == 0.0 {
             return matrix.clone();
         }
-        left.iter_mut().for_each(|value| *value /= size);
+        for value in &mut left {
+            *value /= size;
+        }
         right = (0..matrix.columns).map(|row| dot(flipped.row(row), &left)).collect();
     }
     let cell = |(at, value): (usize, &f64)| value - left[at / matrix.columns] * right[at % matrix.columns];

@@ -173,7 +173,9 @@ fn tried(fit: &[(&[f64], usize)], test: &[(&[f64], usize)], classes: usize) -> T
         target.iter_mut().zip(feature(row)).for_each(|(sum, value)| *sum += value);
     }
     for (target, count) in means.numbers.chunks_exact_mut(width).zip(&counts) {
-        target.iter_mut().for_each(|sum| *sum /= f64::max(*count, 1.0));
+        for sum in target {
+            *sum /= f64::max(*count, 1.0);
+        }
     }
     // What rows of one class differ by. A direction that tells classes apart and varies in none of them decides by itself.
     let mut within = Matrix::identity(width);

@@ -66,12 +66,12 @@ pub fn distill<S: Scalar>(
         subject.model.operated(&teacher, &batch.tokens, wish.batch, &mut pair)?;
         let Some((input, target)) = pair.found else { unreachable!("layer {layer} has a mixer") };
         let target = teacher.values(&target);
-        let size = target.iter().map(|value| value.wide().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
+        let whole = target.iter().map(|value| value.wide().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
         ops.bind(&weights);
         let shape = teacher.shape(&input);
         let input = ops.constant(&shape, &teacher.values(&input));
         let apart = ops.sub(&built.forward(&ops, &input, None).0, &ops.constant(&shape, &target));
-        let loss = ops.scale(&ops.sum_all(&ops.mul(&apart, &apart)), 1.0 / size);
+        let loss = ops.scale(&ops.sum_all(&ops.mul(&apart, &apart)), 1.0 / whole);
         losses.push(ops.values(&loss)[0].wide());
         ops.backward(&loss);
         let gradient = ops.gradient();
