@@ -240,8 +240,8 @@ fn tasks(out: &Path) -> Vec<(String, String)> {
     processes.filter_map(|id| ours(&id).map(|shard| (id, shard))).collect()
 }
 
-fn kill(id: &str) {
-    assert!(Command::new("kill").args(["-9", id]).status().unwrap().success());
+fn signal(signal: &str, id: &str) {
+    assert!(Command::new("kill").args([signal, id]).status().unwrap().success());
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn killed_tasks_and_a_killed_controller_lose_nothing(slurm: &Slurm, directory: &
     let waiting = run(&["--collect"]).spawn().unwrap();
 
     let (id, _) = tasks(&out).into_iter().find(|(_, shard)| shard == "1/4").expect("task 1 at work");
-    kill(&id);
+    signal("-KILL", &id);
     assert_eq!(slurm.ask("scontrol", &["requeue", &format!("{job}_2")]), "");
     slurm.ask("scancel", &[&format!("{job}_3")]);
     // The one who waited tells what was ended for good; what was requeued has come to its end.
@@ -307,15 +307,29 @@ fn killed_tasks_and_a_killed_controller_lose_nothing(slurm: &Slurm, directory: &
     // The same command submits the rest; now the controller dies, and its tasks and the one who waits outlive it.
     let mut waiting = run(&[]).spawn().unwrap();
     until("tasks 1 and 3 are at work again", || tasks(&out).len() == 2);
+    // They are held until it is dead, so that it dies in the midst of the sweep; and it dies when it has saved what it knows, for one
+    // that forgets a job gives the job's number away again, and then Slurm wants its administrator.
+    let held = tasks(&out);
+    for (id, _) in &held {
+        signal("-STOP", id);
+    }
+    let now = std::time::SystemTime::now();
+    let jobs: Value = serde_json::from_slice(&std::fs::read(logs.join("jobs.json")).unwrap()).unwrap();
+    let task = format!("JobId={}_1", jobs[1]["job"].as_str().unwrap());
+    assert_eq!(slurm.ask("scontrol", &["update", &task, "Comment=noted"]), "");
+    let saved = slurm.place.join("state/job_state");
+    until("the controller has saved its state", || saved.metadata().unwrap().modified().unwrap() > now);
     let controller = std::fs::read_to_string(slurm.place.join("slurmctld.pid")).unwrap();
-    kill(controller.trim());
-    assert_eq!((tasks(&out).len(), waiting.try_wait().unwrap()), (2, None));
+    signal("-KILL", controller.trim());
+    for (id, _) in &held {
+        signal("-CONT", id);
+    }
+    assert_eq!(waiting.try_wait().unwrap(), None);
     std::thread::sleep(Duration::from_secs(2));
     let restarted = script(&["controller", text(&slurm.place)]);
     assert!(restarted.status.success(), "{}", told(&restarted));
-    // A controller may forget what it had not yet saved: it then starts tasks twice, or not again. Neither does harm.
     let waited = waiting.wait_with_output().unwrap();
-    assert!(matches!(waited.status.code(), Some(0 | 1)), "{}", told(&waited));
-    assert_eq!(json(&mut run(&[]), 0)["recorded"], 4);
+    assert_eq!(waited.status.code(), Some(0), "{}", told(&waited));
+    assert_eq!(json(&mut run(&[]), 0)["recorded_before"], 4);
     assert_eq!(records(&out), records(&whole));
 }
