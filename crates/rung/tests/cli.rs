@@ -1,14 +1,12 @@
 //! The program as a user meets it: what it prints, and its exit codes.
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+mod common;
+
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{rung, scratch};
 use serde_json::Value;
-
-fn rung(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rung")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
 
 fn json(arguments: &[&str]) -> Value {
     let output = rung(arguments);
@@ -25,14 +23,6 @@ fn fails(arguments: &[&str], expected: &str) {
     assert!(error.contains(expected), "{arguments:?}: {error}");
     assert!(!error.contains("panicked") && out.is_empty());
     assert!(started.elapsed() < Duration::from_secs(5), "{arguments:?}");
-}
-
-/// A directory of its own for each test.
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
 }
 
 const LARGE: [&str; 6] = ["--heads", "16", "--head-dim", "128", "--bits", "16"];

@@ -1,13 +1,9 @@
 //! Witnesses as a user meets them: found, shown, checked, and refused once anything is changed.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod common;
 
+use common::{fails, rung, scratch, text};
 use serde_json::Value;
-
-fn rung(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rung")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
 
 /// What a command says as JSON, and its exit code.
 fn json(arguments: &[&str]) -> (Value, Option<i32>) {
@@ -17,24 +13,6 @@ fn json(arguments: &[&str]) -> (Value, Option<i32>) {
         said.unwrap_or_else(|_| panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
         output.status.code(),
     )
-}
-
-fn fails(arguments: &[&str], expected: &str) {
-    let output = rung(arguments);
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {out}{error}");
-    assert!(error.contains(expected) && !error.contains("panicked") && out.is_empty(), "{arguments:?}: {out}{error}");
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// An untrained model that writes with vigour, so that few bits are not simply zero.

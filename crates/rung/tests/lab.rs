@@ -1,46 +1,19 @@
 //! Training as a user meets it: killed, stopped, shared out, misconfigured, out of disk.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::{command, fails, rung, scratch, text};
 use serde_json::Value;
-
-fn rung(arguments: &[&str]) -> Output {
-    command(arguments).output().unwrap()
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rung"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
 
 fn json(arguments: &[&str]) -> Value {
     let output = rung(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// Fails with exit code 2 and a message that contains `expected`; nothing on standard output.
-fn fails(arguments: &[&str], expected: &str) {
-    let output = rung(arguments);
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {out}{error}");
-    assert!(error.contains(expected) && !error.contains("panicked") && out.is_empty(), "{arguments:?}: {out}{error}");
-}
-
-/// A directory of its own for each test.
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// A sweep of four runs of a second or so in all, with a curriculum and a checkpoint every few steps.

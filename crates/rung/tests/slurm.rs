@@ -1,6 +1,8 @@
 //! Sweeps on a cluster: against stand-ins for Slurm's commands, and against a real Slurm of one machine where its packages are.
 #![cfg(unix)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,19 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use common::{scratch, text};
 use serde_json::Value;
-
-/// A directory of its own for each test.
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path.canonicalize().unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 /// A sweep of four runs of so many steps, with a checkpoint every few.
 fn sweep(directory: &Path, steps: usize, every: usize) -> PathBuf {

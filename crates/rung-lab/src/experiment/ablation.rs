@@ -5,8 +5,6 @@
 //! handed to it: a policy that drops the last token cannot do that, whatever its bits. On the look-up without any full layer, what
 //! counts is how much of the table the kept tokens hold.
 
-use rung_theory::stack::{Defaults, Plan};
-
 use super::compare::{Entry, View, read, show};
 use super::table::{Cell, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
@@ -54,9 +52,7 @@ fn ablation(records: &[Record], page: &mut Page<'_>) -> Reading {
     let cells = cells(records);
     let (mut entries, mut alone): (Vec<Entry>, Vec<Entry>) = (Vec::new(), Vec::new());
     for cell in &cells {
-        let plan = Plan::parse(&cell.any().config.stack, &Defaults::default());
-        let one = plan.is_ok_and(|plan| plan.layers.len() == 1);
-        if one { &mut alone } else { &mut entries }.push(entry(cell));
+        if cell.plan().layers.len() == 1 { &mut alone } else { &mut entries }.push(entry(cell));
     }
     for (entries, file, title) in [
         (&entries, "ablation-full", "One hop, a layer with state before a full one"),

@@ -4,8 +4,6 @@
 //! hops. For large tables no number of linear layers buys the second hop (their number may even be exponential); at these sizes
 //! many small states together hold more bits than the table, so the question is open for each point.
 
-use rung_theory::stack::{Defaults, Plan};
-
 use super::compare::{Entry, View, read, show};
 use super::table::{Cell, cells};
 use super::{Chapter, Experiment, Page, Reading};
@@ -23,9 +21,9 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
     let (record, full) = (cell.any(), cell.any().facts.full_layers);
-    let layers = Plan::parse(&record.config.stack, &Defaults::default()).map_or(0, |plan| plan.layers.len());
+    let layers = cell.plan().layers.len();
     let entry = |hops: usize| {
-        let linear = layers - full.min(layers);
+        let linear = layers - full;
         let series = format!("{full} full, {hops}-hop questions");
         let place = format!("with {linear} linear layers");
         let entry = Entry::of(cell, hops, series, linear as f64, place).guess(super::depth::guess(cell, hops));

@@ -25,9 +25,7 @@ fn layers(records: &[Record], page: &mut Page<'_>) -> Reading {
         .map(|cell| {
             let stack = outline(&cell.any().config.stack);
             let mixer = stack.split(['*', ' ']).next().unwrap_or_default().to_owned();
-            let count =
-                rung_theory::stack::Plan::parse(&cell.any().config.stack, &rung_theory::stack::Defaults::default())
-                    .map_or(1, |plan| plan.layers.len());
+            let count = cell.plan().layers.len();
             let place = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
             let entry = Entry::of(cell, 1, mixer, count as f64, place);
             if stack == "full" { entry.predicted(true, "constructed, U5") } else { entry }

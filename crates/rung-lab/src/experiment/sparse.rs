@@ -8,7 +8,6 @@ use std::any::Any;
 
 use rung_theory::bound::sparse::Sparse;
 use rung_theory::stack::mixer::{Reach, Selection};
-use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, match2::Match2};
 
 use super::compare::{Entry, View, read, show};
@@ -29,15 +28,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 /// The layer's blocks on the cell's task: bits of a summary, and the bound.
 fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
     let config = &cell.any().config;
-    let bits = config.model.bits.unwrap_or(32);
-    let defaults = Defaults {
-        heads: config.model.heads,
-        head_dim: config.model.head,
-        model_width: config.model.width,
-        bits: bits.into(),
-        ..Defaults::default()
-    };
-    let plan = Plan::parse(&config.stack, &defaults).ok()?;
+    let (bits, plan) = (config.model.bits.unwrap_or(32), cell.plan());
     let task = task::parse(&config.task).ok()?;
     let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rung_theory::stack::Plan;
+
 use crate::Evidence;
 use crate::report::{Cell as TableCell, Column, Prose, Table};
 use crate::run::Record;
@@ -51,6 +53,11 @@ impl<'a> Cell<'a> {
     /// The first record, for what all of them share.
     pub fn any(&self) -> &'a Record {
         self.records[0]
+    }
+
+    /// Its stack.
+    pub fn plan(&self) -> Plan {
+        self.any().config.plan().unwrap_or_else(|error| unreachable!("a recorded run was resolved: {error}"))
     }
 
     /// Hops of the task; 0 if it is another task.

@@ -11,7 +11,7 @@
 //! short texts does not.
 
 use rung_theory::spec::Value;
-use rung_theory::stack::{Defaults, Mixer, Plan};
+use rung_theory::stack::Mixer;
 use rung_theory::task;
 
 use super::compare::{Entry, View, read, show};
@@ -34,20 +34,25 @@ pub static EXPERIMENT: Experiment = Experiment {
     show: tracking,
 };
 
-/// What is tracked: how its tasks begin, its figure's files, and the figure's title.
-const TRACKED: [(&str, &str, &str); 4] = [
-    ("parity{", "tracking-parity", "Parity, by the length of the text"),
-    ("word{group=s3", "tracking-s3", "Products in S3, by the length of the text"),
-    ("word{group=s5", "tracking-s5", "Products in S5, by the length of the text"),
-    ("parity-retrieval", "tracking-retrieval", "Parity-conditioned retrieval, by the length of the text"),
+/// What is tracked: how its tasks begin, what it is called, its figure's files, and the figure's title.
+const TRACKED: [(&str, &str, &str, &str); 4] = [
+    ("parity{", "parity", "tracking-parity", "Parity, by the length of the text"),
+    ("word{group=s3", "word s3", "tracking-s3", "Products in S3, by the length of the text"),
+    ("word{group=s5", "word s5", "tracking-s5", "Products in S5, by the length of the text"),
+    (
+        "parity-retrieval",
+        "parity-retrieval",
+        "tracking-retrieval",
+        "Parity-conditioned retrieval, by the length of the text",
+    ),
 ];
 
 fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
     let cells = cells(records);
     let mut all = Vec::new();
-    for (start, file, title) in TRACKED {
+    for (start, what, file, title) in TRACKED {
         let own = cells.iter().filter(|cell| cell.any().config.task.starts_with(start));
-        let entries: Vec<Entry> = own.flat_map(by_length).collect();
+        let entries: Vec<Entry> = own.flat_map(|cell| by_length(cell, what)).collect();
         if entries.is_empty() {
             continue;
         }
@@ -67,7 +72,7 @@ fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
 /// Whether a cell's layers should keep what its task asks for; none where nothing is known.
 fn predicted(cell: &Cell<'_>) -> Option<(bool, &'static str)> {
     let config = &cell.any().config;
-    let plan = Plan::parse(&config.stack, &Defaults::default()).ok()?;
+    let plan = cell.plan();
     let mixers = || plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     let signed = |mixer: &Mixer| mixer.call().options.contains(&("negative".to_owned(), Value::Word("yes".to_owned())));
     let reflects = mixers().any(signed);
@@ -82,11 +87,8 @@ fn predicted(cell: &Cell<'_>) -> Option<(bool, &'static str)> {
 }
 
 /// Accuracy at each length: the last look at each stage of training, and the last evaluation.
-fn by_length(cell: &Cell<'_>) -> Vec<Entry> {
+fn by_length(cell: &Cell<'_>, what: &str) -> Vec<Entry> {
     let (config, series) = (&cell.any().config, cell.any().config.stack.clone());
-    let what = config.task.split([',', '{']).take(2).collect::<Vec<_>>().join(" ").replace(" group=", " ");
-    let what =
-        if config.task.starts_with("word") { what } else { what.split(' ').next().unwrap_or_default().to_owned() };
     let entry =
         |length: usize| Entry::of(cell, 1, series.clone(), length as f64, format!("on {what} at {length} tokens"));
     let at_stage = |stage: usize| {
@@ -114,7 +116,7 @@ mod tests {
     fn a_separation_is_told_and_so_is_its_absence() {
         let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
         let told = |records: &[Record]| {
-            let entries: Vec<Entry> = cells(records).iter().flat_map(by_length).collect();
+            let entries: Vec<Entry> = cells(records).iter().flat_map(|cell| by_length(cell, "it")).collect();
             read(&entries, "")
         };
         let (plain, signed) = ("deltanet", "deltanet{negative=yes}");

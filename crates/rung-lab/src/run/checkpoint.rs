@@ -7,6 +7,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use rung_engine::Parameters;
@@ -48,18 +50,23 @@ pub fn save(path: &Path, trainer: &Trainer<'_>, seconds: f64) -> Result<(), RunE
     write_atomically(path, &bytes).map_err(RunError::unwritten)
 }
 
-/// Puts a trainer where a checkpoint was, and says how many seconds of work that had taken.
+/// Puts a trainer where a checkpoint was, and says how many seconds of work that had taken; nothing if there is no checkpoint, or
+/// if another process, done with the run, takes it away at this moment.
 ///
 /// # Errors
 /// The file cannot be read or belongs to another run. The trainer is then as it was.
-pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<f64, RunError> {
+pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunError> {
     let broken = |reason: String| RunError::file(path, format!("no checkpoint of this run: {reason}"));
     let most = 1_000_000 + trainer.weights.len() as u64 * 1000 + trainer.weights.size() as u64 * 12 + (1 << 26);
-    let found = std::fs::metadata(path).map_err(|error| RunError::file(path, error))?.len();
-    if found > most {
-        return Err(broken(format!("{found} bytes, expected at most {most}")));
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| RunError::file(path, error))?,
+    };
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| RunError::file(path, error))?;
+    if bytes.len() as u64 > most {
+        return Err(broken(format!("more than the {most} bytes that one can have")));
     }
-    let bytes = std::fs::read(path).map_err(|error| RunError::file(path, error))?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| broken(error.to_string()))?;
     let text = header.metadata().as_ref().and_then(|notes| notes.get("run")).cloned().unwrap_or_default();
     let header: Header = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
@@ -81,7 +88,7 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<f64, RunError> {
     trainer.weights.flat_mut().copy_from_slice(&flat);
     trainer.optimizer.restore(header.optimizer_steps, means, squares);
     trainer.go_on(header.progress);
-    Ok(header.seconds)
+    Ok(Some(header.seconds))
 }
 
 /// Writes the weights alone, for [`rung_nn::load`] and for PyTorch.

@@ -351,12 +351,11 @@ impl RunConfig {
         toml::to_string(self).unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
     }
 
-    /// Checks everything and works out the rest. Allocates nothing of the run's size.
+    /// The stack with every number of it.
     ///
     /// # Errors
-    /// What is wrong, with the key, what was found and what was expected.
-    pub fn resolve(&self) -> Result<Run, RunError> {
-        self.check_numbers()?;
+    /// The stack makes no sense.
+    pub fn plan(&self) -> Result<Plan, RunError> {
         let part = &self.model;
         let defaults = Defaults {
             heads: part.heads,
@@ -365,7 +364,16 @@ impl RunConfig {
             model_width: part.width,
             bits: part.bits.unwrap_or(32).into(),
         };
-        let plan = Plan::parse(&self.stack, &defaults)?;
+        Ok(Plan::parse(&self.stack, &defaults)?)
+    }
+
+    /// Checks everything and works out the rest. Allocates nothing of the run's size.
+    ///
+    /// # Errors
+    /// What is wrong, with the key, what was found and what was expected.
+    pub fn resolve(&self) -> Result<Run, RunError> {
+        self.check_numbers()?;
+        let (part, plan) = (&self.model, self.plan()?);
         if let Some(part) = &self.train.repulsion {
             part.check(&plan)?;
         }

@@ -102,13 +102,11 @@ pub fn carry_out_kept(
     }
     let mut trainer = Trainer::new(run)?;
     let resume = place(RESUME);
-    let before = match checkpoint::load(&resume, &mut trainer) {
-        // There was none, or another process has finished the run since we looked for its record.
-        Err(_) if !resume.exists() => match recorded(run, directory)? {
-            Some(record) => return known(record),
-            None => 0.0,
-        },
-        loaded => loaded?,
+    let before = match (checkpoint::load(&resume, &mut trainer)?, recorded(run, directory)?) {
+        (Some(seconds), _) => seconds,
+        // Another process has finished the run since we looked for its record.
+        (None, Some(record)) => return known(record),
+        (None, None) => 0.0,
     };
     let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, before + trainer.seconds());
     let over = go(&mut trainer, watch, save)?;
