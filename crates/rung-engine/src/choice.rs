@@ -99,20 +99,44 @@ impl Readers {
     }
 }
 
+/// So many of the highest are found by keeping the best so far.
+const FEW: usize = 16;
+
 /// The places of the `count` highest scores, in rising order; of equal ones the earlier. A NaN is the lowest.
 pub fn highest<S: Scalar>(scores: &[S], count: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..scores.len()).collect();
-    if count < places.len() {
-        let rank = |place: usize| {
-            let score = scores[place].wide();
-            if score.is_nan() { f64::NEG_INFINITY } else { score }
-        };
-        let order = |a: &usize, b: &usize| rank(*b).total_cmp(&rank(*a)).then(a.cmp(b));
-        if count > 0 {
-            places.select_nth_unstable_by(count - 1, order);
+    let mut places = if count <= FEW { by_keeping(scores, count) } else { by_selecting(scores, count) };
+    places.sort_unstable();
+    places
+}
+
+fn rank<S: Scalar>(score: S) -> f64 {
+    let score = score.wide();
+    if score.is_nan() { f64::NEG_INFINITY } else { score }
+}
+
+/// Holds the best so far, best first: most scores are below the last of them and cost one comparison.
+fn by_keeping<S: Scalar>(scores: &[S], count: usize) -> Vec<usize> {
+    let mut best: Vec<(f64, usize)> = Vec::with_capacity(count);
+    for (place, score) in scores.iter().enumerate() {
+        let score = rank(*score);
+        if best.len() == count {
+            if best.last().is_none_or(|last| score <= last.0) {
+                continue;
+            }
+            best.pop();
         }
+        best.insert(best.partition_point(|held| held.0 >= score), (score, place));
+    }
+    best.into_iter().map(|held| held.1).collect()
+}
+
+/// Parts all places at the last that counts.
+fn by_selecting<S: Scalar>(scores: &[S], count: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..scores.len()).collect();
+    let falling = |a: &usize, b: &usize| rank(scores[*b]).partial_cmp(&rank(scores[*a])).expect("no rank is NaN");
+    if count < places.len() {
+        places.select_nth_unstable_by(count, |a, b| falling(a, b).then(a.cmp(b)));
         places.truncate(count);
-        places.sort_unstable();
     }
     places
 }
@@ -128,6 +152,23 @@ mod tests {
         assert_eq!(highest(&[f64::NAN, -1.0, f64::NAN], 1), [1]);
         assert_eq!(highest(&[1.0, 2.0], 9), [0, 1]);
         assert!(highest(&[1.0, 2.0], 0).is_empty());
+    }
+
+    #[test]
+    fn both_ways_of_finding_the_highest_agree() {
+        let mut state = 7_u64;
+        for count in 0..12 {
+            let scores: Vec<f64> = (0..9)
+                .map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    [f64::NAN, -0.0, 0.0, 1.0, -1.0, 2.0, f64::NEG_INFINITY][(state >> 33) as usize % 7]
+                })
+                .collect();
+            let (mut kept, mut selected) = (by_keeping(&scores, count), by_selecting(&scores, count));
+            kept.sort_unstable();
+            selected.sort_unstable();
+            assert_eq!(kept, selected, "{count} of {scores:?}");
+        }
     }
 
     #[test]

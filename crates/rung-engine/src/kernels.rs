@@ -27,5 +27,6 @@ pub(crate) mod pointwise;
 pub(crate) mod product;
 pub(crate) mod recurrence;
 pub(crate) mod rotary;
+pub(crate) mod scan;
 pub(crate) mod turn;
 pub(crate) mod update;

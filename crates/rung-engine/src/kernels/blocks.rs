@@ -126,11 +126,15 @@ fn rows_mut<S>(x: &mut [S], rows: usize, width: usize) -> MatrixMut<'_, S> {
 }
 
 vectorised! {
-    /// `left * x + right * y`, into `x`.
-    fn blend<S>(x: &mut [S], left: S, y: &[S], right: S) {
+    /// Merges an average and the log of its sum into the pair so far, and returns the log of both sums.
+    fn merge<S>(so_far: S, x: &mut [S], sum: S, y: &[S]) -> S {
+        let (top, gap) = (so_far.larger(sum), (so_far - sum).abs());
+        let both = top + (S::ONE + (-gap).exp()).ln();
+        let (left, right) = ((so_far - both).exp(), (sum - both).exp());
         for (x, &y) in x.iter_mut().zip(y) {
             *x = *x * left + y * right;
         }
+        both
     }
 }
 
@@ -167,11 +171,9 @@ pub(crate) fn forward<S: Scalar>(
                 if *so_far == S::LOWEST {
                     out.copy_from_slice(average);
                     *so_far = sum;
-                    continue;
+                } else {
+                    *so_far = merge(*so_far, out, sum, average);
                 }
-                let both = so_far.larger(sum) + (S::ONE + (-(*so_far - sum).abs()).exp()).ln();
-                blend(out, (*so_far - both).exp(), average, (sum - both).exp());
-                *so_far = both;
             }
         }
     }

@@ -15,9 +15,11 @@
 //! has.
 //!
 //! The forward pass keeps the state at every `chunk` tokens (the grid) and, for the delta rule, the errors `e`. The backward
-//! pass walks the grid from the end, makes the operands of each chunk again, and runs the same products transposed.
+//! pass walks the grid from the end, makes the operands of each chunk again, and runs the same products transposed. Where values
+//! are single numbers the forward pass goes by tokens ([`scan`]) and keeps the same grid.
 
 use crate::kernels::product::{Into, Matrix, MatrixMut, product};
+use crate::kernels::scan;
 use crate::scalar::Scalar;
 use std::ops::Range;
 
@@ -71,6 +73,11 @@ impl Extents {
     /// Numbers of a state.
     pub(crate) fn state(&self) -> usize {
         self.key_width * self.value_width
+    }
+
+    /// Whether every state is a vector with decays of its own: chunks then bring nothing.
+    fn is_scan(&self) -> bool {
+        self.value_width == 1 && !self.delta && self.fading == self.key_width && self.heads % self.key_heads == 0
     }
 
     /// Scratch space of a pass.
@@ -625,14 +632,17 @@ pub(crate) fn forward<S: Scalar>(
     scratch: &mut [S],
     (out, last, kept, errors): (&mut [S], &mut [S], &mut [S], &mut [S]),
 ) {
+    if inputs.state.is_empty() {
+        last.fill(S::ZERO);
+    } else {
+        last.copy_from_slice(inputs.state);
+    }
+    if extents.is_scan() {
+        return scan::forward(extents, inputs, (out, last, kept));
+    }
     let mut work = Work::new(&extents, scratch);
     for head in extents.heads_of_all() {
         let state = &mut last[head.whole()];
-        if inputs.state.is_empty() {
-            state.fill(S::ZERO);
-        } else {
-            state.copy_from_slice(&inputs.state[head.whole()]);
-        }
         for cell in 0..extents.cells() {
             kept[head.kept(cell)].copy_from_slice(state);
             let Range { mut start, end } = head.cell(cell);

@@ -190,7 +190,7 @@ mod tests {
             ("window", 63 * 64, None, "64 n", Credit::State),
             ("linear", 2 * (16 * 16 + 16), None, "n", Credit::State),
             ("loglinear-gdn", 512 + 3 * 96, Some("512 a doubling"), "n log n", Credit::State),
-            ("moba", 0, Some("64 a token"), "n^2/16 + 64 n", Credit::Blocks),
+            ("moba", 0, Some("64 a token"), "n^2/64 + 256 n", Credit::Blocks),
             ("dsa", 0, Some("88 a token"), "n^2 + 64 n", Credit::Tokens),
             ("compressed", 127 * 16, Some("4 a token"), "n^2/4", Credit::Full),
             ("none", 0, None, "0", Credit::Nothing),

@@ -20,6 +20,8 @@
 //! # Source
 //! Yuan et al. 2025 (2502.11089), with keys and values that the branches share, and linear summaries that start as means.
 
+use std::ops::Range;
+
 use rung_engine::{Attention, BlockAttention, Choice, Ops, Parameter, Rounding, Scalar, Sight, highest};
 use rung_theory::stack::Mixer;
 
@@ -29,6 +31,9 @@ use crate::error::ModelError;
 use crate::parts::Linear;
 use crate::precision::rounded;
 use crate::site::{Fill, Site};
+
+/// Queries that are held against the summaries at a time.
+const SURVEYED: usize = 256;
 
 /// Sizes of native sparse attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,17 @@ impl NativeSparseConfig {
         let start = (summary * self.stride).max(block * self.block);
         let end = (summary * self.stride + self.length).min((block + 1) * self.block);
         end.saturating_sub(start) as f64 / self.stride as f64
+    }
+
+    /// For every block of a text of that many tokens, the summaries that touch it and how much of it each covers.
+    fn covers<S: Scalar>(&self, tokens: usize) -> Vec<(Range<usize>, Vec<S>)> {
+        let cover = |block: usize| {
+            let (start, end) = (block * self.block, (block + 1) * self.block);
+            let first = if start < self.length { 0 } else { (start - self.length) / self.stride + 1 };
+            let touching = first..end.div_ceil(self.stride);
+            (touching.clone(), touching.map(|summary| S::of(self.share(summary, block))).collect())
+        };
+        (0..tokens.div_ceil(self.block)).map(cover).collect()
     }
 }
 
@@ -121,56 +137,79 @@ impl NativeSparse {
         Some(kept.map_or_else(|| sums.clone(), |kept| ops.concat(&[kept, sums.clone()], 1)))
     }
 
-    /// Weights `[batch, kv, queries of the heads that share it, summaries]` of the first branch, and what it reads.
+    /// What the last queries read of the summaries, and the score of every block for each of them, `[batch, kv, time, blocks]`. It goes
+    /// by some queries at a time, and those look no further than the summaries that the last of them sees.
     fn survey<O: Ops>(
         &self,
         ops: &O,
         query: &O::Tensor,
         keys: usize,
-        (key, value): &(O::Tensor, O::Tensor),
-    ) -> (O::Tensor, O::Tensor) {
-        let HeadsConfig { heads, kv_heads, key: width, value: value_width, .. } = self.config.heads;
-        let (batch, time, count) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
+        summaries: (&O::Tensor, &O::Tensor),
+    ) -> (O::Tensor, Vec<O::Scalar>) {
+        let HeadsConfig { heads, kv_heads, value: value_width, .. } = self.config.heads;
+        let (batch, time) = (ops.shape(query)[0], ops.shape(query)[1]);
         let shared = heads / kv_heads;
-        let visible = |query: usize| self.config.summaries(query + keys - time + 1);
-        let cells = (0..shared * time).flat_map(|row| (0..count).map(move |summary| (row % time, summary)));
-        let mask: Vec<O::Scalar> =
-            cells.map(|(query, summary)| O::Scalar::of(if summary < visible(query) { 0.0 } else { MASKED })).collect();
-        // A query that sees none reads nothing.
-        let some: Vec<O::Scalar> =
-            (0..shared * time).map(|row| O::Scalar::of(f64::from(u8::from(visible(row % time) > 0)))).collect();
-        let [key, value] = [key, value].map(|x| ops.permute(x, &[0, 2, 1, 3]));
-        let query = ops.reshape(&ops.permute(query, &[0, 2, 1, 3]), &[batch, kv_heads, shared * time, width]);
-        let scores = ops.scale(&ops.product(&query, false, &key, true), self.config.heads.scale());
-        let weights = ops.softmax(&ops.add(&scores, &ops.constant(&[shared * time, count], &mask)));
-        let weights = ops.mul(&weights, &ops.constant(&[shared * time, 1], &some));
-        let read = ops.reshape(&ops.matmul(&weights, &value), &[batch, heads, time, value_width]);
-        (weights, ops.permute(&read, &[0, 2, 1, 3]))
+        let covers = self.config.covers::<O::Scalar>(keys);
+        let mut scores = vec![O::Scalar::ZERO; batch * kv_heads * time * covers.len()];
+        let [key, value] = [summaries.0, summaries.1].map(|x| ops.permute(x, &[0, 2, 1, 3]));
+        let reads: Vec<O::Tensor> = (0..time)
+            .step_by(SURVEYED)
+            .map(|first| {
+                let rows = first..time.min(first + SURVEYED);
+                let visible: Vec<usize> =
+                    rows.clone().map(|row| self.config.summaries(row + keys - time + 1)).collect();
+                let weights = self.weights(ops, &ops.slice(query, 1, rows.clone()), &key, &visible);
+                let count = ops.shape(&weights)[3];
+                for (line, weights) in ops.values(&weights).chunks_exact(count).enumerate() {
+                    let (table, row) = (line / (shared * rows.len()), rows.start + line % rows.len());
+                    let places = (table * time + row) * covers.len()..;
+                    for (score, (covering, shares)) in scores[places].iter_mut().zip(&covers) {
+                        let touching = &weights[covering.start.min(count)..covering.end.min(count)];
+                        *score += touching.iter().zip(shares).map(|(&weight, &share)| weight * share).sum::<O::Scalar>();
+                    }
+                }
+                let read = ops.matmul(&weights, &ops.slice(&value, 2, 0..count));
+                ops.permute(&ops.reshape(&read, &[batch, heads, rows.len(), value_width]), &[0, 2, 1, 3])
+            })
+            .collect();
+        (ops.concat(&reads, 1), scores)
     }
 
-    /// The blocks that each of the last queries reads, by the weights of the summaries, if there are any.
-    fn choose<O: Ops>(&self, ops: &O, [batch, time, keys]: [usize; 3], weights: Option<&O::Tensor>) -> Choice {
-        let NativeSparseConfig { heads: HeadsConfig { heads, kv_heads, .. }, block, top, .. } = self.config;
+    /// Weights `[batch, kv, queries of the heads that share it, summaries]` of queries that see so many summaries each.
+    fn weights<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor, visible: &[usize]) -> O::Tensor {
+        let HeadsConfig { heads, kv_heads, key: width, .. } = self.config.heads;
+        let (batch, rows, shared) = (ops.shape(query)[0], visible.len(), heads / kv_heads);
+        let count = visible[rows - 1].max(1);
+        let query = ops.reshape(&ops.permute(query, &[0, 2, 1, 3]), &[batch, kv_heads, shared * rows, width]);
+        let scores = ops.product(&query, false, &ops.slice(key, 2, 0..count), true);
+        let mut mask = vec![O::Scalar::ZERO; rows * count];
+        for (line, visible) in mask.chunks_exact_mut(count).zip(visible) {
+            line[*visible..].fill(O::Scalar::of(MASKED));
+        }
+        let mask = ops.constant(&[shared * rows, count], &mask.repeat(shared));
+        let weights = ops.softmax(&ops.add(&ops.scale(&scores, self.config.heads.scale()), &mask));
+        if visible[0] > 0 {
+            return weights;
+        }
+        // A query that sees none reads nothing.
+        let some: Vec<O::Scalar> =
+            visible.iter().map(|visible| O::Scalar::of(if *visible > 0 { 1.0 } else { 0.0 })).collect();
+        ops.mul(&weights, &ops.constant(&[shared * rows, 1], &some.repeat(shared)))
+    }
+
+    /// The blocks that each of the last queries reads, by their scores; by their places alone if there are no scores.
+    fn choose<S: Scalar>(&self, [batch, time, keys]: [usize; 3], scores: Option<Vec<S>>) -> Choice {
+        let NativeSparseConfig { heads: HeadsConfig { kv_heads, .. }, block, top, .. } = self.config;
         let blocks = keys.div_ceil(block);
-        let scores = weights.map(|weights| {
-            let count = ops.shape(weights)[3];
-            let cells = (0..count).flat_map(|summary| (0..blocks).map(move |block| (summary, block)));
-            let shares: Vec<O::Scalar> =
-                cells.map(|(summary, block)| O::Scalar::of(self.config.share(summary, block))).collect();
-            let scores = ops.matmul(&ops.detach(weights), &ops.constant(&[count, blocks], &shares));
-            ops.values(&ops.sum(&ops.reshape(&scores, &[batch, kv_heads, heads / kv_heads, time, blocks]), 2))
-        });
+        let mut scores = scores.unwrap_or_else(|| vec![S::ZERO; batch * kv_heads * time * blocks]);
         let mut choice = Choice::new(block, kv_heads);
-        for row in 0..batch * kv_heads * time {
+        for (row, line) in scores.chunks_exact_mut(blocks).enumerate() {
             let own = (row % time + keys - time) / block;
-            let mut line = scores
-                .as_ref()
-                .map_or_else(|| vec![O::Scalar::ZERO; own + 1], |all| all[row * blocks..][..=own].to_vec());
             // Above every score, which is a sum of weights: in this order, should `top` be too few for all three.
             for (place, rank) in [(0, 1.0), (own.saturating_sub(1), 2.0), (own, 3.0)] {
-                line[place] = O::Scalar::of(rank * 1e9);
+                line[place] = S::of(rank * 1e9);
             }
-            choice.push(highest(&line, top));
+            choice.push(highest(&line[..=own], top));
         }
         choice
     }
@@ -181,11 +220,11 @@ impl NativeSparse {
         ops: &O,
         query: &O::Tensor,
         cache: &Cache<O::Tensor>,
-        summaries: Option<(O::Tensor, O::Tensor)>,
+        summaries: Option<(&O::Tensor, &O::Tensor)>,
     ) -> [Option<O::Tensor>; 3] {
         let (extents, keys) = (ops.shape(query), ops.shape(&cache.key)[1]);
-        let (weights, first) = summaries.map(|summaries| self.survey(ops, query, keys, &summaries)).unzip();
-        let choice = self.choose(ops, [extents[0], extents[1], keys], weights.as_ref());
+        let (first, scores) = summaries.map(|summaries| self.survey(ops, query, keys, summaries)).unzip();
+        let choice = self.choose([extents[0], extents[1], keys], scores);
         let (key, value, scale) = (&cache.key, &cache.value, self.config.heads.scale());
         let second = ops.block_attention(&BlockAttention { query, key, value, choice: &choice, scale });
         let third = (self.config.window > 0).then(|| {
@@ -208,7 +247,7 @@ impl TokenMixer for NativeSparse {
         next.tensors[2..4].clone_from_slice(&summaries);
         let [key, value] = summaries;
         let query = self.heads.reader().ask(ops, x, State::seen(state));
-        let branches = self.branches(ops, &query, &cache, key.zip(value));
+        let branches = self.branches(ops, &query, &cache, key.as_ref().zip(value.as_ref()));
         let (batch, time, heads) = (ops.shape(x)[0], ops.shape(x)[1], self.config.heads.heads);
         let gates = ops.sigmoid(&self.gate.apply(ops, x));
         let terms = branches.iter().enumerate().filter_map(|(index, read)| {

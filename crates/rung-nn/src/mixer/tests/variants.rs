@@ -60,6 +60,21 @@ fn the_indexer_learns_from_its_own_loss_and_nothing_else_does() {
     assert!(last < 0.5 * first, "from {first} to {last}");
 }
 
+/// A long text is held against its summaries a part at a time; the parts must not show.
+#[test]
+fn native_sparse_attention_reads_long_texts_as_it_reads_their_parts() {
+    let Built { mixer, weights } =
+        build::<f64>("nsa{heads=2,kv=1,head=4,block=8,top=4,length=9,stride=4,window=3}", ROTARY, 1);
+    let (ops, length, cut) = (Native::new(), 600, 137);
+    ops.bind_frozen(&weights);
+    let text = ops.constant(&[BATCH, length, WIDTH], &input(length, 1.0));
+    let whole = mixer.forward(&ops, &text, None).0;
+    let (first, state) = mixer.forward(&ops, &ops.slice(&text, 1, 0..cut), None);
+    let (second, _) = mixer.forward(&ops, &ops.slice(&text, 1, cut..length), Some(&state));
+    let parts = ops.concat(&[first, second], 1);
+    assert_close(&ops.values(&parts), &ops.values(&whole), 1e-12, "nsa in parts");
+}
+
 /// Where every head's weights are alike, so is their mean: an indexer that says nothing is right about queries that ask nothing.
 #[test]
 fn an_indexer_that_agrees_has_no_loss() {
