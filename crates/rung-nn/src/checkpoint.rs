@@ -152,7 +152,8 @@ pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), Check
     save_with(path, weights, &[])
 }
 
-/// As [`save`], with the plan the weights belong to, so that [`inspect`](crate::inspect) can name the mixers.
+/// As [`save`], with the plan the weights belong to, so that [`inspect`](crate::inspect) can name the mixers. Notes
+/// are written in no fixed order, so that files of equal weights may differ there; those of [`save`] do not.
 ///
 /// # Errors
 /// As [`save`].

@@ -29,8 +29,33 @@ fn main() -> ExitCode {
     match Arguments::parse().command.run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", told(&error));
             ExitCode::from(2)
         }
+    }
+}
+
+/// An error and its causes in one line; a cause that the error before it already tells is not told again.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
+        if line.contains(&cause) {
+            line
+        } else if line.is_empty() {
+            cause
+        } else {
+            format!("{line}: {cause}")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context as _, anyhow};
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let error = Err::<(), _>(anyhow!("no such file")).context("a.json: no such file").context("--model");
+        assert_eq!(told(&error.unwrap_err()), "--model: a.json: no such file");
     }
 }

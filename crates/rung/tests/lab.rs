@@ -146,6 +146,9 @@ fn a_run_is_trained_evaluated_listed_and_compared() {
     assert!(trained["accuracy"]["1"]["mean"].as_f64().unwrap() > 0.3, "{trained}");
     assert_eq!(json(&[&base[..], &small[..], &large[..]].concat())["recorded_before"], true);
 
+    let shown = json(&["model", "show", text(&out), "--json"]);
+    assert!(shown["layers"][0]["mixers"][0].as_str().unwrap().contains("head=16"), "{shown}");
+
     let own = json(&["eval", text(&out), "--prompts", "16", "--json"]);
     for field in ["mean", "low", "high"] {
         assert!((0.0..=1.0).contains(&own["accuracy"]["1"][field].as_f64().unwrap()));

@@ -119,6 +119,6 @@ fn write(config: &Path, directory: &Path, student: &Student<f32>) -> anyhow::Res
     let text = fs::read_to_string(config).with_context(|| format!("reading {}", config.display()))?;
     let run = RunConfig { stack: student.plan.to_stack().to_string(), ..RunConfig::read(&text)? };
     write_atomically(&directory.join(CONFIG), run.text().as_bytes())?;
-    rung_nn::save_plan(&directory.join(WEIGHTS), &student.weights, &student.plan)?;
+    rung_nn::save(&directory.join(WEIGHTS), &student.weights)?;
     Ok(())
 }

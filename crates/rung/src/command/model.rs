@@ -1,7 +1,7 @@
 //! `rung model show`: what a checkpoint holds, or what a stack would become.
 //!
 //! ```text
-//! rung model show model.safetensors
+//! rung model show model.safetensors                            or the folder of a run or a construction
 //! rung model show --stack "(gdn*3 full)*2" --heads 4 --head-dim 16 --tensors
 //! rung model show model.safetensors --stack "linear full"      refuses a file that is not of this stack
 //! ```
@@ -11,12 +11,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use rung_lab::network;
+use rung_lab::run::place;
 use rung_nn::inventory::Part;
-use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
+use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, construct, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
 use serde_json::{Value, json};
 
@@ -38,7 +40,7 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// A safetensors file.
+    /// A safetensors file, or the folder of a run or a construction.
     path: Option<PathBuf>,
     /// A stack such as `(gdn*3 full)*2`; with a file, the one it must be of.
     #[arg(long)]
@@ -136,6 +138,15 @@ impl Network {
     }
 }
 
+/// The weights in a folder of a run or a construction, and their plan; or else the path itself.
+fn weights_in(path: &Path) -> anyhow::Result<(PathBuf, Option<Plan>)> {
+    let known = [place::WEIGHTS, construct::WEIGHTS].map(|name| path.join(name));
+    match known.into_iter().find(|file| file.is_file()) {
+        Some(file) => Ok((file, Some(network::Network::<f32>::open(path)?.plan))),
+        None => Ok((path.to_owned(), None)),
+    }
+}
+
 /// A model to be shown.
 struct Shown {
     title: String,
@@ -164,12 +175,13 @@ impl Show {
         };
         let (title, inventory, plan) = match (&self.path, expected) {
             (Some(path), expected) => {
-                let inventory = inspect(path)?;
+                let (path, kept) = weights_in(path)?;
+                let inventory = inspect(&path)?;
                 if let Some(expected) = expected {
-                    inventory.compare(path, &expected).context("the file is not of this stack")?;
+                    inventory.compare(&path, &expected).context("the file is not of this stack")?;
                 }
                 let noted = inventory.plan().transpose().with_context(|| format!("{}: its stack", path.display()))?;
-                (path.display().to_string(), inventory, given.or(noted))
+                (path.display().to_string(), inventory, given.or(kept).or(noted))
             }
             (None, Some(expected)) => (self.stack.clone().unwrap_or_default(), expected, given),
             (None, None) => bail!("give a safetensors file, or --stack"),

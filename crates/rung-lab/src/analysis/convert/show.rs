@@ -45,8 +45,10 @@ impl Conversion {
 
     /// Orders against each other.
     pub fn chart(&self) -> LineChart {
+        // The bare name: with all its sizes it would be longer than the figure is wide.
+        let to = self.to.split('{').next().unwrap_or(&self.to);
         let mut chart = LineChart::new(
-            format!("Right answers as full layers become {}: {}", self.to, self.name),
+            format!("Right answers as full layers become {to}: {}", self.name),
             AxisSpec::new("layers replaced", Scale::Whole),
             AxisSpec::new("right answers, each number of hops equally", Scale::Linear).from_to(0.0, 1.02),
         );
