@@ -77,7 +77,10 @@ impl Extents {
 
     /// Whether every state is a vector with decays of its own: chunks then bring nothing.
     fn is_scan(&self) -> bool {
-        self.value_width == 1 && !self.delta && self.fading == self.key_width && self.heads % self.key_heads == 0
+        self.value_width == 1
+            && !self.delta
+            && self.fading == self.key_width
+            && self.heads.is_multiple_of(self.key_heads)
     }
 
     /// Scratch space of a pass.
