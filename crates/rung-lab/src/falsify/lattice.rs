@@ -127,25 +127,39 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// Whole numbers, not all zero, with which the vectors add up to nothing: those that reduction finds, the smallest first.
-pub fn relations(vectors: &[Vec<i64>], mut go_on: impl FnMut() -> bool) -> Vec<Vec<i64>> {
+/// What [`relations`] found.
+pub struct Relations {
+    /// Whole numbers, not all zero, with which the vectors add up to nothing, the smallest first.
+    pub found: Vec<Vec<i64>>,
+    /// Whether the lattice was reduced to the end; if not, time or double precision was at its own.
+    pub whole: bool,
+}
+
+/// Whole numbers, not all zero, with which the vectors add up to nothing.
+pub fn relations(vectors: &[Vec<i64>], mut go_on: impl FnMut() -> bool) -> Relations {
     let count = vectors.len();
     let row = |(index, vector): (usize, &Vec<i64>)| {
         let unit = (0..count).map(|column| i64::from(column == index));
         unit.chain(vector.iter().copied()).collect::<Vec<i64>>()
     };
+    let nothing = |row: &Vec<i64>| row[count..].iter().all(|entry| *entry == 0);
     let mut basis: Vec<Vec<i64>> = vectors.iter().enumerate().map(row).collect();
-    let mut weight = 1;
-    // What was found before the time was over may still be of use.
-    while reduce(&mut basis, &mut go_on) && weight < HEAVIEST {
+    let (mut weight, mut whole) = (1, false);
+    // What was found before the end may still be of use.
+    while reduce(&mut basis, &mut go_on) {
+        // There cannot be more relations than vectors too many, if the vectors span their space.
+        let complete = basis.iter().filter(|row| nothing(row)).count() >= count - vectors[0].len().min(count);
+        whole = complete || weight >= HEAVIEST;
+        if whole {
+            break;
+        }
         weight *= HEAVIER;
         basis.iter_mut().for_each(|row| row[count..].iter_mut().for_each(|entry| *entry *= HEAVIER));
     }
-    let found = basis.into_iter().filter(|row| row[count..].iter().all(|entry| *entry == 0));
-    let found = found.map(|row| row[..count].to_vec()).filter(|row| row.iter().any(|entry| *entry != 0));
-    let mut found: Vec<Vec<i64>> = found.collect();
+    let found = basis.into_iter().filter(nothing).map(|row| row[..count].to_vec());
+    let mut found: Vec<Vec<i64>> = found.filter(|row| row.iter().any(|entry| *entry != 0)).collect();
     found.sort_by_key(|row| row.iter().map(|entry| entry.abs()).sum::<i64>());
-    found
+    Relations { found, whole }
 }
 
 #[cfg(test)]
@@ -184,6 +198,57 @@ mod tests {
         }
     }
 
+    /// The textbook's way, with single exchanges and everything computed anew each time.
+    fn reduced_slowly(mut basis: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut at = 1;
+        while at < basis.len() {
+            let mut stars: Vec<Vec<f64>> = Vec::new();
+            let mut onto = vec![0.0; at];
+            for row in 0..=at {
+                for other in (0..row).rev().filter(|_| row == at) {
+                    let float: Vec<f64> = basis[at].iter().map(|entry| *entry as f64).collect();
+                    let share = dot(&float, &stars[other]) / dot(&stars[other], &stars[other]);
+                    let times = if share.abs() < REDUCED { 0 } else { share.round() as i64 };
+                    let less = basis[other].clone();
+                    basis[at].iter_mut().zip(less).for_each(|(entry, less)| *entry -= times * less);
+                }
+                let float: Vec<f64> = basis[row].iter().map(|entry| *entry as f64).collect();
+                let mut star = float.clone();
+                for (other, before) in stars.iter().enumerate() {
+                    onto[other] = dot(&float, before) / dot(before, before);
+                    star.iter_mut().zip(before).for_each(|(star, before)| *star -= onto[other] * before);
+                }
+                stars.push(star);
+            }
+            let [before, own] = [at - 1, at].map(|row| dot(&stars[row], &stars[row]));
+            if own >= (LOVASZ - onto[at - 1] * onto[at - 1]) * before {
+                at += 1;
+            } else {
+                basis.swap(at, at - 1);
+                at = (at - 1).max(1);
+            }
+        }
+        basis
+    }
+
+    #[test]
+    fn rows_that_go_to_their_place_at_once_end_where_single_exchanges_lead() {
+        for seed in 0..20_u64 {
+            let entry = |row: u64, column: u64| {
+                i64::try_from(crate::run::source::stirred(seed * 999 + row * 20 + column) % 201).unwrap() - 100
+            };
+            let mut basis: Vec<Vec<i64>> =
+                (0..12).map(|row| (0..14).map(|column| entry(row, column)).collect()).collect();
+            let slow = reduced_slowly(basis.clone());
+            assert!(reduce(&mut basis, || true));
+            let lengths = |basis: &[Vec<i64>]| -> Vec<i64> {
+                basis.iter().map(|row| row.iter().map(|entry| entry * entry).sum()).collect()
+            };
+            assert_eq!(lengths(&basis), lengths(&slow), "{seed}");
+        }
+    }
+
     #[test]
     fn relations_are_relations() {
         for (count, width) in [(8, 4), (24, 10), (60, 30)] {
@@ -192,7 +257,8 @@ mod tests {
             };
             let vectors: Vec<Vec<i64>> =
                 (0..count).map(|row| (0..width).map(|column| entry(row, column)).collect()).collect();
-            let found = relations(&vectors, || true);
+            let Relations { found, whole } = relations(&vectors, || true);
+            assert!(whole);
             assert_eq!(found.len() as u64, count - width, "as many as there are vectors too many");
             for found in found {
                 assert!(found.iter().any(|entry| *entry != 0));

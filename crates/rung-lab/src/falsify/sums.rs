@@ -7,8 +7,10 @@
 //! with positive x on one side, those with negative x on the other.
 //!
 //! A birthday needs 2^(b/2) tries for b bits. A lattice of M tokens needs M above the number D of state numbers, whatever their
-//! bits, and time that grows with about the fourth power of M: seconds for a hundred rows, minutes for three hundred. The relation gets shorter with more tokens than that, and must fit
-//! into the prompt; so the reach is a matter of D, of the length, and of the budget. What was not reached is said, not hidden.
+//! bits, and time that grows with about the fourth power of M: a second for a hundred rows, a quarter of a minute for five hundred. Three
+//! things end its reach, and the note of a search says which: the relation is longer than the prompt; its tokens have no order in which
+//! every number of the state stays in its range; or the lattice is too large for the time or for double precision. All three come
+//! sooner when single writes are large beside a step of the grid.
 
 use rung_theory::stack::Mixer;
 use rung_theory::task::{AnyTask, seeded};
@@ -16,7 +18,7 @@ use rung_theory::task::{AnyTask, seeded};
 use super::alphabet::drawn;
 use super::check::write_down;
 use super::collide::state_numbers;
-use super::lattice;
+use super::lattice::{self, Relations};
 use super::suspect::{Runner, Suspect};
 use super::witness::Witness;
 use super::{Clock, Effort, FalsifyError, Method, Tried};
@@ -59,12 +61,17 @@ pub fn relations(
         let vectors: Vec<Vec<i64>> =
             chosen.iter().map(|value| writes[*value].iter().copied().chain([1]).collect()).collect();
         tried.candidates += 1;
-        let found = lattice::relations(&vectors, || {
+        let Relations { found, whole } = lattice::relations(&vectors, || {
             clock.tell(tried.candidates);
             !clock.over()
         });
         let Some(shortest) = found.first() else {
-            tried.note = format!("{}; a lattice of {rows} rows was not reduced in time", tried.note);
+            let reason = match (whole, clock.over()) {
+                (true, _) => "gave no relation",
+                (false, true) => "was not reduced in time",
+                (false, false) => "is beyond double precision",
+            };
+            tried.note = format!("{}; a lattice of {rows} rows {reason}", tried.note);
             break;
         };
         let length = tokens(shortest);
