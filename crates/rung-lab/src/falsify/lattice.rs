@@ -119,9 +119,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (mut sums, length) = ([0.0; 8], a.len().min(b.len()));
     let (mut left, mut right) = (a[..length].chunks_exact(8), b[..length].chunks_exact(8));
     for (a, b) in left.by_ref().zip(right.by_ref()) {
-        for lane in 0..8 {
-            sums[lane] += a[lane] * b[lane];
-        }
+        sums.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum += a * b);
     }
     let rest: f64 = left.remainder().iter().zip(right.remainder()).map(|(a, b)| a * b).sum();
     sums.iter().sum::<f64>() + rest
