@@ -26,8 +26,31 @@ pub fn map<Item: Sync, Out: Send>(items: &[Item], job: impl Fn(&Item) -> Out + S
     results.into_iter().filter_map(take).collect()
 }
 
+/// Runs `job` on every item, each on a thread of its own from the start: for few jobs that should all get somewhere.
+pub fn all_at_once<Item: Send, Out: Send>(
+    items: impl Iterator<Item = Item>,
+    job: impl Fn(Item) -> Out + Sync,
+) -> Vec<Out> {
+    let job = &job;
+    thread::scope(|scope| {
+        let started: Vec<_> = items.map(|item| scope.spawn(move || job(item))).collect();
+        let finished = started.into_iter().map(thread::ScopedJoinHandle::join);
+        finished.map(|out| out.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn jobs_at_once_may_wait_for_each_other() {
+        let barrier = std::sync::Barrier::new(5);
+        let job = |item: u64| {
+            barrier.wait();
+            item * item
+        };
+        assert_eq!(super::all_at_once(0..5, job), [0, 1, 4, 9, 16]);
+    }
+
     #[test]
     fn results_keep_the_order_of_the_items() {
         let items: Vec<u64> = (0..100).collect();

@@ -23,7 +23,7 @@ fn untrained(stack: &str, task: &str, more: &[&str]) -> Vec<String> {
     fixed.into_iter().chain(set).chain(more.iter().copied()).map(str::to_owned).collect()
 }
 
-const CASES: [(&str, &str, &[&str], &str); 8] = [
+const CASES: [(&str, &str, &[&str], &str); 10] = [
     ("linear{heads=1,key=3,value=3,normaliser=no}", "funccomp{hops=1,m=8}", &["--bits", "4"], "state collision"),
     ("hgrn2{expand=1}", "funccomp{hops=1,m=8}", &["--bits", "4"], "state collision"),
     ("mamba2{heads=1,head=4,state=2,conv=2}", "funccomp{hops=1,m=8}", &["--bits", "3"], "state collision"),
@@ -42,7 +42,14 @@ const CASES: [(&str, &str, &[&str], &str); 8] = [
         &["--bits", "4"],
         "summary collision",
     ),
+    (BIRTHDAY.0, BIRTHDAY.1, &["--bits", "6", "--memory", "64M"], "state collision"),
+    (RELATION.0, RELATION.1, &["--bits", "8", "--method", "integer-relation"], "integer relation"),
 ];
+
+/// Some thirty bits that are used: tens of thousands of states until two meet.
+const BIRTHDAY: (&str, &str) = ("linear{heads=1,key=2,value=5,normaliser=no}", "funccomp{hops=1,m=12}");
+/// A relation of tens of tokens on each side, in 512 bits of state.
+const RELATION: (&str, &str) = ("linear{heads=1,key=8,value=8,normaliser=no}", "twosum{length=100,modulus=512}");
 
 #[test]
 fn witnesses_are_found_and_checked_and_refused_once_a_token_is_changed() {

@@ -30,8 +30,8 @@ const ROWS: u64 = 1024;
 const CHUNKS: u64 = 8;
 /// Beginnings that are gone through one by one, if there are no more.
 const FEW: u64 = 1 << 22;
-/// Bytes of an entry of the table, with its share of empty places.
-const ENTRY: u64 = 40;
+/// Bytes of an entry of the table with its share of empty places, while the table grows and both the old and the new one are there.
+const ENTRY: u64 = 60;
 /// Endings that are tried for two beginnings with one state.
 const ENDINGS: u64 = 512;
 /// Meetings that the checker may turn down before the search gives up: more would only be more of the same.
@@ -246,6 +246,7 @@ pub fn drown(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(O
                 tried.misled += 1;
             }
         }
+        clock.tell(tried.candidates);
         if clock.over() {
             return Ok((None, tried));
         }

@@ -5,7 +5,7 @@
 //! shrunk, written down with the model's own numbers, and checked by another way than it was found.
 //!
 //! # Methods
-//! The stack decides which are tried, in this order; each uses all cores.
+//! The stack decides which are tried. They run side by side, each on all cores, within one budget of time.
 //!
 //! | stack | method | what meets |
 //! |---|---|---|
@@ -15,6 +15,9 @@
 //! | block-sparse layers | summary collision | two contents of a block that the question does not open |
 //! | full layers, few bits | border search | all that tokens after the last table hold, with the sets of the proof where they are small |
 //! | any | every instance, or guided errors | nothing: a wrong answer |
+//!
+//! The order of the table settles which find counts, so that the seed alone decides and not the timing: a find ends the methods below it
+//! at once. Those above it may still do better; they have until half of the budget is gone.
 //!
 //! # What a witness says
 //! That this model, with these weights at this precision, fails on these prompts: measured, and exactly so. It says nothing about
@@ -52,6 +55,7 @@ pub mod view;
 pub mod witness;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rung_nn::ModelError;
@@ -59,6 +63,7 @@ use rung_theory::task::TaskError;
 use serde::{Deserialize, Serialize};
 
 use crate::network::NetworkError;
+use crate::parallel;
 use crate::run::RunError;
 
 pub use suspect::{Asked, Kept, Origin, Suspect};
@@ -94,7 +99,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them, in the order in which they are tried.
+    /// All of them, in the order in which their finds count.
     pub const ALL: [Self; 7] = [
         Self::Drowning,
         Self::StateCollision,
@@ -199,7 +204,32 @@ impl Default for Effort {
     }
 }
 
-/// A method's share of the time.
+/// Methods that run side by side, and the first in their order that has found something.
+struct Race {
+    first: AtomicUsize,
+    /// From here on a method makes way for a find of one below it.
+    half: Instant,
+}
+
+impl Race {
+    fn new(half: Instant) -> Self {
+        Self { first: AtomicUsize::new(usize::MAX), half }
+    }
+
+    fn won_by(&self, place: usize) {
+        self.first.fetch_min(place, Ordering::Relaxed);
+    }
+
+    /// Whether the method at this place need not go on.
+    fn lost_for(&self, place: usize) -> bool {
+        match self.first.load(Ordering::Relaxed) {
+            usize::MAX => false,
+            first => first < place || (first > place && Instant::now() >= self.half),
+        }
+    }
+}
+
+/// What tells a method to stop.
 pub struct Clock<'a> {
     end: Instant,
     most: u64,
@@ -207,6 +237,8 @@ pub struct Clock<'a> {
     /// Hears how many candidates were tried; says whether to go on.
     watch: &'a (dyn Fn(Method, u64) -> bool + Sync),
     stopped: std::cell::Cell<bool>,
+    /// The other methods, and this one's place among them.
+    race: Option<(&'a Race, usize)>,
 }
 
 impl Clock<'_> {
@@ -219,7 +251,8 @@ impl Clock<'_> {
 
     /// Whether the time is over.
     pub fn over(&self) -> bool {
-        self.stopped.get() || Instant::now() >= self.end
+        let lost = || self.race.is_some_and(|(race, place)| race.lost_for(place));
+        self.stopped.get() || Instant::now() >= self.end || lost()
     }
 }
 
@@ -254,7 +287,7 @@ pub struct Found {
     pub witness: Option<Witness>,
     /// The task of the witness, where it is a smaller one than was asked about.
     pub smaller: Option<Suspect>,
-    /// What was tried, in order.
+    /// What was tried, in order, up to the method that found the witness.
     pub tried: Vec<Tried>,
 }
 
@@ -296,25 +329,27 @@ pub fn falsify(
         }
         methods = vec![method];
     }
-    let (started, mut tried) = (Instant::now(), Vec::new());
-    for (index, method) in methods.iter().enumerate() {
-        // What a method leaves of its share goes to those after it.
-        let left = effort.budget.saturating_sub(started.elapsed());
-        let share = left / (methods.len() - index) as u32;
-        let clock = |share| {
-            let end = Instant::now() + share;
-            Clock { end, most: effort.most, method: *method, watch, stopped: false.into() }
-        };
-        let (found, done) = attempt(suspect, *method, effort, &clock(share))?;
-        let stopped = !watch(*method, done.candidates);
+    let started = Instant::now();
+    let clock = |method, end| Clock { end, most: effort.most, method, watch, stopped: false.into(), race: None };
+    let race = Race::new(started + effort.budget / 2);
+    let run = |(place, method): (usize, Method)| {
+        let clock = Clock { race: Some((&race, place)), ..clock(method, started + effort.budget) };
+        let outcome = attempt(suspect, method, effort, &clock);
+        if matches!(outcome, Ok((Some(_), _))) {
+            race.won_by(place);
+        }
+        outcome
+    };
+    let outcomes = parallel::all_at_once(methods.iter().copied().enumerate(), run);
+    let mut tried = Vec::new();
+    for outcome in outcomes {
+        let (found, done) = outcome?;
+        let method = done.method;
         tried.push(done);
         if let Some(witness) = found {
             let left = effort.budget.saturating_sub(started.elapsed()).max(effort.budget / 4);
-            let (witness, smaller) = plainest(suspect, witness, effort, &|| clock(left / 4))?;
+            let (witness, smaller) = plainest(suspect, witness, effort, &|| clock(method, Instant::now() + left / 4))?;
             return Ok(Found { witness: Some(witness), smaller, tried });
-        }
-        if stopped {
-            break;
         }
     }
     Ok(Found { witness: None, smaller: None, tried })
@@ -369,4 +404,25 @@ fn plainest<'a>(
         }
     }
     Ok((shrink::shrink(suspect, witness, effort, &clock())?, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_find_ends_what_stands_below_and_later_what_stands_above() {
+        let now = Instant::now();
+        let race = Race::new(now + Duration::from_hours(1));
+        assert!((0..3).all(|place| !race.lost_for(place)));
+        race.won_by(1);
+        assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, false, true]);
+        race.won_by(2);
+        assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, false, true]);
+        race.won_by(0);
+        assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, true, true]);
+        let late = Race::new(now);
+        late.won_by(1);
+        assert_eq!([0, 1, 2].map(|place| late.lost_for(place)), [true, false, true]);
+    }
 }

@@ -7,8 +7,10 @@
 //! with positive x on one side, those with negative x on the other.
 //!
 //! A birthday needs 2^(b/2) tries for b bits. A lattice of M tokens needs M above the number D of state numbers, whatever their
-//! bits, and time that grows with about the fourth power of M: seconds for a hundred rows, minutes for three hundred. The relation gets shorter with more tokens than that, and must fit
-//! into the prompt; so the reach is a matter of D, of the length, and of the budget. What was not reached is said, not hidden.
+//! bits, and time that grows with about the fourth power of M: a second for a hundred rows, a quarter of a minute for five hundred. Three
+//! things end its reach, and the note of a search says which: the relation is longer than the prompt; its tokens have no order in which
+//! every number of the state stays in its range; or the lattice is too large for the time or for double precision. All three come
+//! sooner when single writes are large beside a step of the grid.
 
 use rung_theory::stack::Mixer;
 use rung_theory::task::{AnyTask, seeded};
@@ -16,13 +18,15 @@ use rung_theory::task::{AnyTask, seeded};
 use super::alphabet::drawn;
 use super::check::write_down;
 use super::collide::state_numbers;
-use super::lattice::relation;
+use super::lattice::{self, Relations};
 use super::suspect::{Runner, Suspect};
 use super::witness::Witness;
 use super::{Clock, Effort, FalsifyError, Method, Tried};
 
 /// The most rows of a lattice.
 const MOST_ROWS: usize = 1024;
+/// Relations of one lattice that are tried, the shortest first.
+const RELATIONS: usize = 16;
 
 /// Whether the method applies: one layer of linear attention in few bits, and a task whose tokens may repeat.
 pub fn applies(suspect: &Suspect) -> bool {
@@ -57,27 +61,49 @@ pub fn relations(
         let vectors: Vec<Vec<i64>> =
             chosen.iter().map(|value| writes[*value].iter().copied().chain([1]).collect()).collect();
         tried.candidates += 1;
-        let found = relation(&vectors, || !clock.over());
-        let Some(found) = found else {
-            tried.note = format!("{}; a lattice of {rows} rows was not reduced in time", tried.note);
+        let Relations { found, whole } = lattice::relations(&vectors, || {
+            clock.tell(tried.candidates);
+            !clock.over()
+        });
+        let Some(shortest) = found.first() else {
+            let reason = match (whole, clock.over()) {
+                (true, _) => "gave no relation",
+                (false, true) => "was not reduced in time",
+                (false, false) => "is beyond double precision",
+            };
+            tried.note = format!("{}; a lattice of {rows} rows {reason}", tried.note);
             break;
         };
-        let length = found.iter().filter(|times| **times > 0).sum::<i64>();
+        let length = tokens(shortest);
         tried.note =
             format!("{}; a lattice of {rows} rows gave a relation of {length} tokens on each side", tried.note);
-        if let Some(pair) = prompts(suspect, &writes, &chosen, &found)
-            && let Ok(witness) = write_down(suspect, Method::IntegerRelation, &pair, suspect.question())?
-            && witness.state.is_some()
-        {
-            return Ok((Some(witness), tried));
+        let mut refused = String::new();
+        for relation in found.iter().take(RELATIONS) {
+            let reason = match prompts(suspect, &writes, &chosen, relation) {
+                Err(reason) => reason,
+                Ok(pair) => match write_down(suspect, Method::IntegerRelation, &pair, suspect.question())? {
+                    Ok(witness) if witness.state.is_some() => return Ok((Some(witness), tried)),
+                    Ok(_) => "the states differ once rounded".to_owned(),
+                    Err(refusal) => refusal.to_string(),
+                },
+            };
+            tried.misled += 1;
+            if refused.is_empty() {
+                refused = format!(" ({reason})");
+            }
         }
-        tried.misled += 1;
+        tried.note.push_str(&refused);
         if clock.over() || rows == values.min(MOST_ROWS) {
             break;
         }
         rows = (rows + rows / 2).min(values).min(MOST_ROWS);
     }
     Ok((None, tried))
+}
+
+/// Tokens on each side of a relation.
+fn tokens(relation: &[i64]) -> usize {
+    relation.iter().filter(|times| **times > 0).sum::<i64>() as usize
 }
 
 /// What each token writes, in steps of the grid.
@@ -105,51 +131,60 @@ fn chosen(writes: &[Vec<i64>], rows: usize, seed: u64) -> Vec<usize> {
     order
 }
 
-/// Two prompts of 2-Sum whose states are equal by the relation, with a query that only the first has a partner for.
-fn prompts(suspect: &Suspect, writes: &[Vec<i64>], chosen: &[usize], relation: &[i64]) -> Option<[Vec<u32>; 2]> {
+/// Two prompts of 2-Sum whose states are equal by the relation, with a query that only the first has a partner for; or why there are
+/// none.
+fn prompts(
+    suspect: &Suspect,
+    writes: &[Vec<i64>],
+    chosen: &[usize],
+    relation: &[i64],
+) -> Result<[Vec<u32>; 2], String> {
     let (task, question): (&dyn AnyTask, usize) = (suspect.task(), suspect.question());
-    let rounding = suspect.network.config.precision.state?;
+    let Some(rounding) = suspect.network.config.precision.state else { unreachable!("asked for few bits only") };
     let half = 1_i64 << (rounding.bits - 1);
     let side = |sign: i64| {
         let times = chosen.iter().zip(relation).map(|(value, times)| (*value, (times * sign).max(0)));
         times.filter(|(_, times)| *times > 0).collect::<Vec<_>>()
     };
-    let (plus, minus) = (side(1), side(-1));
-    let count = plus.iter().map(|(_, times)| *times).sum::<i64>() as usize;
-    let partner = plus.first()?.0;
-    let filler = question.checked_sub(count)?;
+    let (plus, minus, count) = (side(1), side(-1), tokens(relation));
+    let Some((partner, _)) = plus.first().copied() else { unreachable!("as many tokens on each side, and not none") };
+    let filler = question.checked_sub(count).ok_or_else(|| format!("a prompt has room for {question}"))?;
     // The same tokens in front of both, which come back to nothing: pairs would need opposites, so the least harmful is taken.
     let mut sum = vec![0; writes[0].len()];
     let others: Vec<(usize, i64)> =
         (0..writes.len()).filter(|value| *value != partner).map(|value| (value, i64::MAX)).collect();
-    let front = ordered(writes, others, filler, &mut sum, half)?;
-    let [first, second] = [plus, minus].map(|tokens| ordered(writes, tokens, count, &mut sum.clone(), half));
+    let beyond = |placed| format!("a number leaves its range after {placed} tokens");
+    let front = ordered(writes, others, filler, &mut sum, half).map_err(beyond)?;
+    let beyond = |placed| beyond(filler + placed);
+    let first = ordered(writes, plus, count, &mut sum.clone(), half).map_err(beyond)?;
+    let second = ordered(writes, minus, count, &mut sum, half).map_err(beyond)?;
     let values = task.fields()[0].vocabulary;
     let query = (values - partner as u32) % values;
     let mut end = drawn(task, 0, 0)[question..].to_vec();
     end[0] = query;
-    Some([first?, second?].map(|tokens| [&front[..], &tokens[..], &end[..]].concat()))
+    Ok([first, second].map(|tokens| [&front[..], &tokens[..], &end[..]].concat()))
 }
 
-/// So many of the tokens, in an order in which the sum never leaves its range: the next is always the one that keeps it smallest.
+/// So many of the tokens, in an order in which the sum never leaves its range: the next is always the one that keeps it smallest. If
+/// there is no such order, how far this one came.
 fn ordered(
     writes: &[Vec<i64>],
     mut tokens: Vec<(usize, i64)>,
     count: usize,
     sum: &mut [i64],
     half: i64,
-) -> Option<Vec<u32>> {
+) -> Result<Vec<u32>, usize> {
     let mut order = Vec::with_capacity(count);
-    for _ in 0..count {
+    for placed in 0..count {
         let size = |value: usize| sum.iter().zip(&writes[value]).map(|(sum, write)| (sum + write).pow(4)).sum::<i64>();
-        let at = (0..tokens.len()).filter(|at| tokens[*at].1 > 0).min_by_key(|at| size(tokens[*at].0))?;
+        let at = (0..tokens.len()).filter(|at| tokens[*at].1 > 0).min_by_key(|at| size(tokens[*at].0)).ok_or(placed)?;
         tokens[at].1 -= 1;
         let value = tokens[at].0;
         sum.iter_mut().zip(&writes[value]).for_each(|(sum, write)| *sum += write);
         if sum.iter().any(|number| *number < -half || *number >= half) {
-            return None;
+            return Err(placed);
         }
         order.push(value as u32);
     }
-    Some(order)
+    Ok(order)
 }
