@@ -152,7 +152,9 @@ pub fn relations(vectors: &[Vec<i64>], mut go_on: impl FnMut() -> bool) -> Relat
             break;
         }
         weight *= HEAVIER;
-        basis.iter_mut().for_each(|row| row[count..].iter_mut().for_each(|entry| *entry *= HEAVIER));
+        for entry in basis.iter_mut().flat_map(|row| &mut row[count..]) {
+            *entry *= HEAVIER;
+        }
     }
     let found = basis.into_iter().filter(nothing).map(|row| row[..count].to_vec());
     let mut found: Vec<Vec<i64>> = found.filter(|row| row.iter().any(|entry| *entry != 0)).collect();
