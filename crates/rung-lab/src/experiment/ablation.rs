@@ -65,6 +65,7 @@ fn ablation(records: &[Record], page: &mut Page<'_>) -> Reading {
             file,
             title,
             axis: ("state bits / (m log m)", Scale::Log2),
+            proved: None,
             caption: "The layer with state is a recurrence or keeps a few tokens by a policy, in about as many bits. Bars go from the worst \
                       seed to the best.",
         };

@@ -75,6 +75,8 @@ pub struct View {
     pub title: &'static str,
     /// Along it.
     pub axis: (&'static str, Scale),
+    /// A place along it that a proof singles out, and its name.
+    pub proved: Option<(f64, &'static str)>,
     /// Under it.
     pub caption: &'static str,
 }
@@ -116,6 +118,10 @@ fn chart(entries: &[Entry], view: &View) -> LineChart {
         AxisSpec::new(words, scale).from_to(low - margin, high + margin)
     };
     let mut chart = LineChart::new(view.title, axis, AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02));
+    if let Some((at, name)) = view.proved {
+        let ends = vec![Point::new(at, 0.0), Point::new(at, 1.0)];
+        chart = chart.series(Series::line(name, ends).known(Evidence::Proved));
+    }
     for (index, name) in names.iter().enumerate() {
         let own = entries.iter().filter(|entry| entry.series == *name);
         let mut points: Vec<Point> = own

@@ -44,6 +44,7 @@ fn gap(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "gap",
         title: "Full layers behind many linear ones",
         axis: ("linear layers", Scale::Log2),
+        proved: None,
         caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
                   worst seed to the best.",
     };

@@ -35,6 +35,7 @@ fn layers(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "layers",
         title: "2-Sum by layers of block-sparse attention",
         axis: ("layers", Scale::Whole),
+        proved: None,
         caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
                   Bars go from the worst seed to the best.",
     };

@@ -66,6 +66,7 @@ fn length(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "length",
         title: "Tables larger than in training",
         axis: ("size of the first table / size in training", Scale::Log2),
+        proved: None,
         caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
     };
     show(&entries, &view, page);

@@ -52,6 +52,7 @@ fn shift(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "shift",
         title: "Trained on one kind of table, asked about all",
         axis: ("asked about: 1 uniform, 2 Zipf, 3 clustered, 4 permutation", Scale::Whole),
+        proved: None,
         caption: "Right answers to questions of the most hops. Every line is one kind of training. Bars go from the worst seed to the best.",
     };
     show(&entries, &view, page);

@@ -59,6 +59,7 @@ fn sparse(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "sparse-capacity",
         title: "2-Sum by one layer of block-sparse attention",
         axis: ("bits of a summary / bits that the bound asks for", Scale::Log2),
+        proved: Some((1.0, "what the bound asks for")),
         caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number for which the proved \
                   bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \
                   still be well above a half there. Bars go from the worst seed to the best.",

@@ -63,6 +63,7 @@ fn thoughts(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "thoughts",
         title: "Chains of thought by the number of thoughts",
         axis: ("thoughts", Scale::Whole),
+        proved: None,
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",
     };

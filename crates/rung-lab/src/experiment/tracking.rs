@@ -60,6 +60,7 @@ fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
             file,
             title,
             axis: ("tokens", Scale::Log2),
+            proved: None,
             caption: "Right answers after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
                       worst seed to the best.",
         };

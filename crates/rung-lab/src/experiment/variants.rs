@@ -46,6 +46,7 @@ fn variants(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "variants",
         title: "Patterns of layers on one and two hops",
         axis: ("hops", Scale::Whole),
+        proved: None,
         caption: "Right answers by hops, for patterns with one or two rungs. Bars go from the worst seed to the best.",
     };
     show(&entries, &view, page);

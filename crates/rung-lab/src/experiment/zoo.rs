@@ -38,6 +38,7 @@ fn zoo(records: &[Record], page: &mut Page<'_>) -> Reading {
         file: "zoo-depth",
         title: "Every mixer before one full layer",
         axis: ("stack, by its number in the list below", Scale::Whole),
+        proved: None,
         caption: "Right answers to questions of one and two hops. Bars go from the worst seed to the best.",
     };
     show(&entries, &view, page);

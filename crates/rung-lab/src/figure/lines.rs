@@ -1,8 +1,8 @@
 //! Lines and points over two axes.
 //!
 //! The chart takes series of points, each with an optional spread, and axes that are linear or logarithmic. A series
-//! can carry [`Evidence`]; then it has the colour and the mark of that evidence in every figure, and its legend entry
-//! says the word. Series without it take colours in order. Several series of one colour differ by dash pattern.
+//! can carry [`Evidence`]; then its legend entry says the word, and if it is the only one of its kind it has the colour and the mark
+//! of that evidence in every figure. All others take colours, marks and dashes in order: they have to be told apart.
 //!
 //! Points that a scale cannot show (nothing or less on a logarithmic axis, a number that is not finite) break the line
 //! and are not drawn; the CSV still has them.
@@ -191,21 +191,28 @@ impl LineChart {
     }
 
     fn pens(&self) -> Vec<Pen> {
-        let mut pens: Vec<Pen> = Vec::with_capacity(self.series.len());
-        for (index, series) in self.series.iter().enumerate() {
-            let colour = series.evidence.map_or_else(|| palette::series(index), palette::evidence);
-            let earlier = pens.iter().filter(|pen| pen.colour == colour).count();
-            let mark = match series.evidence {
-                Some(Evidence::Proved) => Mark::Square,
-                Some(Evidence::Constructed) => Mark::Diamond,
-                Some(Evidence::Measured) => Mark::Circle,
-                None => Mark::of(index),
-            };
-            // Without evidence each colour is met once or twice, and the dash tells series apart in grey as well.
-            let dash = if series.evidence.is_some() { earlier } else { index };
-            pens.push(Pen { colour, mark, dash: DASHES[dash % DASHES.len()] });
-        }
-        pens
+        let alone = |series: &Series| {
+            series.evidence.is_some_and(|known| self.series.iter().filter(|s| s.evidence == Some(known)).count() == 1)
+        };
+        // The first colour in the order is near to that of proofs.
+        let skipped = usize::from(self.series.iter().any(alone));
+        let mut places = skipped..;
+        let pen = |series: &Series| match series.evidence {
+            Some(known) if alone(series) => {
+                let mark = match known {
+                    Evidence::Proved => Mark::Square,
+                    Evidence::Constructed => Mark::Diamond,
+                    Evidence::Measured => Mark::Circle,
+                };
+                Pen { colour: palette::evidence(known), mark, dash: "" }
+            }
+            _ => {
+                let place = places.next().unwrap_or_default();
+                let dash = DASHES[(place - skipped) % DASHES.len()];
+                Pen { colour: palette::series(place), mark: Mark::of(place - skipped), dash }
+            }
+        };
+        self.series.iter().map(pen).collect()
     }
 
     fn legend(&self, pens: &[Pen]) -> Legend {

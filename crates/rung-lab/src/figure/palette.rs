@@ -83,7 +83,7 @@ pub fn evidence(evidence: Evidence) -> Colour {
     }
 }
 
-/// The colour of the `index`th series of a chart whose series carry no evidence.
+/// The colour of the `index`th series of a chart, where its evidence does not settle it.
 pub fn series(index: usize) -> Colour {
     const SERIES: [Colour; 6] = [
         Colour(0x00_72_b2),
