@@ -1,8 +1,8 @@
 //! Gap: can many linear layers stand in for a full one?
 //!
-//! One full layer behind more and more layers of linear attention with a small state each, against two full layers, on one and two
-//! hops. For large tables no number of linear layers buys the second hop (their number may even be exponential); at these sizes
-//! many small states together hold more bits than the table, so the question is open for each point.
+//! One full layer behind more and more layers with a state, against two full layers, on one and two hops. For large tables no number
+//! of such layers buys the second hop (their number may even be exponential); at these sizes the states hold more bits than the table,
+//! so a shortcut may exist, and the question is open for each point.
 
 use super::compare::{Entry, View, read, show};
 use super::table::{Cell, cells};
