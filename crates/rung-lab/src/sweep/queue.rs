@@ -30,6 +30,21 @@ pub struct Tally {
     pub failed: Vec<(usize, RunError)>,
     /// Whether the watcher said stop.
     pub interrupted: bool,
+    /// Seconds of work in the runs that were finished here, stretches before an interruption included.
+    pub work: f64,
+    /// Seconds from the first to the last.
+    pub elapsed: f64,
+}
+
+impl Tally {
+    /// Seconds that a run took, and runs in an hour; nothing if none was finished here.
+    pub fn pace(&self) -> Option<(f64, f64)> {
+        let finished = self.records.iter().flatten().count() - self.known;
+        (finished > 0 && self.elapsed > 0.0).then(|| {
+            let finished = finished as f64;
+            (self.work / finished, 3600.0 * finished / self.elapsed)
+        })
+    }
 }
 
 /// Carries out the runs of a shard on so many threads, longest first. `watch` hears of everything and says whether to go on.
@@ -56,7 +71,7 @@ pub fn carry_out_kept(
 ) -> Tally {
     let mut order: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.has(*number)).collect();
     order.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (next, stop, started) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
     let empty = Tally { records: sweep.runs.iter().map(|_| None).collect(), ..Tally::default() };
     let tally = Mutex::new(empty);
     let work = || {
@@ -80,6 +95,7 @@ pub fn carry_out_kept(
                     tally.interrupted |= outcome.record.is_none();
                     if let Some(record) = &outcome.record {
                         let known = outcome.known;
+                        tally.work += outcome.seconds;
                         let event = if known {
                             Event::Known(number, record)
                         } else {
@@ -108,6 +124,7 @@ pub fn carry_out_kept(
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     tally.interrupted |= stop.load(Ordering::Relaxed);
     tally.failed.sort_by_key(|(number, _)| *number);
+    tally.elapsed = started.elapsed().as_secs_f64();
     tally
 }
 

@@ -16,6 +16,7 @@ use rung_lab::report::{Report, write_atomically};
 use rung_lab::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
+use super::sweep::pace;
 use crate::output::{print, print_json, spinner, steps};
 use crate::watch::{Interrupt, SweepWatcher, duration};
 
@@ -217,6 +218,9 @@ impl Reproduce {
                 !interrupt.seen()
             });
             watcher.finish();
+            if !self.json {
+                eprint!("{}", pace(&tally));
+            }
             training.interrupted |= interrupt.seen();
             training.failed |= !tally.failed.is_empty();
             let name = |number: usize| {

@@ -111,12 +111,17 @@ impl Sweep {
                 "failed": failed.collect::<Vec<_>>(),
                 "records": runs.collect::<Vec<_>>(),
             });
+            if let Some((seconds, runs)) = tally.pace() {
+                told["seconds_per_run"] = json!(seconds);
+                told["runs_per_hour"] = json!(runs);
+            }
             if self.cluster.on.is_some() {
                 told["job"] = json!(job);
             }
             print_json(&told)?;
         } else {
             let mut text = format!("{recorded} of {mine} recorded, {} of them before\n", tally.known);
+            text += &pace(tally);
             for (number, error) in tally.failed.iter().take(TOLD) {
                 writeln!(text, "run {} failed: {error}", number + 1)?;
             }
@@ -151,6 +156,11 @@ impl Sweep {
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// How fast it went, in a line; nothing if nothing was finished.
+pub fn pace(tally: &Tally) -> String {
+    tally.pace().map_or_else(String::new, |(seconds, runs)| format!("{seconds:.1} s a run, {runs:.0} runs an hour\n"))
 }
 
 /// One line for a record.
