@@ -195,7 +195,10 @@ fn contradiction(entry: &Entry) -> Option<String> {
     let Entry { series, place, found, .. } = entry;
     let percent = found.percent();
     Some(if learned {
-        format!("{series} {place} should be learned ({by}) and has {percent}: training did not find it in every run.")
+        let least = 100.0 * LEARNED;
+        format!(
+            "{series} {place} should be learned ({by}) and has {percent}: not in every run did training reach {least}%."
+        )
     } else {
         format!("{series} {place} should not be learned ({by}), yet has {percent}: at this size a shortcut must exist.")
     })
