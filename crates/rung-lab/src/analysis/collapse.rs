@@ -296,7 +296,7 @@ pub fn find(network: &Network<f64>, ask: &Ask) -> Result<Finding, AnalysisError>
     if let Some(chart) = found.path_chart() {
         charts.push(Box::new(chart));
     }
-    Ok(Finding { text: found.text(), data: serde_json::to_value(&found).unwrap_or_default(), charts })
+    Ok(Finding::of(&found, found.text(), charts))
 }
 
 #[cfg(test)]

@@ -176,11 +176,7 @@ impl Diversity {
 pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
     let found = diversity(network, ask)?;
     let chart = Diversity::sheet(&found.name).series(found.series("mean over pairs of heads"));
-    Ok(Finding {
-        text: found.text(),
-        data: serde_json::to_value(&found).unwrap_or_default(),
-        charts: vec![Box::new(chart)],
-    })
+    Ok(Finding::of(&found, found.text(), vec![Box::new(chart)]))
 }
 
 #[cfg(test)]

@@ -275,7 +275,7 @@ impl Injectivity {
 pub fn find(network: &Network<f64>, ask: &Ask) -> Result<Finding, AnalysisError> {
     let found = injectivity(network, ask)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart()), Box::new(found.rank_chart())];
-    Ok(Finding { text: found.text(), data: serde_json::to_value(&found).unwrap_or_default(), charts })
+    Ok(Finding::of(&found, found.text(), charts))
 }
 
 #[cfg(test)]

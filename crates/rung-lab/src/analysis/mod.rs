@@ -38,6 +38,7 @@ pub mod state;
 
 use rung_nn::ModelError;
 use rung_theory::page::{Page, Subject};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::figure::Chart;
@@ -63,6 +64,13 @@ pub struct Finding {
     pub data: Value,
     /// Pictures, the most telling first.
     pub charts: Vec<Box<dyn Chart>>,
+}
+
+impl Finding {
+    /// All three views of what was found.
+    fn of(found: &impl Serialize, text: String, charts: Vec<Box<dyn Chart>>) -> Self {
+        Self { text, data: serde_json::to_value(found).unwrap_or_default(), charts }
+    }
 }
 
 /// Why there is nothing to find.

@@ -154,8 +154,7 @@ impl Sweep {
 /// The network or the task does not fit.
 pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
     let found = sweep(network, ask)?;
-    let data = serde_json::to_value(&found).unwrap_or_default();
-    Ok(Finding { text: found.text(), data, charts: vec![Box::new(found.chart())] })
+    Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ impl Selections {
 pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
     let found = selections(network, ask)?;
     let charts = found.charts().into_iter().map(|chart| Box::new(chart) as Box<dyn Chart>).collect();
-    Ok(Finding { text: found.text(), data: serde_json::to_value(&found).unwrap_or_default(), charts })
+    Ok(Finding::of(&found, found.text(), charts))
 }
 
 #[cfg(test)]

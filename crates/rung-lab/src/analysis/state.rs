@@ -254,8 +254,7 @@ impl States {
 /// The network has no such state, or the task does not fit.
 pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
     let found = states(network, ask)?;
-    let data = serde_json::to_value(&found).unwrap_or_default();
-    Ok(Finding { text: found.text(), data, charts: vec![Box::new(found.chart()), Box::new(found.bits_chart())] })
+    Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart()), Box::new(found.bits_chart())]))
 }
 
 #[cfg(test)]

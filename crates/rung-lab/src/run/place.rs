@@ -102,11 +102,13 @@ pub fn carry_out_kept(
     }
     let mut trainer = Trainer::new(run)?;
     let resume = place(RESUME);
-    let before = match (checkpoint::load(&resume, &mut trainer)?, recorded(run, directory)?) {
-        (Some(seconds), _) => seconds,
-        // Another process has finished the run since we looked for its record.
-        (None, Some(record)) => return known(record),
-        (None, None) => 0.0,
+    let before = match checkpoint::load(&resume, &mut trainer)? {
+        Some(seconds) => seconds,
+        None => match recorded(run, directory)? {
+            // Another process has finished the run since we looked for its record.
+            Some(record) => return known(record),
+            None => 0.0,
+        },
     };
     let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, before + trainer.seconds());
     let over = go(&mut trainer, watch, save)?;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::Conversion;
 use crate::Evidence;
+use crate::experiment::table::outline;
 use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
 impl Conversion {
@@ -46,7 +47,7 @@ impl Conversion {
     /// Orders against each other.
     pub fn chart(&self) -> LineChart {
         // The bare name: with all its sizes it would be longer than the figure is wide.
-        let to = self.to.split('{').next().unwrap_or(&self.to);
+        let to = outline(&self.to);
         let mut chart = LineChart::new(
             format!("Right answers as full layers become {to}: {}", self.name),
             AxisSpec::new("layers replaced", Scale::Whole),
