@@ -1,8 +1,11 @@
 //! The twin of the model in `benches/torch_step.py`, written directly on [`Ops`].
 //!
 //! Decoder-only, learned positions, pre-norm with biases everywhere, one mixer without extras, a GELU MLP four times as wide,
-//! cross-entropy on the last position. It exists so that two frameworks do the same work, weight for weight; the models that
+//! cross-entropy on the last position. It exists so that two frameworks take the same step, weight for weight; the models that
 //! people train here are those of `rung-nn`, whose mixers have gates and convolutions that the other side would have to copy.
+//!
+//! Like those models it takes only the tokens that are asked about through the last layer's MLP: the gradient is the same. Where
+//! it is to do the same arithmetic as its twin too, it is built `whole`.
 
 use rung_engine::{Attention, Decay, Native, Ops, Parameter, Parameters, Recurrence, Sight, Tensor};
 
@@ -46,6 +49,7 @@ struct Block {
 pub struct Decoder {
     size: Size,
     mixer: Mixer,
+    whole: bool,
     tokens: Parameter,
     places: Parameter,
     blocks: Vec<Block>,
@@ -97,15 +101,15 @@ impl Maker {
 }
 
 impl Decoder {
-    /// A model and its weights.
-    pub fn new(size: Size, mixer: Mixer) -> (Self, Parameters<f32>) {
+    /// A model and its weights; `whole` if all tokens go through the last MLP.
+    pub fn new(size: Size, mixer: Mixer, whole: bool) -> (Self, Parameters<f32>) {
         let mut maker = Maker { weights: Parameters::new() };
         let tokens = maker.matrix("tokens", VOCABULARY, size.width);
         let places = maker.matrix("places", size.length, size.width);
         let blocks = (0..size.layers).map(|index| maker.block(index, mixer, size)).collect();
         let norm = maker.norm("norm", size.width);
         let head = maker.affine("head", VOCABULARY, size.width);
-        (Self { size, mixer, tokens, places, blocks, norm, head }, maker.weights)
+        (Self { size, mixer, whole, tokens, places, blocks, norm, head }, maker.weights)
     }
 
     /// Sum of the losses of some rows, divided by the size of the whole batch.
@@ -114,20 +118,23 @@ impl Decoder {
         let items = targets.len();
         let x = ops.gather_rows(&ops.parameter(self.tokens), tokens);
         let mut x = ops.add(&ops.reshape(&x, &[items, length, width]), &ops.parameter(self.places));
-        for (index, block) in self.blocks.iter().enumerate() {
-            x = ops.scope(&format!("block {index}"), || self.block(ops, block, &x));
-        }
         let last: Vec<usize> = (1..=items).map(|item| item * length - 1).collect();
-        let x = ops.gather_rows(&ops.reshape(&x, &[items * length, width]), &last);
+        let asked = |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[items * length, width]), &last);
+        for (index, block) in self.blocks.iter().enumerate() {
+            x = ops.scope(&format!("block {index}"), || {
+                let x = self.mixed(ops, block, &x);
+                let narrow = !self.whole && index + 1 == self.blocks.len();
+                channels_mixed(ops, block, &if narrow { asked(&x) } else { x })
+            });
+        }
+        let x = if self.whole { asked(&x) } else { x };
         let logits = apply(ops, &self.head, &normed(ops, &self.norm, &x));
         ops.scale(&ops.sum_all(&ops.cross_entropy(&logits, targets)), 1.0 / batch as f64)
     }
 
-    fn block<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+    fn mixed<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
         let mixed = self.mix(ops, block, &normed(ops, &block.norms[0], x));
-        let x = ops.add(x, &apply(ops, &block.out, &mixed));
-        let hidden = ops.gelu(&apply(ops, &block.up, &normed(ops, &block.norms[1], &x)));
-        ops.add(&x, &apply(ops, &block.down, &hidden))
+        ops.add(x, &apply(ops, &block.out, &mixed))
     }
 
     fn mix<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
@@ -168,16 +175,23 @@ impl Decoder {
 
     /// Floating-point operations of a step, counting a multiply-add as two and products only.
     pub fn operations(&self) -> f64 {
-        let Size { length, width, heads, layers, .. } = self.size;
+        let Size { batch, length, width, heads, layers, .. } = self.size;
         let (channels, head, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
-        let dense = 2.0 * 12.0 * channels * channels;
+        let around = 2.0 * 4.0 * channels * channels;
         let mixing = match self.mixer {
             Mixer::Softmax => 2.0 * length as f64 * channels,
             Mixer::Linear => 4.0 * channels * (head + chunk / 2.0),
             Mixer::GatedDelta => channels * (6.0 * head + 4.0 * chunk),
         };
-        3.0 * self.size.tokens() * layers as f64 * (dense + mixing)
+        let tokens = self.size.tokens();
+        let inside = tokens * (layers - 1) as f64 + if self.whole { tokens } else { batch as f64 };
+        3.0 * (tokens * layers as f64 * (around + mixing) + inside * 2.0 * around)
     }
+}
+
+fn channels_mixed<O: Ops>(ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+    let hidden = ops.gelu(&apply(ops, &block.up, &normed(ops, &block.norms[1], x)));
+    ops.add(x, &apply(ops, &block.down, &hidden))
 }
 
 fn apply<O: Ops>(ops: &O, layer: &Affine, x: &O::Tensor) -> O::Tensor {

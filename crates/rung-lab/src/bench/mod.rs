@@ -15,6 +15,11 @@
 //! ours; the ratio of the fastest is shown too, as other work on the machine disturbs it least. A row without a form on the
 //! other side has no ratio.
 //!
+//! A training step is measured twice, because the loss asks about the last token of each row alone. `train` is the step as our
+//! models take it: other tokens are not taken through the last layer's MLP, since no loss or gradient depends on it. PyTorch
+//! does what its model says, for all tokens. `train whole` does that here too: the same arithmetic on both sides, so its ratio
+//! is that of the engines alone.
+//!
 //! The gated delta rule has two peers, because PyTorch has two ways to solve the triangular system of each chunk. `gdn` goes
 //! through it row by row, by forward substitution, as the definition of the chunked form says and as public PyTorch
 //! implementations do. `gdn_solver` calls the library's triangular solver, which is faster and which those implementations do
@@ -151,7 +156,7 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Kernel { kernel: Kernel, size: Size, backward: bool },
-    Train { size: Size },
+    Train { size: Size, whole: bool },
     Exponent,
     Step { position: usize },
 }
@@ -170,7 +175,8 @@ impl Case {
         match self.work {
             Work::Kernel { backward: false, .. } => "forward",
             Work::Kernel { backward: true, .. } => "forward+backward",
-            Work::Train { .. } => "train",
+            Work::Train { whole: false, .. } => "train",
+            Work::Train { whole: true, .. } => "train whole",
             Work::Exponent => "exponent",
             Work::Step { .. } => "step",
         }
@@ -179,7 +185,7 @@ impl Case {
     /// At which shape: one of the three, the lengths of a fit, or the position of a step.
     pub fn shape(&self) -> String {
         match self.work {
-            Work::Kernel { size, .. } | Work::Train { size } => size.name.to_owned(),
+            Work::Kernel { size, .. } | Work::Train { size, .. } => size.name.to_owned(),
             Work::Exponent => format!("n={}..{}", exponents::LENGTHS[0], exponents::LENGTHS[4]),
             Work::Step { position } => format!("n={position}"),
         }
@@ -191,9 +197,8 @@ impl Case {
             format!("{batch} {length} {width} {heads} {layers}")
         };
         match self.work {
-            Work::Kernel { size, .. } | Work::Train { size } => {
-                Some(format!("{} {} {}", self.what(), self.mixer, numbers(size)))
-            }
+            Work::Kernel { size, .. } => Some(format!("{} {} {}", self.what(), self.mixer, numbers(size))),
+            Work::Train { size, .. } => Some(format!("train {} {}", self.mixer, numbers(size))),
             Work::Exponent | Work::Step { .. } => None,
         }
     }
@@ -272,8 +277,8 @@ impl Bench {
                 tokens = size.tokens();
                 operations = kernel.operations(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
             }
-            Work::Train { size } => {
-                let mut training = Training::new(case.mixer, size, threads)?;
+            Work::Train { size, whole } => {
+                let mut training = Training::new(case.mixer, size, whole, threads)?;
                 (times, torch) = self.in_turns(case, &mut || training.step())?;
                 (tokens, operations) = (size.tokens(), Some(training.operations()));
             }
@@ -375,8 +380,10 @@ fn all_cases() -> Vec<Case> {
         };
         KERNELS.iter().flat_map(both)
     });
-    let train =
-        SIZES.iter().flat_map(|&size| train::names().map(move |mixer| Case { mixer, work: Work::Train { size } }));
+    let train = SIZES.iter().flat_map(|&size| {
+        let named = |whole: bool| move |mixer| Case { mixer, work: Work::Train { size, whole } };
+        train::names().map(named(false)).chain(train::twins().map(named(true)))
+    });
     let growth = network_names().flat_map(|mixer| {
         let steps = exponents::POSITIONS.map(|position| Case { mixer, work: Work::Step { position } });
         std::iter::once(Case { mixer, work: Work::Exponent }).chain(steps)
@@ -433,7 +440,7 @@ mod tests {
 
     #[test]
     fn choices_pick_cases() {
-        assert_eq!(names(Only::Train, Some("M"), Some("full")).unwrap(), ["train softmax M"]);
+        assert_eq!(names(Only::Train, Some("M"), Some("full")).unwrap(), ["train softmax M", "train whole softmax M"]);
         assert_eq!(names(Only::Kernels, Some("S"), Some("gla")).unwrap(), ["forward gla S", "forward+backward gla S"]);
         assert_eq!(
             names(Only::Exponents, None, Some("gdn")).unwrap(),

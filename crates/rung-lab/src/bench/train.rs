@@ -1,7 +1,7 @@
 //! Training steps: forward, backward and AdamW on a whole batch, on all threads.
 //!
-//! Mixers with a PyTorch peer run in the [`Decoder`], which is its twin. All others run in the models of `rung-nn`, as a user
-//! trains them, and have no ratio.
+//! Mixers with a PyTorch peer run in the [`Decoder`], which is its twin, twice: as our models train, and whole. All others run in
+//! the models of `rung-nn`, as a user trains them, and have no ratio.
 
 use rung_engine::{AdamW, AdamWConfig, Native, Ops as _, Parameters, Team};
 use rung_nn::{Input, Model, ModelConfig, NormConfig, Positions};
@@ -22,8 +22,12 @@ const TWINS: [(&str, Mixer); 4] = [
 
 /// Names of all mixers that can be trained here: those with a peer first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let twins = TWINS.iter().map(|(name, _)| *name);
-    twins.chain(super::network_names().filter(|name| TWINS.iter().all(|(twin, _)| twin != name)))
+    twins().chain(super::network_names().filter(|name| TWINS.iter().all(|(twin, _)| twin != name)))
+}
+
+/// Names of those with a peer.
+pub fn twins() -> impl Iterator<Item = &'static str> {
+    TWINS.iter().map(|(name, _)| *name)
 }
 
 enum Network {
@@ -43,14 +47,14 @@ pub struct Training {
 }
 
 impl Training {
-    /// Builds the model.
+    /// Builds the model; a twin as a `whole`, or as our models train.
     ///
     /// # Errors
     /// The mixer has no network at this size.
-    pub fn new(mixer: &str, size: Size, threads: usize) -> Result<Self, BenchError> {
+    pub fn new(mixer: &str, size: Size, whole: bool, threads: usize) -> Result<Self, BenchError> {
         let (network, weights) = match TWINS.iter().find(|(name, _)| *name == mixer) {
             Some((_, mixer)) => {
-                let (decoder, weights) = Decoder::new(size, *mixer);
+                let (decoder, weights) = Decoder::new(size, *mixer, whole);
                 (Network::Twin(decoder), weights)
             }
             None => real(mixer, size)?,
@@ -144,7 +148,7 @@ mod tests {
     fn every_mixer_trains() {
         let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 1 };
         for name in names() {
-            let mut training = Training::new(name, size, 2).unwrap();
+            let mut training = Training::new(name, size, false, 2).unwrap();
             let before = training.weights.flat().to_vec();
             training.step().unwrap();
             assert_ne!(training.weights.flat(), before, "{name}");
@@ -155,6 +159,20 @@ mod tests {
                 *name == "none" || names().any(|known| known == super::super::plain(name)),
                 "{name} is not trained"
             );
+        }
+    }
+    #[test]
+    fn a_whole_step_is_the_same_step_with_more_arithmetic() {
+        let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 2 };
+        for name in twins() {
+            let [part, whole] = [false, true].map(|whole| {
+                let mut training = Training::new(name, size, whole, 2).unwrap();
+                training.step().unwrap();
+                (training.team.gradient().to_vec(), training.operations())
+            });
+            let apart = part.0.iter().zip(&whole.0).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(apart < 1e-6, "{name}: {apart}");
+            assert!(part.1 < whole.1, "{name}");
         }
     }
 }

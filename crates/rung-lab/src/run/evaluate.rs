@@ -60,9 +60,7 @@ pub fn evaluate_on<'a, O: Ops<Scalar = f32> + 'a>(
         if asked.is_empty() {
             continue;
         }
-        let (hidden, _) = model.forward(ops, &batch.tokens, rows, None)?;
-        let flat = ops.reshape(&hidden, &[batch.targets.len(), model.width()]);
-        let logits = ops.values(&model.logits(ops, &ops.gather_rows(&flat, &asked)));
+        let logits = ops.values(&model.scores_at(ops, &batch.tokens, rows, &asked)?);
         for (scores, at) in logits.chunks_exact(model.classes()).zip(&asked) {
             let target = batch.targets[*at] as usize;
             found.accuracy.entry(batch.groups[*at]).or_default().add(best(scores) == target);

@@ -90,6 +90,11 @@ impl Embedding {
         Self { columns, positions }
     }
 
+    /// Ids of a token.
+    pub(super) fn fields(&self) -> usize {
+        self.columns.len()
+    }
+
     /// The table of a plain vocabulary.
     pub(super) fn single(&self) -> Option<Parameter> {
         match &self.columns[..] {
@@ -103,7 +108,7 @@ impl Embedding {
     /// # Errors
     /// Ids do not fit the tables, or the text is longer than the learned positions.
     pub fn apply<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize, seen: usize) -> Result<O::Tensor, ModelError> {
-        let fields = self.columns.len();
+        let fields = self.fields();
         if batch * fields == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * fields) {
             return Err(ModelError::Ragged { found: tokens.len(), rows: batch, fields });
         }

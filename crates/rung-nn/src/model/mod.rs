@@ -28,7 +28,7 @@ pub(crate) use sharing::lends;
 pub use surgery::{Nobody, Place, Surgeon};
 
 use sharing::build_layer;
-use surgery::Each;
+use surgery::{Asked, Each, rows_of};
 
 use rung_engine::{Ops, Parameter, Parameters, Rounding, Scalar};
 use rung_theory::stack::Plan;
@@ -513,6 +513,45 @@ impl<M: TokenMixer> Model<M> {
         ops.scope("lm_head", || ops.linear(hidden, &ops.parameter(self.unembedding), None))
     }
 
+    /// Scores of all classes at some tokens, counted through all rows of the batch: `[positions, classes]`. It is what
+    /// [`forward`](Self::forward) and [`logits`](Self::logits) give there, with less work: beyond the last layer's mixers no
+    /// token looks at another, so only these are taken through its channel mixer.
+    ///
+    /// # Errors
+    /// As [`Model::forward`], or there is no such token.
+    pub fn scores_at<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        positions: &[usize],
+    ) -> Result<O::Tensor, ModelError> {
+        self.scores_beside(ops, tokens, batch, positions, |_| {})
+    }
+
+    /// The scores; `each` sees the stream as embedded and after every layer.
+    fn scores_beside<O: Ops>(
+        &self,
+        ops: &O,
+        tokens: &[u32],
+        batch: usize,
+        positions: &[usize],
+        each: impl FnMut(&O::Tensor),
+    ) -> Result<O::Tensor, ModelError> {
+        let count = tokens.len() / self.embedding.fields();
+        if let Some(position) = positions.iter().find(|position| **position >= count) {
+            let expected = format!("less than {count}, the number of tokens");
+            return Err(ModelError::Shape { place: "scores", what: "position", found: *position as u64, expected });
+        }
+        let Some(last) = self.depth().checked_sub(1) else {
+            let (stream, _) = self.climb(ops, tokens, batch, None, &mut Each(each))?;
+            return Ok(self.read_out(ops, &rows_of(ops, &stream, positions)));
+        };
+        let mut asked = Asked { each: Each(each), last, positions };
+        let (stream, _) = self.climb(ops, tokens, batch, None, &mut asked)?;
+        Ok(self.read_out(ops, &stream))
+    }
+
     /// As [`loss`](Self::loss), with what mixers ask for beside it; see [`TokenMixer::own_loss`].
     ///
     /// # Errors
@@ -533,7 +572,7 @@ impl<M: TokenMixer> Model<M> {
     }
 
     /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many
-    /// there are. Only their rows meet the unembedding.
+    /// there are.
     ///
     /// # Errors
     /// As [`Model::forward`], or a target is no class.
@@ -556,24 +595,23 @@ impl<M: TokenMixer> Model<M> {
         targets: &[u32],
         each: impl FnMut(&O::Tensor),
     ) -> Result<(O::Tensor, usize), ModelError> {
-        let asked = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
-        if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
-            return Err(ModelError::Target { position, found, classes: self.classes });
-        }
-        let hidden = self.normed(ops, &self.climb(ops, tokens, batch, None, &mut Each(each))?.0);
-        let rows = ops.shape(&hidden).rows();
+        let rows = tokens.len() / self.embedding.fields();
         if targets.len() != rows {
             let expected = format!("{rows}, one for each token");
             return Err(ModelError::Shape { place: "loss", what: "targets", found: targets.len() as u64, expected });
         }
+        let asked = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
+        if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
+            return Err(ModelError::Target { position, found, classes: self.classes });
+        }
         let (positions, classes): (Vec<usize>, Vec<usize>) =
             asked().map(|(position, &target)| (position, target as usize)).unzip();
         if positions.is_empty() {
+            self.climb(ops, tokens, batch, None, &mut Each(each))?;
             return Ok((ops.zeros(&[1]), 0));
         }
-        let hidden = ops.gather_rows(&ops.reshape(&hidden, &[rows, self.width]), &positions);
-        let losses = ops.cross_entropy(&self.logits(ops, &hidden), &classes);
-        Ok((ops.sum_all(&losses), positions.len()))
+        let scores = self.scores_beside(ops, tokens, batch, &positions, each)?;
+        Ok((ops.sum_all(&ops.cross_entropy(&scores, &classes)), positions.len()))
     }
 
     fn mixers(&self) -> usize {
@@ -632,6 +670,7 @@ impl<M: TokenMixer> Layer<M> {
             }
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
         });
+        x = surgeon.between(ops, self.number, x);
         if let Some((norm, channel)) = self.channel.as_ref().filter(|_| surgeon.channels()) {
             x = residual(ops, &x, norm, placement, true, |x| channel.apply(ops, x));
         }

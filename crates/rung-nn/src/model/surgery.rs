@@ -4,7 +4,7 @@
 //! stands beside the ordinary forward pass ([`Model::operated`](super::Model::operated)) and may look at, or replace, what passes:
 //!
 //! ```text
-//! embed -> stream(0) -> [ mixers -> mixed(layer, mixer) -> sum -> skip? -> channel? ] -> stream(1) -> ..
+//! embed -> stream(0) -> [ mixers -> mixed(layer, mixer) -> sum -> skip? -> between(layer) -> channel? ] -> stream(1) -> ..
 //! ```
 //!
 //! By default it does nothing, and the pass is the ordinary one, bit for bit.
@@ -34,6 +34,13 @@ pub trait Surgeon<O: Ops> {
         output
     }
 
+    /// The stream between a layer's mixers and its channel mixer. In the last layer it may come back as fewer rows, since
+    /// nothing after it looks at other tokens.
+    fn between(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {
+        let _ = (ops, layer);
+        x
+    }
+
     /// Whether the stream goes past the mixers as well as through them.
     fn skips(&self) -> bool {
         true
@@ -58,4 +65,30 @@ impl<O: Ops, F: FnMut(&O::Tensor)> Surgeon<O> for Each<F> {
         (self.0)(&x);
         x
     }
+}
+
+/// As [`Each`], and lets only the tokens that are asked about pass beyond the last layer's mixers.
+pub(super) struct Asked<'a, F> {
+    /// Sees every stream.
+    pub each: Each<F>,
+    /// The last layer.
+    pub last: usize,
+    /// Which tokens, counted through all rows of the batch.
+    pub positions: &'a [usize],
+}
+
+impl<O: Ops, F: FnMut(&O::Tensor)> Surgeon<O> for Asked<'_, F> {
+    fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
+        self.each.stream(ops, level, x)
+    }
+
+    fn between(&mut self, ops: &O, layer: usize, x: O::Tensor) -> O::Tensor {
+        if layer == self.last { rows_of(ops, &x, self.positions) } else { x }
+    }
+}
+
+/// Rows of a stream, `[positions, width]`.
+pub(super) fn rows_of<O: Ops>(ops: &O, x: &O::Tensor, positions: &[usize]) -> O::Tensor {
+    let shape = ops.shape(x);
+    ops.gather_rows(&ops.reshape(x, &[shape.rows(), shape.width()]), positions)
 }

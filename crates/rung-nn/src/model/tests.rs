@@ -1,6 +1,6 @@
 //! Models as wholes: shapes, names, hand-over, refusals, checkpoints, training.
 
-use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar, Team};
+use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar, Team, Tensor};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{Field, NO_TARGET, below, seeded};
 
@@ -582,6 +582,42 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
     let ops = Native::new();
     ops.bind_frozen(&weights);
     assert!(matches!(model.forward(&ops, &[1, 4, 5], 1, None), Err(ModelError::Token { .. })));
+}
+
+/// Scores at some tokens, and what they teach, are those of a pass in which every token goes through everything.
+#[test]
+fn scores_at_some_tokens_are_those_of_a_whole_pass() {
+    let (tokens, positions) = ([1, 2, 3, 4, 5, 6, 6, 5], [7, 2, 2, 4]);
+    for placement in [Placement::Pre, Placement::Post] {
+        for channel in [ChannelConfig::default(), ChannelConfig::None] {
+            let config = ModelConfig { placement, channel, ..small() };
+            let (model, weights) = build::<f64>(&config, "gdn full+gdn");
+            let learned = |scores: &dyn Fn(&Native<f64>) -> Tensor<f64>| {
+                let ops = Native::new();
+                ops.bind(&weights);
+                let scores = scores(&ops);
+                ops.backward(&ops.sum_all(&ops.cross_entropy(&scores, &[1, 2, 3, 4])));
+                (ops.values(&scores), ops.gradient())
+            };
+            let (found, slopes) = learned(&|ops| model.scores_at(ops, &tokens, 2, &positions).unwrap());
+            let (expected, expected_slopes) = learned(&|ops| {
+                let (hidden, _) = model.forward(ops, &tokens, 2, None).unwrap();
+                let rows = ops.gather_rows(&ops.reshape(&hidden, &[tokens.len(), 16]), &positions);
+                model.logits(ops, &rows)
+            });
+            let near = |found: &[f64], expected: &[f64]| {
+                found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12)
+            };
+            assert!(near(&found, &expected), "{placement:?}, {channel:?}: {found:?} {expected:?}");
+            assert!(near(&slopes, &expected_slopes), "{placement:?}, {channel:?}");
+            let ops = Native::new();
+            ops.bind_frozen(&weights);
+            assert!(matches!(
+                model.scores_at(&ops, &tokens, 2, &[8]),
+                Err(ModelError::Shape { what: "position", found: 8, .. })
+            ));
+        }
+    }
 }
 
 /// Two layers with a loss of their own, in a model whose loss stays what it was.
