@@ -64,7 +64,7 @@ fn introduction(place: Place, chapter: &mut Chapter, preset: Preset) {
             chapter.paragraph(
                 "Questions that the literature around the hierarchy names and does not answer, asked of small models with the same recipe. \
                  Where the theory says what must or should come out, it is said before the result, and what differs is listed. Where it \
-                 says nothing, only the numbers stand.",
+                 says nothing, only the numbers stand. Learned means at least 99% right, on average over seeds.",
             );
         }
     }

@@ -45,18 +45,20 @@ pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
         ]);
     }
     chapter.table(table);
-    for (name, reading) in readings.iter().filter(|(_, reading)| !reading.line.is_empty()) {
-        let against = match reading.contradictions.len() {
-            0 => String::new(),
-            1 => " One result is against the prediction; see there.".to_owned(),
-            count => format!(" {count} results are against the prediction; see there."),
-        };
-        chapter.paragraph(
-            Prose::new()
-                .strong(format!("Does training find it ({name})? "))
-                .number(reading.line.clone(), Evidence::Measured)
-                .text(format!(".{against}")),
-        );
+    let told: Vec<_> = readings.iter().filter(|(_, reading)| !reading.line.is_empty()).collect();
+    if !told.is_empty() {
+        let columns =
+            [Column::text("experiment"), Column::text("what came out"), Column::number("against the prediction")];
+        let mut table =
+            Table::new("Does training find it? What differs from the prediction is told in its section", columns);
+        for (name, reading) in told {
+            table.row([
+                Cell::from(*name),
+                Cell::from(reading.line.clone()).known(Evidence::Measured),
+                Cell::from(reading.contradictions.len().to_string()).known(Evidence::Measured),
+            ]);
+        }
+        chapter.table(table);
     }
     chapter.paragraph(
         Prose::new().strong("For a design: ").text(

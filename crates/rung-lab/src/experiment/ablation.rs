@@ -5,7 +5,7 @@
 //! handed to it: a policy that drops the last token cannot do that, whatever its bits. On the look-up without any full layer, what
 //! counts is how much of the table the kept tokens hold.
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
@@ -54,9 +54,14 @@ fn ablation(records: &[Record], page: &mut Page<'_>) -> Reading {
     for cell in &cells {
         if cell.plan().layers.len() == 1 { &mut alone } else { &mut entries }.push(entry(cell));
     }
-    for (entries, file, title) in [
-        (&entries, "ablation-full", "One hop, a layer with state before a full one"),
-        (&alone, "ablation-alone", "One look-up, a layer with state alone"),
+    for (entries, file, title, along) in [
+        (&entries, "ablation-full", "One hop, a layer with state before a full one", Along::Names),
+        (
+            &alone,
+            "ablation-alone",
+            "One look-up, a layer with state alone",
+            Along::Measure("state bits / (m log m)", Scale::Log2),
+        ),
     ] {
         if entries.is_empty() {
             continue;
@@ -64,7 +69,7 @@ fn ablation(records: &[Record], page: &mut Page<'_>) -> Reading {
         let view = View {
             file,
             title,
-            axis: ("state bits / (m log m)", Scale::Log2),
+            along,
             proved: None,
             caption: "The layer with state is a recurrence or keeps a few tokens by a policy, in about as many bits. Bars go from the worst \
                       seed to the best.",

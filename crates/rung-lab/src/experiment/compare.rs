@@ -8,10 +8,11 @@ use super::table::{Cell, LEARNED, Spread};
 use super::{Page, Reading};
 use crate::Evidence;
 use crate::chapter::figure_files;
-use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use crate::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
 use crate::report::{Cell as TableCell, Column, Figure, Prose, Table};
 
 /// One point.
+#[derive(Clone)]
 pub struct Entry {
     /// The line it belongs to.
     pub series: String,
@@ -65,6 +66,19 @@ impl Entry {
     fn learned(&self) -> bool {
         self.found.mean >= LEARNED
     }
+
+    /// Whether it came out otherwise than predicted.
+    fn surprises(&self) -> bool {
+        self.predicted.is_some_and(|(learned, _)| learned != self.learned())
+    }
+}
+
+/// What the points of a figure stand along.
+pub enum Along {
+    /// A measure: lines over an axis with these words.
+    Measure(&'static str, Scale),
+    /// Nothing that has an order: a row for every series, and in it a dot for every place.
+    Names,
 }
 
 /// How entries are shown.
@@ -74,8 +88,8 @@ pub struct View {
     /// Over the figure.
     pub title: &'static str,
     /// Along it.
-    pub axis: (&'static str, Scale),
-    /// A place along it that a proof singles out, and its name.
+    pub along: Along,
+    /// A place along a measure that a proof singles out, and its name.
     pub proved: Option<(f64, &'static str)>,
     /// Under it.
     pub caption: &'static str,
@@ -83,28 +97,58 @@ pub struct View {
 
 /// Figure and table into the page.
 pub fn show(entries: &[Entry], view: &View, page: &mut Page<'_>) {
-    let chart = chart(entries, view);
-    page.artefacts.extend(figure_files(view.file, &chart));
-    page.chapter.figure(Figure::new(&chart, view.caption, page.command.clone(), format!("{}.csv", view.file)));
+    match view.along {
+        Along::Measure(words, scale) => {
+            figure(&lines(entries, view, words, scale), view.caption.to_owned(), view, page);
+        }
+        Along::Names => {
+            let caption = format!("{} Open marks are against the prediction.", view.caption);
+            figure(&dots(entries, view), caption, view, page);
+        }
+    }
     page.chapter.table(table(entries, view));
 }
 
-fn names(entries: &[Entry]) -> Vec<&str> {
+fn figure(chart: &dyn Chart, caption: String, view: &View, page: &mut Page<'_>) {
+    page.artefacts.extend(figure_files(view.file, chart));
+    page.chapter.figure(Figure::new(chart, caption, page.command.clone(), format!("{}.csv", view.file)));
+}
+
+/// What entries are called, each name once, in order.
+fn names<'a>(entries: &'a [Entry], name: impl Fn(&'a Entry) -> &'a str) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for entry in entries {
-        if !names.contains(&entry.series.as_str()) {
-            names.push(&entry.series);
+        if !names.contains(&name(entry)) {
+            names.push(name(entry));
         }
     }
     names
 }
 
-fn chart(entries: &[Entry], view: &View) -> LineChart {
-    let (words, scale) = view.axis;
+fn right_answers() -> AxisSpec {
+    AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02)
+}
+
+fn dots(entries: &[Entry], view: &View) -> DotChart {
+    let rows = names(entries, |entry| &entry.series);
+    let mut chart = DotChart::new(view.title, right_answers(), &rows).known(Evidence::Measured);
+    for place in names(entries, |entry| &entry.place) {
+        let own = entries.iter().filter(|entry| entry.place == place);
+        let dot = |entry: &Entry| {
+            let row = rows.iter().position(|name| *name == entry.series).unwrap_or_default();
+            let dot = Dot::new(row, entry.found.mean).between(entry.found.low, entry.found.high);
+            if entry.surprises() { dot.open() } else { dot }
+        };
+        chart = chart.series(place, own.map(dot).collect());
+    }
+    chart
+}
+
+fn lines(entries: &[Entry], view: &View, words: &'static str, scale: Scale) -> LineChart {
     let places: Vec<f64> = entries.iter().map(|entry| entry.at).collect();
     let [low, high] =
         [places.iter().copied().fold(f64::NAN, f64::min), places.iter().copied().fold(f64::NAN, f64::max)];
-    let names = names(entries);
+    let names = names(entries, |entry| &entry.series);
     // Side by side, so that bars do not cover each other.
     let logarithmic = matches!(scale, Scale::Log2 | Scale::Log10);
     let aside = |at: f64, index: usize| {
@@ -117,7 +161,7 @@ fn chart(entries: &[Entry], view: &View) -> LineChart {
         let margin = 0.06 * (high - low).max(1.0);
         AxisSpec::new(words, scale).from_to(low - margin, high + margin)
     };
-    let mut chart = LineChart::new(view.title, axis, AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02));
+    let mut chart = LineChart::new(view.title, axis, right_answers());
     if let Some((at, name)) = view.proved {
         let ends = vec![Point::new(at, 0.0), Point::new(at, 1.0)];
         chart = chart.series(Series::line(name, ends).known(Evidence::Proved));
@@ -165,33 +209,72 @@ fn table(entries: &[Entry], view: &View) -> Table {
     table
 }
 
-/// The paragraph: every line with its points, then how many predictions held. `question` begins it.
+/// Series beyond this number are told by the figure and its table alone.
+const FEW: usize = 12;
+
+/// The paragraph: how each prediction fared, then where each line went. `question` begins it.
 pub fn read(entries: &[Entry], question: &str) -> Reading {
-    let mut paragraph = Prose::new().text(format!("{question} "));
-    for name in names(entries) {
-        paragraph = paragraph.code(name).text(": ");
-        let own: Vec<&Entry> = entries.iter().filter(|entry| entry.series == name).collect();
-        for (index, entry) in own.iter().enumerate() {
-            let end = if index + 1 == own.len() { ". " } else { ", " };
-            paragraph =
-                paragraph.number(entry.found.percent(), Evidence::Measured).text(format!(" {}{end}", entry.place));
+    let mut paragraph = Prose::new().strong(format!("{question} "));
+    let mut told: Vec<(bool, &str)> = Vec::new();
+    for prediction in entries.iter().filter_map(|entry| entry.predicted) {
+        if !told.contains(&prediction) {
+            told.push(prediction);
+            let own: Vec<&Entry> = entries.iter().filter(|entry| entry.predicted == Some(prediction)).collect();
+            paragraph = outcome(paragraph, prediction, &own);
+        }
+    }
+    let names = names(entries, |entry| &entry.series);
+    if names.len() <= FEW {
+        for name in names {
+            let own: Vec<&Entry> = entries.iter().filter(|entry| entry.series == name).collect();
+            paragraph = course(paragraph.code(name).text(": "), &own);
         }
     }
     let judged = entries.iter().filter(|entry| entry.predicted.is_some()).count();
     let contradictions: Vec<String> = entries.iter().filter_map(contradiction).collect();
-    let held = judged - contradictions.len();
-    let line = format!("{held} of {judged} predictions held");
-    if judged > 0 {
-        paragraph = paragraph.text(format!("Of {judged} predictions {held} held."));
-    }
+    let line = match judged {
+        0 => "nothing was predicted".to_owned(),
+        _ => format!("{} of {judged} predictions held", judged - contradictions.len()),
+    };
     Reading { paragraph, line, contradictions }
 }
 
+/// How one prediction fared at the points that it is about.
+fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&Entry]) -> Prose {
+    let count = own.iter().filter(|entry| entry.learned()).count();
+    let means = own.iter().map(|entry| entry.found.mean);
+    let [low, high] = [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
+        .map(|mean| format!("{:.1}%", 100.0 * mean));
+    let range = if low == high { low } else { format!("{low} to {high}") };
+    let verb = match (own.len(), count) {
+        (1, 0) => "is not".to_owned(),
+        (1, _) => "is".to_owned(),
+        (_, 0) => format!("none of {} is", own.len()),
+        (all, count) if all == count => format!("all {all} are"),
+        (all, 1) => format!("1 of {all} is"),
+        (all, count) => format!("{count} of {all} are"),
+    };
+    let should = if learned { "Should be learned" } else { "Should not be learned" };
+    paragraph.text(format!("{should} ({by}): {verb}, ")).number(range, Evidence::Measured).text(". ")
+}
+
+/// The points of one line, or where it is lowest and highest if there are many.
+fn course(paragraph: Prose, own: &[&Entry]) -> Prose {
+    let at = |entry: &Entry| format!("{} {}", entry.found.percent(), entry.place);
+    // Among equals the first.
+    let extreme = |sign: f64| own.iter().rev().max_by(|a, b| (sign * a.found.mean).total_cmp(&(sign * b.found.mean)));
+    let words = match own {
+        [_, _, _, _, ..] => {
+            let ends = extreme(-1.0).zip(extreme(1.0)).map(|(low, high)| format!("from {} to {}", at(low), at(high)));
+            ends.unwrap_or_default()
+        }
+        few => few.iter().map(|entry| at(entry)).collect::<Vec<String>>().join(", "),
+    };
+    paragraph.number(words, Evidence::Measured).text(". ")
+}
+
 fn contradiction(entry: &Entry) -> Option<String> {
-    let (learned, by) = entry.predicted?;
-    if learned == entry.learned() {
-        return None;
-    }
+    let (learned, by) = entry.predicted.filter(|_| entry.surprises())?;
     let Entry { series, place, found, .. } = entry;
     let percent = found.percent();
     Some(if learned {
@@ -222,15 +305,36 @@ mod tests {
         let fine = [entry(0, 1.0).predicted(true, "a construction"), entry(1, 2.0).predicted(false, "the rungs")];
         let reading = read(&fine, "Does it?");
         assert_eq!(reading.line, "2 of 2 predictions held");
-        assert!(reading.paragraph.plain().starts_with("Does it? line: 99.5%"), "{}", reading.paragraph.plain());
-        assert!(reading.paragraph.plain().contains("65.0% (60.0 to 70.0)") && reading.contradictions.is_empty());
+        assert_eq!(
+            reading.paragraph.plain(),
+            "Does it? Should be learned (a construction): is, 99.5%. Should not be learned (the rungs): is not, 65.0%. \
+             line: 99.5% at 1, 65.0% (60.0 to 70.0) at 2. "
+        );
+        assert!(reading.contradictions.is_empty());
         let odd = [
             entry(0, 1.0).predicted(false, "the rungs"),
             entry(1, 2.0).predicted(true, "a construction"),
             entry(1, 3.0),
+            entry(1, 4.0),
         ];
         let reading = read(&odd, "Does it?");
         assert_eq!((reading.line.as_str(), reading.contradictions.len()), ("0 of 2 predictions held", 2));
         assert!(reading.contradictions[0].contains("a shortcut must exist"), "{:?}", reading.contradictions);
+        let words = reading.paragraph.plain();
+        assert!(words.contains("line: from 65.0% (60.0 to 70.0) at 2 to 99.5% at 1. "), "{words}");
+        assert_eq!(read(&[entry(0, 1.0)], "Does it?").line, "nothing was predicted");
+    }
+
+    #[test]
+    fn surprises_are_open_dots_in_the_rows_of_their_series() {
+        let records = [record("full", "parity", 0, 1e-3, &[995]), record("gdn", "parity", 0, 1e-3, &[600])];
+        let cells = cells(&records);
+        let entry =
+            |index: usize| Entry::of(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it");
+        let view = View { file: "f", title: "t", along: Along::Names, proved: None, caption: "" };
+        let chart = dots(&[entry(0), entry(1)], &view);
+        let dot = |row, mean| Dot::new(row, mean).between(mean, mean);
+        let expected = DotChart::new("t", right_answers(), &["row 0", "row 1"]).known(Evidence::Measured);
+        assert_eq!(chart, expected.series("here", vec![dot(0, 0.995), dot(1, 0.6).open()]));
     }
 }

@@ -4,7 +4,7 @@
 //! of such layers buys the second hop (their number may even be exponential); at these sizes the states hold more bits than the table,
 //! so a shortcut may exist, and the question is open for each point.
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, cells};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
@@ -25,7 +25,7 @@ fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
     let entry = |hops: usize| {
         let linear = layers - full;
         let series = format!("{full} full, {hops}-hop questions");
-        let place = format!("with {linear} linear layers");
+        let place = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
         let entry = Entry::of(cell, hops, series, linear as f64, place).guess(super::depth::guess(cell, hops));
         if hops <= cell.rungs() {
             entry.predicted(true, "within the rungs")
@@ -43,7 +43,7 @@ fn gap(records: &[Record], page: &mut Page<'_>) -> Reading {
     let view = View {
         file: "gap",
         title: "Full layers behind many linear ones",
-        axis: ("linear layers", Scale::Log2),
+        along: Along::Measure("linear layers", Scale::Log2),
         proved: None,
         caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
                   worst seed to the best.",

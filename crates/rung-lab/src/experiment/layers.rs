@@ -3,7 +3,7 @@
 //! The bound speaks about one layer of block-sparse attention. With a second layer a token can carry what its own block holds, and
 //! nothing is proved. The same short summaries, one to three layers, and one full layer beside them.
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
@@ -34,7 +34,7 @@ fn layers(records: &[Record], page: &mut Page<'_>) -> Reading {
     let view = View {
         file: "layers",
         title: "2-Sum by layers of block-sparse attention",
-        axis: ("layers", Scale::Whole),
+        along: Along::Measure("layers", Scale::Whole),
         proved: None,
         caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
                   Bars go from the worst seed to the best.",

@@ -7,7 +7,7 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, LEARNED, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
@@ -65,7 +65,7 @@ fn length(records: &[Record], page: &mut Page<'_>) -> Reading {
     let view = View {
         file: "length",
         title: "Tables larger than in training",
-        axis: ("size of the first table / size in training", Scale::Log2),
+        along: Along::Measure("size of the first table / size in training", Scale::Log2),
         proved: None,
         caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
     };

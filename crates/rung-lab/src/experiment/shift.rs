@@ -4,10 +4,9 @@
 //! learned to look up does not care; one that has learned a habit of its tables does. Each model is trained on one kind, with
 //! little and with much weight decay, and asked about all kinds.
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, LEARNED, cells};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::figure::Scale;
 use crate::run::Record;
 
 /// The experiment.
@@ -51,9 +50,9 @@ fn shift(records: &[Record], page: &mut Page<'_>) -> Reading {
     let view = View {
         file: "shift",
         title: "Trained on one kind of table, asked about all",
-        axis: ("asked about: 1 uniform, 2 Zipf, 3 clustered, 4 permutation", Scale::Whole),
+        along: Along::Names,
         proved: None,
-        caption: "Right answers to questions of the most hops. Every line is one kind of training. Bars go from the worst seed to the best.",
+        caption: "Right answers to questions of the most hops. Every row is one kind of training, every mark a kind of question. Bars go from the worst seed to the best.",
     };
     show(&entries, &view, page);
     read(&entries, "Is it the walk that was learned, or the tables?")

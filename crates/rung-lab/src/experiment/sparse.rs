@@ -10,7 +10,7 @@ use rung_theory::bound::sparse::Sparse;
 use rung_theory::stack::mixer::{Reach, Selection};
 use rung_theory::task::{self, match2::Match2};
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
@@ -58,7 +58,7 @@ fn sparse(records: &[Record], page: &mut Page<'_>) -> Reading {
     let view = View {
         file: "sparse-capacity",
         title: "2-Sum by one layer of block-sparse attention",
-        axis: ("bits of a summary / bits that the bound asks for", Scale::Log2),
+        along: Along::Measure("bits of a summary / bits that the bound asks for", Scale::Log2),
         proved: Some((1.0, "what the bound asks for")),
         caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number for which the proved \
                   bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \
@@ -74,7 +74,7 @@ fn entry(cell: &Cell<'_>) -> Option<Entry> {
     let needed = verdict.needed? as f64;
     let (ratio, mixer) = (had / needed, outline(&cell.any().config.stack));
     let series = format!("{mixer}, blocks of {}", bound.block);
-    let place = format!("with {had} of {needed} bits");
+    let place = format!("with {had} bits where {needed} are needed");
     let entry = Entry::of(cell, 1, series, ratio, place);
     Some(if verdict.impossible { entry.predicted(false, "proved for the worst prompt") } else { entry })
 }

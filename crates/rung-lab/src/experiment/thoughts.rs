@@ -11,7 +11,7 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, Spread, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
@@ -62,7 +62,7 @@ fn thoughts(records: &[Record], page: &mut Page<'_>) -> Reading {
     let view = View {
         file: "thoughts",
         title: "Chains of thought by the number of thoughts",
-        axis: ("thoughts", Scale::Whole),
+        along: Along::Measure("thoughts", Scale::Whole),
         proved: None,
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",

@@ -14,7 +14,7 @@ use rung_theory::spec::Value;
 use rung_theory::stack::Mixer;
 use rung_theory::task;
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, Spread, cells};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::figure::Scale;
@@ -49,25 +49,27 @@ const TRACKED: [(&str, &str, &str, &str); 4] = [
 
 fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
     let cells = cells(records);
-    let mut all = Vec::new();
+    // What is said is about the length that was never trained.
+    let mut ends = Vec::new();
     for (start, what, file, title) in TRACKED {
         let own = cells.iter().filter(|cell| cell.any().config.task.starts_with(start));
-        let entries: Vec<Entry> = own.flat_map(|cell| by_length(cell, what)).collect();
+        let lines: Vec<Vec<Entry>> = own.map(|cell| by_length(cell, what)).collect();
+        ends.extend(lines.iter().filter_map(|line| line.last().cloned()));
+        let entries: Vec<Entry> = lines.into_iter().flatten().collect();
         if entries.is_empty() {
             continue;
         }
         let view = View {
             file,
             title,
-            axis: ("tokens", Scale::Log2),
+            along: Along::Measure("tokens", Scale::Log2),
             proved: None,
             caption: "Right answers after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
                       worst seed to the best.",
         };
         show(&entries, &view, page);
-        all.extend(entries);
     }
-    read(&all, "Which layers keep what every token changes?")
+    read(&ends, "Which layers keep what every token changes?")
 }
 
 /// Whether a cell's layers should keep what its task asks for; none where nothing is known.
@@ -80,8 +82,10 @@ fn predicted(cell: &Cell<'_>) -> Option<(bool, &'static str)> {
     let turns = mixers().any(|mixer| signed(mixer) && mixer.number("steps").is_some_and(|steps| steps > 1));
     let full = plan.layers.iter().any(rung_theory::stack::Layer::is_full);
     Some(match config.task.as_str() {
-        task if task.starts_with("parity{") => (reflects, "negative eigenvalues"),
-        task if task.starts_with("word{group=s3") => (turns, "two reflections make a rotation"),
+        task if task.starts_with("parity{") && reflects => (true, "negative eigenvalues"),
+        task if task.starts_with("parity{") => (false, "no negative eigenvalues"),
+        task if task.starts_with("word{group=s3") && turns => (true, "two reflections a token make a rotation"),
+        task if task.starts_with("word{group=s3") => (false, "fewer than two reflections a token"),
         task if task.starts_with("parity-retrieval") && reflects && full => (true, "constructed"),
         _ => return None,
     })

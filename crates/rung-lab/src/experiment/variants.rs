@@ -3,10 +3,9 @@
 //! Alternating layers, other orders, other mixers, two mixers side by side in one layer, on the same two hops. A pattern that reaches
 //! more hops than it has rungs, with a state that cannot hold the table, would be news; one with a larger state may have a shortcut.
 
-use super::compare::{Entry, View, read, show};
+use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::figure::Scale;
 use crate::run::Record;
 
 /// The experiment.
@@ -45,9 +44,9 @@ fn variants(records: &[Record], page: &mut Page<'_>) -> Reading {
     let view = View {
         file: "variants",
         title: "Patterns of layers on one and two hops",
-        axis: ("hops", Scale::Whole),
+        along: Along::Names,
         proved: None,
-        caption: "Right answers by hops, for patterns with one or two rungs. Bars go from the worst seed to the best.",
+        caption: "Right answers by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
     };
     show(&entries, &view, page);
     read(&entries, "Does any pattern reach more hops than it has rungs?")

@@ -3,7 +3,7 @@
 //! It is laid out before it is drawn, because a chart has to know how many lines it will take. Entries stand side by
 //! side and wrap.
 
-use super::palette::{Colour, Fill, INK};
+use super::palette::{Colour, Fill, INK, PAPER};
 use super::svg::{Area, Lettering, Outline, Paint, Stroke, Svg};
 use super::texture;
 
@@ -33,16 +33,24 @@ impl Mark {
     }
 
     /// Draws the mark around a point.
-    pub fn draw(self, svg: &mut Svg, (x, y): (f64, f64), colour: Colour) {
-        let paint = Paint { fill: Some(colour), stroke: Some(Stroke::new(super::palette::PAPER, 1.0)) };
+    pub fn draw(self, svg: &mut Svg, place: (f64, f64), colour: Colour) {
+        self.painted(svg, place, &Paint { fill: Some(colour), stroke: Some(Stroke::new(PAPER, 1.0)) });
+    }
+
+    /// Draws the outline of the mark around a point.
+    pub fn draw_open(self, svg: &mut Svg, place: (f64, f64), colour: Colour) {
+        self.painted(svg, place, &Paint { fill: Some(PAPER), stroke: Some(Stroke::new(colour, 1.6)) });
+    }
+
+    fn painted(self, svg: &mut Svg, (x, y): (f64, f64), paint: &Paint) {
         match self {
-            Self::Circle => svg.circle((x, y), 4.0, &paint),
-            Self::Square => svg.rect(Area::new(x - 3.6, y - 3.6, 7.2, 7.2), &paint),
+            Self::Circle => svg.circle((x, y), 4.0, paint),
+            Self::Square => svg.rect(Area::new(x - 3.6, y - 3.6, 7.2, 7.2), paint),
             Self::Diamond => {
-                svg.path(&Outline::polygon(&[(x, y - 5.0), (x + 5.0, y), (x, y + 5.0), (x - 5.0, y)]), &paint);
+                svg.path(&Outline::polygon(&[(x, y - 5.0), (x + 5.0, y), (x, y + 5.0), (x - 5.0, y)]), paint);
             }
             Self::Triangle => {
-                svg.path(&Outline::polygon(&[(x, y - 5.0), (x + 4.8, y + 3.6), (x - 4.8, y + 3.6)]), &paint);
+                svg.path(&Outline::polygon(&[(x, y - 5.0), (x + 4.8, y + 3.6), (x - 4.8, y + 3.6)]), paint);
             }
         }
     }

@@ -125,7 +125,7 @@ impl AxisSpec {
         Self { range: Some((low, high)), ..self }
     }
 
-    fn axis(&self, values: impl IntoIterator<Item = f64>) -> Axis {
+    pub(super) fn axis(&self, values: impl IntoIterator<Item = f64>) -> Axis {
         match self.range {
             Some((low, high)) => Axis::new(self.scale, low, high),
             None => Axis::covering(self.scale, values),

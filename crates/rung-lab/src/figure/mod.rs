@@ -13,7 +13,7 @@
 //!   printer.
 //! * [`axis`]: scales and tick choice.
 //! * [`legend`]: keys and names, wrapped to the width there is.
-//! * [`map`], [`lines`] and [`heat`]: the charts.
+//! * [`map`], [`lines`], [`dots`] and [`heat`]: the charts.
 //! * [`csv`]: the numbers, for whoever wants to draw it again.
 //!
 //! No figure uses an `id`, a style sheet or a script, so any number of them can stand inline in one HTML page without
@@ -21,6 +21,7 @@
 
 pub mod axis;
 pub mod csv;
+pub mod dots;
 pub mod heat;
 pub mod legend;
 pub mod lines;
@@ -33,6 +34,7 @@ pub mod text;
 pub mod texture;
 
 pub use axis::Scale;
+pub use dots::{Dot, DotChart};
 pub use heat::{HeatCell, HeatMap, Letters};
 pub use lines::{AxisSpec, Guide, LineChart, Point, Series, Style};
 pub use map::{HopMap, Kind, Marker, Row, Span};
