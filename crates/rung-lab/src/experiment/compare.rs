@@ -181,13 +181,14 @@ fn lines(entries: &[Entry], view: &View, words: &'static str, scale: Scale) -> L
 
 fn table(entries: &[Entry], view: &View) -> Table {
     let columns = [
-        Column::text("stack"),
-        Column::text("task"),
+        Column::text("what"),
         Column::text("where"),
-        Column::text("predicted"),
         Column::number("right answers, mean over seeds (worst to best)"),
+        Column::text("predicted"),
         Column::number("a guess"),
         Column::number("seeds"),
+        Column::text("stack"),
+        Column::text("task"),
     ];
     let mut table = Table::new(format!("{}: every point", view.title), columns);
     for entry in entries {
@@ -197,13 +198,14 @@ fn table(entries: &[Entry], view: &View) -> Table {
         );
         let [stack, task, seeds] = &entry.behind;
         table.row([
-            TableCell::code(stack.clone()),
-            TableCell::code(task.clone()),
+            TableCell::from(entry.series.clone()),
             TableCell::from(entry.place.clone()),
-            TableCell::from(predicted),
             TableCell::from(Prose::from(entry.found.percent())).known(Evidence::Measured),
+            TableCell::from(predicted),
             TableCell::from(format!("{:.1}%", 100.0 * entry.guess)),
             TableCell::from(seeds.clone()),
+            TableCell::code(stack.clone()),
+            TableCell::code(task.clone()),
         ]);
     }
     table
