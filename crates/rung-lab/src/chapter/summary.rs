@@ -48,14 +48,14 @@ pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
     let told: Vec<_> = readings.iter().filter(|(_, reading)| !reading.line.is_empty()).collect();
     if !told.is_empty() {
         let columns =
-            [Column::text("experiment"), Column::text("what came out"), Column::number("against the prediction")];
-        let mut table =
-            Table::new("Does training find it? What differs from the prediction is told in its section", columns);
+            [Column::text("experiment"), Column::number("against the prediction"), Column::text("what came out")];
+        let caption = "What training finds, all of it measured; what is against a prediction is told in its section";
+        let mut table = Table::new(caption, columns);
         for (name, reading) in told {
             table.row([
                 Cell::from(*name),
-                Cell::from(reading.line.clone()).known(Evidence::Measured),
                 Cell::from(reading.contradictions.len().to_string()).known(Evidence::Measured),
+                Cell::from(reading.line.clone()),
             ]);
         }
         chapter.table(table);

@@ -238,6 +238,12 @@ impl Reproduce {
         training
     }
 
+    /// The command that makes the same report.
+    fn as_typed(&self, preset: Preset) -> String {
+        let only = if self.only.is_empty() { String::new() } else { format!(" --only {}", self.only.join(",")) };
+        format!("rung reproduce --preset {}{only}", preset.name())
+    }
+
     /// Files first, the report last: whoever finds a report finds everything it speaks of.
     fn write(&self, preset: Preset, made: &[Made], readings: &[(&str, Reading)]) -> anyhow::Result<PathBuf> {
         for artefact in made.iter().flat_map(|made| &made.artefacts) {
@@ -251,7 +257,7 @@ impl Reproduce {
                  named; measured means somebody ran it.",
             )
             .fact("made by", format!("rung {}", env!("CARGO_PKG_VERSION")))
-            .fact("command", format!("rung reproduce --preset {}", preset.name()))
+            .fact("command", self.as_typed(preset))
             .chapter(summary::make(made, &told));
         for made in made {
             report = report.chapter(made.chapter.clone());
