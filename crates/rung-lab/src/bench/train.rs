@@ -99,7 +99,9 @@ impl Training {
                         work.token as f64 + work.seen as f64 * mean
                     })
                     .sum();
-                3.0 * self.size.tokens() * (mixing + channel * self.size.layers as f64)
+                // In the last layer one token of each row goes through the channel mixer.
+                let channels = (self.size.layers - 1) as f64 + 1.0 / self.size.length as f64;
+                3.0 * self.size.tokens() * (mixing + channel * channels)
             }
         }
     }

@@ -52,7 +52,8 @@ fn shift(records: &[Record], page: &mut Page<'_>) -> Reading {
         title: "Trained on one kind of table, asked about all",
         along: Along::Names,
         proved: None,
-        caption: "Right answers to questions of the most hops. Every row is one kind of training, every mark a kind of question. Bars go from the worst seed to the best.",
+        caption: "Right answers to questions of the most hops. Every row is one kind of training, every mark a kind of question. Bars go \
+                  from the worst seed to the best.",
     };
     show(&entries, &view, page);
     read(&entries, "Is it the walk that was learned, or the tables?")

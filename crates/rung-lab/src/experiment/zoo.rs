@@ -25,7 +25,8 @@ fn zoo(records: &[Record], page: &mut Page<'_>) -> Reading {
         title: "Every mixer before one full layer",
         along: Along::Names,
         proved: None,
-        caption: "Right answers to questions of one and two hops, for every stack and the rungs it has. Lines go from the worst seed to the best.",
+        caption: "Right answers to questions of one and two hops, for every stack and the rungs it has. Bars go from the worst seed to the \
+                  best.",
     };
     show(&entries, &view, page);
     read(&entries, "Does every mixer earn the rungs that its layout has?")

@@ -518,7 +518,7 @@ impl<M: TokenMixer> Model<M> {
     /// token looks at another, so only these are taken through its channel mixer.
     ///
     /// # Errors
-    /// As [`Model::forward`], or there is no such token.
+    /// As [`Model::forward`], or there is no such token, or none is named.
     pub fn scores_at<O: Ops>(
         &self,
         ops: &O,
@@ -542,6 +542,10 @@ impl<M: TokenMixer> Model<M> {
         if let Some(position) = positions.iter().find(|position| **position >= count) {
             let expected = format!("less than {count}, the number of tokens");
             return Err(ModelError::Shape { place: "scores", what: "position", found: *position as u64, expected });
+        }
+        if positions.is_empty() {
+            let expected = "at least 1".to_owned();
+            return Err(ModelError::Shape { place: "scores", what: "positions", found: 0, expected });
         }
         let Some(last) = self.depth().checked_sub(1) else {
             let (stream, _) = self.climb(ops, tokens, batch, None, &mut Each(each))?;

@@ -612,10 +612,13 @@ fn scores_at_some_tokens_are_those_of_a_whole_pass() {
             assert!(near(&slopes, &expected_slopes), "{placement:?}, {channel:?}");
             let ops = Native::new();
             ops.bind_frozen(&weights);
-            assert!(matches!(
-                model.scores_at(&ops, &tokens, 2, &[8]),
-                Err(ModelError::Shape { what: "position", found: 8, .. })
-            ));
+            for (positions, what, number) in [(vec![8], "position", 8), (vec![], "positions", 0)] {
+                let Err(ModelError::Shape { what: named, found, .. }) = model.scores_at(&ops, &tokens, 2, &positions)
+                else {
+                    panic!("{positions:?} was taken");
+                };
+                assert_eq!((named, found), (what, number));
+            }
         }
     }
 }
