@@ -16,6 +16,7 @@
 use super::Chart;
 use super::axis::{self, TICK_SIZE};
 use super::csv::{Csv, field};
+use super::heading::{Heading, MARGIN, WIDTH};
 use super::legend::{Entry, Key, Legend, Mark};
 use super::lines::AxisSpec;
 use super::palette::{self, GRID, INK};
@@ -23,9 +24,6 @@ use super::svg::{Anchor, Area, Lettering, Stroke, Svg};
 use super::text;
 use crate::Evidence;
 
-const WIDTH: f64 = 760.0;
-const MARGIN: f64 = 16.0;
-const HEADING_SIZE: f64 = 15.0;
 /// The most that names may take of the width.
 const NAMES: f64 = 300.0;
 const LINE: f64 = 15.0;
@@ -108,10 +106,9 @@ impl Chart for DotChart {
     }
 
     fn svg(&self) -> String {
-        let heading = text::wrap(&self.title, HEADING_SIZE, true, WIDTH - 2.0 * MARGIN);
+        let heading = Heading::new(&self.title);
         let legend = self.legend();
-        let heading_height = heading.len() as f64 * 21.0;
-        let top = MARGIN + heading_height + 6.0 + legend.height() + 14.0;
+        let top = MARGIN + heading.height() + 6.0 + legend.height() + 14.0;
 
         let names: Vec<Vec<String>> = self.rows.iter().map(|name| text::wrap(name, TICK_SIZE, false, NAMES)).collect();
         let widest = names.iter().flatten().map(|line| text::width(line, TICK_SIZE, false)).fold(0.0, f64::max);
@@ -124,11 +121,8 @@ impl Chart for DotChart {
         let ticks = across.ticks_beside(10, |tick| tick.label.clone());
 
         let mut svg = Svg::new(WIDTH, plot.bottom() + 39.0 + MARGIN);
-        for (index, line) in heading.iter().enumerate() {
-            let at = (MARGIN, MARGIN + HEADING_SIZE + index as f64 * 21.0);
-            svg.text(at, line, &Lettering::new(HEADING_SIZE).bold());
-        }
-        legend.draw(&mut svg, (MARGIN, MARGIN + heading_height + 6.0));
+        heading.draw(&mut svg);
+        legend.draw(&mut svg, (MARGIN, MARGIN + heading.height() + 6.0));
         axis::draw_bottom(&mut svg, plot, &across, &ticks, &self.across.title, true);
         svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(INK, 1.0));
 

@@ -14,14 +14,12 @@
 
 use super::Chart;
 use super::csv::{Csv, field};
+use super::heading::{Heading, MARGIN, WIDTH};
 use super::palette::{Colour, INK, MUTED, PAPER};
 use super::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
 use super::text;
 use crate::Evidence;
 
-const WIDTH: f64 = 760.0;
-const MARGIN: f64 = 16.0;
-const HEADING_SIZE: f64 = 15.0;
 const LABEL: f64 = 11.0;
 
 /// A cell.
@@ -181,11 +179,11 @@ impl Chart for HeatMap {
             Some(evidence) => format!("{} ({evidence})", self.title),
             None => self.title.clone(),
         };
-        let heading = text::wrap(&title, HEADING_SIZE, true, WIDTH - 2.0 * MARGIN);
+        let heading = Heading::new(&title);
         let label = Lettering::new(LABEL);
         let names = self.rows.iter().map(|name| label.width(name)).fold(0.0, f64::max);
         let left = MARGIN + 20.0 + names.min(240.0) + 8.0;
-        let top = MARGIN + heading.len() as f64 * 21.0 + 8.0;
+        let top = MARGIN + heading.height() + 8.0;
         let (rows, columns) = (self.rows.len().max(1), self.columns.len().max(1));
         let width = (WIDTH - MARGIN - left).max(40.0) / columns as f64;
         let width = width.min(110.0);
@@ -199,10 +197,7 @@ impl Chart for HeatMap {
         let foot = names_below + 27.0;
         let notes = if self.note.is_empty() { 0.0 } else { 10.0 + 15.0 * note.len() as f64 };
         let mut svg = Svg::new(WIDTH, plot.bottom() + foot + notes + MARGIN);
-        for (index, line) in heading.iter().enumerate() {
-            let at = (MARGIN, MARGIN + HEADING_SIZE + index as f64 * 21.0);
-            svg.text(at, line, &Lettering::new(HEADING_SIZE).bold());
-        }
+        heading.draw(&mut svg);
         let area = |row: usize, column: usize| {
             Area::new(plot.x + column as f64 * width, plot.y + row as f64 * height, width, height)
         };

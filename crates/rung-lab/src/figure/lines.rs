@@ -23,10 +23,10 @@
 use super::Chart;
 use super::axis::{self, Axis, Scale};
 use super::csv::{Csv, field};
+use super::heading::{Heading, MARGIN, WIDTH};
 use super::legend::{Entry, Key, Legend, Mark};
 use super::palette::{self, Colour, INK, MUTED, PAPER};
 use super::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
-use super::text;
 use crate::Evidence;
 
 /// A point, with the spread it was seen with.
@@ -158,10 +158,7 @@ pub struct LineChart {
     pub guides: Vec<Guide>,
 }
 
-const WIDTH: f64 = 760.0;
 const PLOT_HEIGHT: f64 = 330.0;
-const MARGIN: f64 = 16.0;
-const HEADING_SIZE: f64 = 15.0;
 
 impl LineChart {
     /// A chart with nothing on it yet.
@@ -248,10 +245,9 @@ impl Chart for LineChart {
 
     fn svg(&self) -> String {
         let pens = self.pens();
-        let heading = text::wrap(&self.title, HEADING_SIZE, true, WIDTH - 2.0 * MARGIN);
+        let heading = Heading::new(&self.title);
         let legend = self.legend(&pens);
-        let heading_height = heading.len() as f64 * 21.0;
-        let top = MARGIN + heading_height + 6.0 + legend.height() + 14.0;
+        let top = MARGIN + heading.height() + 6.0 + legend.height() + 14.0;
 
         let up = self.y.axis(self.heights()).over(top + PLOT_HEIGHT, top);
         let up_ticks = up.ticks(7);
@@ -261,11 +257,8 @@ impl Chart for LineChart {
         let across_ticks = across.ticks_beside(10, |tick| tick.label.clone());
 
         let mut svg = Svg::new(WIDTH, plot.bottom() + 39.0 + MARGIN);
-        for (index, line) in heading.iter().enumerate() {
-            let at = (MARGIN, MARGIN + HEADING_SIZE + index as f64 * 21.0);
-            svg.text(at, line, &Lettering::new(HEADING_SIZE).bold());
-        }
-        legend.draw(&mut svg, (MARGIN, MARGIN + heading_height + 6.0));
+        heading.draw(&mut svg);
+        legend.draw(&mut svg, (MARGIN, MARGIN + heading.height() + 6.0));
         axis::draw_bottom(&mut svg, plot, &across, &across_ticks, &self.x.title, true);
         axis::draw_left(&mut svg, plot, &up, &up_ticks, &self.y.title, true);
 

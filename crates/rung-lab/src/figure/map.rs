@@ -21,6 +21,7 @@
 use super::Chart;
 use super::axis::{self, Axis, Scale, Tick};
 use super::csv::{Csv, field};
+use super::heading::{Heading, MARGIN, WIDTH};
 use super::legend::{Entry, Key, Legend};
 use super::palette::{self, INK, MUTED, PAPER};
 use super::svg::{Anchor, Area, Lettering, Outline, Paint, Stroke, Svg};
@@ -160,9 +161,6 @@ pub struct HopMap {
     pub max_log2: Option<f64>,
 }
 
-const WIDTH: f64 = 760.0;
-const MARGIN: f64 = 16.0;
-const HEADING_SIZE: f64 = 15.0;
 const LABEL_SIZE: f64 = 11.5;
 /// Below this the axis is linear: contexts of today and of some years to come.
 const KNEE: f64 = 24.0;
@@ -243,21 +241,17 @@ impl Chart for HopMap {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
         rows.sort_by_key(|row| row.hops);
         let row_ticks = self.row_ticks(&rows);
-        let heading = text::wrap(&self.title, HEADING_SIZE, true, WIDTH - 2.0 * MARGIN);
+        let heading = Heading::new(&self.title);
         let legend = self.legend(WIDTH - 2.0 * MARGIN);
 
-        let heading_height = heading.len() as f64 * 21.0;
-        let top = MARGIN + heading_height + 6.0 + legend.height() + 26.0;
+        let top = MARGIN + heading.height() + 6.0 + legend.height() + 26.0;
         let left = MARGIN + axis::left_room(&row_ticks);
         let height = self.row_height() * rows.len().max(1) as f64;
         let plot = Area::new(left, top, WIDTH - left - MARGIN - 14.0, height);
 
         let mut svg = Svg::new(WIDTH, plot.bottom() + 39.0 + MARGIN);
-        for (index, line) in heading.iter().enumerate() {
-            let at = (MARGIN, MARGIN + HEADING_SIZE + index as f64 * 21.0);
-            svg.text(at, line, &Lettering::new(HEADING_SIZE).bold());
-        }
-        legend.draw(&mut svg, (MARGIN, MARGIN + heading_height + 6.0));
+        heading.draw(&mut svg);
+        legend.draw(&mut svg, (MARGIN, MARGIN + heading.height() + 6.0));
 
         let across = self.axis().over(plot.x, plot.right());
         let upward = Axis::new(Scale::Linear, 0.0, rows.len().max(1) as f64).over(plot.bottom(), plot.y);

@@ -12,6 +12,7 @@
 //! * [`palette`] and [`texture`]: colours with fixed meanings, and hatching so that the meaning survives a grey
 //!   printer.
 //! * [`axis`]: scales and tick choice.
+//! * [`heading`]: the title, and the sheet that all charts share.
 //! * [`legend`]: keys and names, wrapped to the width there is.
 //! * [`map`], [`lines`], [`dots`] and [`heat`]: the charts.
 //! * [`csv`]: the numbers, for whoever wants to draw it again.
@@ -22,6 +23,7 @@
 pub mod axis;
 pub mod csv;
 pub mod dots;
+pub mod heading;
 pub mod heat;
 pub mod legend;
 pub mod lines;
