@@ -334,19 +334,31 @@ impl<S: Scalar> Place<'_, S> {
         panels.zip((0..self.extents[1]).step_by(WIDTH))
     }
 
-    /// Stores rows of a tile from `row` and `side` on.
+    /// Stores some rows of a tile whose first row and column are `top` and `side`. A whole tile is stored from registers, where
+    /// its sums stay as long as nobody takes their address: at an edge a copy is stored.
     #[inline(always)]
-    fn store<const WIDTH: usize>(&self, sums: &[[S; WIDTH]], row: usize, side: usize, out: &mut [S]) {
-        let width = WIDTH.min(self.extents[1] - side);
-        for (index, sums) in sums.iter().enumerate() {
-            let start = (row + index) * self.stride + side;
-            let out = &mut out[start..start + width];
-            if let Some(out) = out.first_chunk_mut::<WIDTH>() {
-                store(sums, self.factor, self.add, out);
-            } else {
-                store(&sums[..width], self.factor, self.add, out);
+    fn store<const WIDTH: usize>(
+        &self,
+        sums: [[S; WIDTH]; TILE],
+        rows: Range<usize>,
+        [top, side]: [usize; 2],
+        out: &mut [S],
+    ) {
+        if rows.len() < TILE || side + WIDTH > self.extents[1] {
+            return store_part(sums, rows, [top, side], self, out);
+        }
+        for row in 0..TILE {
+            let out = out[(top + row) * self.stride + side..].first_chunk_mut::<WIDTH>().expect("a whole tile");
+            for column in 0..WIDTH {
+                out[column] = self.stored(sums[row][column], out[column]);
             }
         }
+    }
+
+    /// What a sum leaves where `before` was.
+    #[inline(always)]
+    fn stored(&self, sum: S, before: S) -> S {
+        if self.add { sum.mul_add(self.factor, before) } else { sum * self.factor }
     }
 }
 
@@ -433,15 +445,25 @@ fn add_outer<S: Scalar, const WIDTH: usize>(sums: &mut [[S; WIDTH]; TILE], left:
     }
 }
 
-/// Stores a row of a tile. Inlined twice: for a row of known width, and for what is left over.
-#[inline(always)]
-fn store<S: Scalar>(sums: &[S], factor: S, add: bool, out: &mut [S]) {
-    for (out, &sum) in out.iter_mut().zip(sums) {
-        *out = if add { sum.mul_add(factor, *out) } else { sum * factor };
-    }
-}
-
 vectorised! {
+    /// Stores some rows of a tile at an edge of the result.
+    fn store_part<S, const WIDTH: usize>(
+        sums: [[S; WIDTH]; TILE],
+        rows: Range<usize>,
+        corner: [usize; 2],
+        place: &Place<'_, S>,
+        out: &mut [S],
+    ) {
+        let [top, side] = corner;
+        let width = WIDTH.min(place.extents[1] - side);
+        for row in rows {
+            let start = (top + row) * place.stride + side;
+            for (out, &sum) in out[start..start + width].iter_mut().zip(&sums[row]) {
+                *out = place.stored(sum, *out);
+            }
+        }
+    }
+
     /// Tiles of some rows of the left operand that lie in one piece each, `stride` apart.
     fn row_tiles<S, const WIDTH: usize>(left: &[S], stride: usize, place: &Place<'_, S>, out: &mut [S]) {
         let [rows, _] = place.extents;
@@ -456,7 +478,7 @@ vectorised! {
                 for (right, (((((&a, &b), &c), &d), &e), &f)) in panel.as_chunks::<WIDTH>().0.iter().zip(left) {
                     add_outer(&mut sums, &[a, b, c, d, e, f], right);
                 }
-                place.store(&sums[first - top..TILE.min(rows - top)], first, side, out);
+                place.store(sums, first - top..TILE.min(rows - top), [top, side], out);
             }
         }
     }
@@ -471,7 +493,7 @@ vectorised! {
                 for (right, left) in panel.as_chunks::<WIDTH>().0.iter().zip(left[top..].chunks(stride)) {
                     add_outer(&mut sums, left.first_chunk().expect("a whole tile"), right);
                 }
-                place.store(&sums[first - top..TILE.min(rows - top)], first, side, out);
+                place.store(sums, first - top..TILE.min(rows - top), [top, side], out);
             }
         }
     }
@@ -486,7 +508,7 @@ vectorised! {
                 for (right, left) in panel.as_chunks::<WIDTH>().0.iter().zip(left.as_chunks().0) {
                     add_outer(&mut sums, left, right);
                 }
-                place.store(&sums[..TILE.min(rows - first)], first, side, out);
+                place.store(sums, 0..TILE.min(rows - first), [first, side], out);
             }
         }
     }

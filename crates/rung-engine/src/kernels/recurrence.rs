@@ -12,7 +12,8 @@
 //! The factor `e^-b` would overflow if a chunk decayed by much. So a chunk ends early when any channel has faded by
 //! [`FADE`] since its first token. However strong the decay is, a chunk of one token has `b = 0`; exponents are bounded, no
 //! special case is needed, and gates at their extremes stay finite. Scalar and vector decays differ only in how many columns `b`
-//! has.
+//! has. Without decay Q, K and W are the inputs themselves: products read them where they lie, and write gradients where they
+//! belong.
 //!
 //! The forward pass keeps the state at every `chunk` tokens (the grid) and, for the delta rule, the errors `e`. The backward
 //! pass walks the grid from the end, makes the operands of each chunk again, and runs the same products transposed. Where values
@@ -86,7 +87,7 @@ impl Extents {
     /// Scratch space of a pass.
     pub(crate) fn scratch(&self) -> usize {
         let rows = self.chunk.min(self.time);
-        rows * (8 * self.key_width + 4 * self.value_width + 4 * rows) + (rows + 3) * self.state()
+        rows * (8 * self.key_width + 4 * self.value_width + 4 * rows) + (rows + 1) * self.state()
     }
 
     fn heads_of_all(self) -> impl Iterator<Item = Head> {
@@ -138,6 +139,17 @@ impl Head {
         MatrixMut::new(&mut x[self.row(times.start) * width..], times.len(), width, self.extents.heads * width)
     }
 
+    /// The rows of a range of tokens in `[batch, time, key heads, key width]`.
+    fn keys<'a, S>(&self, x: &'a [S], times: &Range<usize>) -> Matrix<'a, S> {
+        let Extents { key_heads, key_width, .. } = self.extents;
+        Matrix::new(&x[self.key_row(times.start).start..], times.len(), key_width, key_heads * key_width)
+    }
+
+    fn keys_mut<'a, S>(&self, x: &'a mut [S], times: &Range<usize>) -> MatrixMut<'a, S> {
+        let Extents { key_heads, key_width, .. } = self.extents;
+        MatrixMut::new(&mut x[self.key_row(times.start).start..], times.len(), key_width, key_heads * key_width)
+    }
+
     /// The tokens of a grid cell.
     fn cell(&self, cell: usize) -> Range<usize> {
         cell * self.extents.chunk..((cell + 1) * self.extents.chunk).min(self.extents.time)
@@ -155,13 +167,18 @@ impl Head {
     }
 }
 
-/// Scratch space, cut into the operands of a chunk.
-struct Work<'a, S> {
+/// Queries and keys with the decay put in, and the factors that did it.
+struct Faded<'a, S> {
     rise: &'a mut [S],
     fall: &'a mut [S],
     query: &'a mut [S],
     key: &'a mut [S],
     weak: &'a mut [S],
+}
+
+/// Scratch space, cut into what a chunk needs.
+struct Work<'a, S> {
+    faded: Faded<'a, S>,
     to_query: &'a mut [S],
     to_key: &'a mut [S],
     to_weak: &'a mut [S],
@@ -173,14 +190,12 @@ struct Work<'a, S> {
     overlaps: &'a mut [S],
     to_scores: &'a mut [S],
     to_overlaps: &'a mut [S],
-    entering: &'a mut [S],
     to_state: &'a mut [S],
-    to_entering: &'a mut [S],
-    states: &'a mut [S],
 }
 
 impl<'a, S> Work<'a, S> {
-    fn new(extents: &Extents, scratch: &'a mut [S]) -> Self {
+    /// The space, and room for the states that enter the chunks of a cell.
+    fn new(extents: &Extents, scratch: &'a mut [S]) -> (Self, &'a mut [S]) {
         let rows = extents.chunk.min(extents.time);
         let (keys, values) = (rows * extents.key_width, rows * extents.value_width);
         let mut rest = scratch;
@@ -189,12 +204,8 @@ impl<'a, S> Work<'a, S> {
             rest = tail;
             part
         };
-        Self {
-            rise: cut(keys),
-            fall: cut(keys),
-            query: cut(keys),
-            key: cut(keys),
-            weak: cut(keys),
+        let work = Self {
+            faded: Faded { rise: cut(keys), fall: cut(keys), query: cut(keys), key: cut(keys), weak: cut(keys) },
             to_query: cut(keys),
             to_key: cut(keys),
             to_weak: cut(keys),
@@ -206,11 +217,9 @@ impl<'a, S> Work<'a, S> {
             overlaps: cut(rows * rows),
             to_scores: cut(rows * rows),
             to_overlaps: cut(rows * rows),
-            entering: cut(extents.state()),
             to_state: cut(extents.state()),
-            to_entering: cut(extents.state()),
-            states: cut(rows * extents.state()),
-        }
+        };
+        (work, cut(rows * extents.state()))
     }
 }
 
@@ -234,19 +243,17 @@ vectorised! {
         raise(rise, fall, count, columns)
     }
 
-    /// `out = x * factors`, row by row; a row of factors may be a single number, or absent.
+    /// `out = x * factors`; the factors may be a single number.
     fn scale_row<S>(x: &[S], factors: &[S], out: &mut [S]) {
         match *factors {
-            [] => out.copy_from_slice(x),
             [factor] => for (out, &x) in out.iter_mut().zip(x) { *out = x * factor },
             _ => for ((out, &x), &factor) in out.iter_mut().zip(x).zip(factors) { *out = x * factor },
         }
     }
 
-    /// `out += x * factors`, as above.
+    /// `out += x * factors`, likewise.
     fn add_scaled_row<S>(x: &[S], factors: &[S], out: &mut [S]) {
         match *factors {
-            [] => for (out, &x) in out.iter_mut().zip(x) { *out += x },
             [factor] => for (out, &x) in out.iter_mut().zip(x) { *out = x.mul_add(factor, *out) },
             _ => for ((out, &x), &factor) in out.iter_mut().zip(x).zip(factors) { *out = x.mul_add(factor, *out) },
         }
@@ -335,11 +342,8 @@ vectorised! {
         }
     }
 
-    /// Exponentials of single decays, for the rows of a state.
+    /// Exponentials of decays, one per row (or one for all), on the rows of a state.
     fn fade_rows<S>(width: usize, decay: &[S], state: &mut [S]) {
-        if decay.is_empty() {
-            return;
-        }
         for (row, state) in state.chunks_exact_mut(width).enumerate() {
             let factor = decay[if decay.len() == 1 { 0 } else { row }].exp();
             for x in state {
@@ -372,6 +376,13 @@ fn raise<S: Scalar>(rise: &mut [S], fall: &mut [S], count: usize, columns: usize
     count
 }
 
+/// Decayed queries `Q`, and keys `K` and `W`, of the tokens of a chunk.
+struct Operands<'a, S> {
+    query: Matrix<'a, S>,
+    key: Matrix<'a, S>,
+    weak: Matrix<'a, S>,
+}
+
 /// A chunk of tokens of one head, with views of its operands.
 struct Chunk {
     head: Head,
@@ -383,33 +394,54 @@ impl Chunk {
         self.times.len()
     }
 
-    /// The chunk that starts at a token, at the longest up to `end`, with its decayed operands in `work`.
+    /// The chunk that starts at a token, at the longest up to `end`, with its decayed operands in `faded` if they decay.
     fn prepare<S: Scalar>(
         head: Head,
         start: usize,
         end: usize,
         inputs: &Inputs<'_, S>,
-        work: &mut Work<'_, S>,
+        faded: &mut Faded<'_, S>,
     ) -> Self {
         let extents = head.extents;
         let (columns, width) = (extents.fading, extents.key_width);
-        let count = if columns == 0 {
-            end - start
-        } else {
-            let decay = &inputs.decay[head.row(start) * columns..];
-            exponents(decay, extents.heads * columns, columns, end - start, work.rise, work.fall)
-        };
+        if columns == 0 {
+            return Self { head, times: start..end };
+        }
+        let decay = &inputs.decay[head.row(start) * columns..];
+        let count = exponents(decay, extents.heads * columns, columns, end - start, faded.rise, faded.fall);
         for token in 0..count {
             let from = head.key_row(start + token);
             let into = token * width..(token + 1) * width;
             let factors = token * columns..(token + 1) * columns;
-            scale_row(&inputs.query[from.clone()], &work.rise[factors.clone()], &mut work.query[into.clone()]);
-            scale_row(&inputs.key[from.clone()], &work.fall[factors.clone()], &mut work.weak[into.clone()]);
+            scale_row(&inputs.query[from.clone()], &faded.rise[factors.clone()], &mut faded.query[into.clone()]);
+            scale_row(&inputs.key[from.clone()], &faded.fall[factors.clone()], &mut faded.weak[into.clone()]);
             if extents.delta {
-                scale_row(&inputs.key[from], &work.rise[factors], &mut work.key[into]);
+                scale_row(&inputs.key[from], &faded.rise[factors], &mut faded.key[into]);
             }
         }
         Self { head, times: start..start + count }
+    }
+
+    /// What [`prepare`](Self::prepare) left, or the inputs themselves if nothing decays.
+    fn operands<'a, S: Scalar>(&self, inputs: &Inputs<'a, S>, faded: &'a Faded<'_, S>) -> Operands<'a, S> {
+        if self.head.extents.fading == 0 {
+            let key = self.head.keys(inputs.key, &self.times);
+            return Operands { query: self.head.keys(inputs.query, &self.times), key, weak: key };
+        }
+        Operands { query: self.keys(faded.query), key: self.keys(faded.key), weak: self.keys(faded.weak) }
+    }
+
+    /// What the chunk writes: its values, or what the delta rule has left in `solved`.
+    fn written<'a, S>(&self, inputs: &Inputs<'a, S>, solved: &'a [S]) -> Matrix<'a, S> {
+        if self.head.extents.delta { self.rows(solved) } else { self.head.values(inputs.value, &self.times) }
+    }
+
+    /// Where the gradient of an operand goes: without decay it is the input's, and is added; otherwise it is scratch.
+    fn slopes<'a, S>(&self, gradient: &'a mut [S], scratch: &'a mut [S]) -> (MatrixMut<'a, S>, Into) {
+        if self.head.extents.fading == 0 {
+            return (self.head.keys_mut(gradient, &self.times), Into::Sum);
+        }
+        (self.keys_mut(scratch), Into::Fresh)
     }
 
     /// The decays of the chunk's first token.
@@ -460,27 +492,27 @@ impl Chunk {
     }
 
     /// `P` and, for the delta rule, `N`.
-    fn pairs<S: Scalar>(&self, work: &mut Work<'_, S>) {
-        let weak = self.keys(work.weak).t();
-        product(&mut self.square_mut(work.scores), Into::Fresh, 1.0, self.keys(work.query), weak);
+    fn pairs<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &mut Work<'_, S>) {
+        let Operands { query, key, weak } = self.operands(inputs, &work.faded);
+        product(&mut self.square_mut(work.scores), Into::Fresh, 1.0, query, weak.t());
         lower(self.len(), false, work.scores);
         if self.head.extents.delta {
-            product(&mut self.square_mut(work.overlaps), Into::Fresh, 1.0, self.keys(work.key), weak);
+            product(&mut self.square_mut(work.overlaps), Into::Fresh, 1.0, key, weak.t());
             lower(self.len(), true, work.overlaps);
         }
     }
 
-    /// What the chunk writes, into `work.written`: the values, or the solved delta steps, whose errors go to `errors`.
-    fn write<S: Scalar>(&self, inputs: &Inputs<'_, S>, state: &[S], errors: &mut [S], work: &mut Work<'_, S>) {
+    /// Solves the delta rule, if it is the chunk's, for what is written; its errors go to `errors`.
+    fn solve<S: Scalar>(&self, inputs: &Inputs<'_, S>, state: &[S], errors: &mut [S], work: &mut Work<'_, S>) {
         let Extents { value_width: width, heads, delta, .. } = self.head.extents;
-        let target = if delta { &mut *work.errors } else { &mut *work.written };
-        for (time, target) in self.times.clone().zip(target.chunks_exact_mut(width)) {
-            target.copy_from_slice(&inputs.value[self.head.wide_row(time, width)]);
-        }
         if !delta {
             return;
         }
-        product(&mut self.rows_mut(work.errors), Into::Sum, -1.0, self.keys(work.key), self.state(state));
+        for (time, error) in self.times.clone().zip(work.errors.chunks_exact_mut(width)) {
+            error.copy_from_slice(&inputs.value[self.head.wide_row(time, width)]);
+        }
+        let Operands { key, .. } = self.operands(inputs, &work.faded);
+        product(&mut self.rows_mut(work.errors), Into::Sum, -1.0, key, self.state(state));
         let beta = &inputs.beta[self.head.row(self.times.start)..];
         solve(self.len(), width, work.overlaps, beta, heads, work.errors, work.written);
         for (time, error) in self.times.clone().zip(work.errors.chunks_exact(width)) {
@@ -488,24 +520,25 @@ impl Chunk {
         }
     }
 
-    /// What the chunk wrote, from the kept errors.
-    fn write_again<S: Scalar>(&self, inputs: &Inputs<'_, S>, errors: &[S], work: &mut Work<'_, S>) {
+    /// What the delta rule wrote, if it is the chunk's, from the kept errors.
+    fn solve_again<S: Scalar>(&self, inputs: &Inputs<'_, S>, errors: &[S], work: &mut Work<'_, S>) {
         let Extents { value_width: width, delta, .. } = self.head.extents;
+        if !delta {
+            return;
+        }
         for (token, time) in self.times.clone().enumerate() {
             let (from, into) = (self.head.wide_row(time, width), token * width..(token + 1) * width);
-            if delta {
-                work.errors[into.clone()].copy_from_slice(&errors[from.clone()]);
-                scale_row(&errors[from], &[inputs.beta[self.head.row(time)]], &mut work.written[into]);
-            } else {
-                work.written[into].copy_from_slice(&inputs.value[from]);
-            }
+            work.errors[into.clone()].copy_from_slice(&errors[from.clone()]);
+            scale_row(&errors[from], &[inputs.beta[self.head.row(time)]], &mut work.written[into]);
         }
     }
 
     /// From the state that enters to the state that leaves.
-    fn advance<S: Scalar>(&self, work: &Work<'_, S>, state: &mut [S]) {
-        product(&mut self.state_mut(state), Into::Sum, 1.0, self.keys(work.weak).t(), self.rows(work.written));
-        scale_rows(self.head.extents.value_width, self.last(work.rise), state);
+    fn advance<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &Work<'_, S>, state: &mut [S]) {
+        let Operands { weak, .. } = self.operands(inputs, &work.faded);
+        let written = self.written(inputs, work.written);
+        product(&mut self.state_mut(state), Into::Sum, 1.0, weak.t(), written);
+        scale_rows(self.head.extents.value_width, self.last(work.faded.rise), state);
     }
 
     /// Gradients of the chunk. `work.to_state` is the gradient of the state that leaves, and becomes that of the state before.
@@ -513,70 +546,79 @@ impl Chunk {
         &self,
         inputs: &Inputs<'_, S>,
         slope: &[S],
+        entering: &[S],
         work: &mut Work<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
-        let extents = self.head.extents;
-        let width = extents.value_width;
+        let Extents { value_width: width, delta, .. } = self.head.extents;
         let slope = self.head.values(slope, &self.times);
-        scale_rows(width, self.last(work.rise), work.to_state);
-        let (entering, leaving) = (self.state(work.entering), self.state(work.to_state));
+        scale_rows(width, self.last(work.faded.rise), work.to_state);
+        let Operands { query, weak, .. } = self.operands(inputs, &work.faded);
+        let (written, leaving) = (self.written(inputs, work.written), self.state(work.to_state));
 
-        product(&mut self.rows_mut(work.to_written), Into::Fresh, 1.0, self.square(work.scores).t(), slope);
-        product(&mut self.rows_mut(work.to_written), Into::Sum, 1.0, self.keys(work.weak), leaving);
-        product(&mut self.square_mut(work.to_scores), Into::Fresh, 1.0, slope, self.rows(work.written).t());
+        let mut to_written =
+            if delta { self.rows_mut(work.to_written) } else { self.head.values_mut(gradients.value, &self.times) };
+        product(&mut to_written, Into::Fresh, 1.0, self.square(work.scores).t(), slope);
+        product(&mut to_written, Into::Sum, 1.0, weak, leaving);
+        product(&mut self.square_mut(work.to_scores), Into::Fresh, 1.0, slope, written.t());
         lower(self.len(), false, work.to_scores);
-        product(&mut self.keys_mut(work.to_query), Into::Fresh, 1.0, slope, entering.t());
-        product(&mut self.keys_mut(work.to_query), Into::Sum, 1.0, self.square(work.to_scores), self.keys(work.weak));
-        product(&mut self.keys_mut(work.to_weak), Into::Fresh, 1.0, self.rows(work.written), leaving.t());
-        self.last_decay_back(inputs, work, gradients);
-        product(
-            &mut self.keys_mut(work.to_weak),
-            Into::Sum,
-            1.0,
-            self.square(work.to_scores).t(),
-            self.keys(work.query),
-        );
-        work.to_entering.copy_from_slice(work.to_state);
-        product(&mut self.state_mut(work.to_entering), Into::Sum, 1.0, self.keys(work.query).t(), slope);
-        if extents.delta {
-            self.delta_back(inputs, work, gradients);
+        let to_scores = self.square(work.to_scores);
+        let (mut to_query, into) = self.slopes(gradients.query, work.to_query);
+        product(&mut to_query, into, 1.0, slope, self.state(entering).t());
+        product(&mut to_query, Into::Sum, 1.0, to_scores, weak);
+        let (mut to_weak, into) = self.slopes(gradients.key, work.to_weak);
+        product(&mut to_weak, into, 1.0, written, leaving.t());
+        self.last_decay_back(entering, work, gradients);
+        let (mut to_weak, _) = self.slopes(gradients.key, work.to_weak);
+        product(&mut to_weak, Into::Sum, 1.0, self.square(work.to_scores).t(), query);
+        product(&mut self.state_mut(work.to_state), Into::Sum, 1.0, query.t(), slope);
+        if delta {
+            self.delta_back(inputs, entering, work, gradients);
         }
-        let to_value = if extents.delta { &*work.to_errors } else { &*work.to_written };
-        for (time, row) in self.times.clone().zip(to_value.chunks_exact(width)) {
-            scale_row(row, &[], &mut gradients.value[self.head.wide_row(time, width)]);
+        if self.head.extents.fading > 0 {
+            self.operands_back(work, gradients);
+            self.first_decay_back(inputs, entering, work, gradients);
         }
-        self.operands_back(work, gradients);
-        self.first_decay_back(inputs, work, gradients);
     }
 
-    /// The delta rule's part: gradients of errors, beta, `K` and `N`.
-    fn delta_back<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &mut Work<'_, S>, gradients: &mut Gradients<'_, S>) {
+    /// The delta rule's part: gradients of errors, values, beta, `K` and `N`.
+    fn delta_back<S: Scalar>(
+        &self,
+        inputs: &Inputs<'_, S>,
+        entering: &[S],
+        work: &mut Work<'_, S>,
+        gradients: &mut Gradients<'_, S>,
+    ) {
         let Extents { value_width: width, heads, .. } = self.head.extents;
         let place = self.head.row(self.times.start);
         let (beta, to_beta) = (&inputs.beta[place..], &mut gradients.beta[place..]);
         let (overlaps, errors) = (&*work.overlaps, &*work.errors);
         solve_back(self.len(), width, overlaps, beta, heads, errors, work.to_written, work.to_errors, to_beta);
-        let (to_errors, entering) = (self.rows(work.to_errors), self.state(work.entering));
+        for (time, row) in self.times.clone().zip(work.to_errors.chunks_exact(width)) {
+            gradients.value[self.head.wide_row(time, width)].copy_from_slice(row);
+        }
+        let Operands { key, weak, .. } = self.operands(inputs, &work.faded);
+        let to_errors = self.rows(work.to_errors);
         product(&mut self.square_mut(work.to_overlaps), Into::Fresh, -1.0, to_errors, self.rows(work.written).t());
         lower(self.len(), true, work.to_overlaps);
         let to_overlaps = self.square(work.to_overlaps);
-        product(&mut self.keys_mut(work.to_key), Into::Fresh, -1.0, to_errors, entering.t());
-        product(&mut self.keys_mut(work.to_key), Into::Sum, 1.0, to_overlaps, self.keys(work.weak));
-        product(&mut self.keys_mut(work.to_weak), Into::Sum, 1.0, to_overlaps.t(), self.keys(work.key));
-        product(&mut self.state_mut(work.to_entering), Into::Sum, -1.0, self.keys(work.key).t(), to_errors);
+        let (mut to_key, into) = self.slopes(gradients.key, work.to_key);
+        product(&mut to_key, into, -1.0, to_errors, self.state(entering).t());
+        product(&mut to_key, Into::Sum, 1.0, to_overlaps, weak);
+        let (mut to_weak, _) = self.slopes(gradients.key, work.to_weak);
+        product(&mut to_weak, Into::Sum, 1.0, to_overlaps.t(), key);
+        product(&mut self.state_mut(work.to_state), Into::Sum, -1.0, key.t(), to_errors);
     }
 
     /// The part of the last token's `b` that scales the leaving state: `sum_v dZ Z`, with `Z = S0 + W' u`.
-    fn last_decay_back<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &Work<'_, S>, gradients: &mut Gradients<'_, S>) {
-        let extents = self.head.extents;
-        if extents.fading == 0 || inputs.decay.is_empty() {
+    fn last_decay_back<S: Scalar>(&self, entering: &[S], work: &Work<'_, S>, gradients: &mut Gradients<'_, S>) {
+        let Extents { key_width, value_width, fading, .. } = self.head.extents;
+        if fading == 0 {
             return;
         }
-        let row = self.head.wide_row(self.times.end - 1, extents.fading);
-        let out = &mut gradients.decay[row];
-        row_dots(extents.value_width, work.to_state, work.entering, S::ONE, out);
-        let keys = work.to_weak.chunks_exact(extents.key_width).zip(work.weak.chunks_exact(extents.key_width));
+        let out = &mut gradients.decay[self.head.wide_row(self.times.end - 1, fading)];
+        row_dots(value_width, work.to_state, entering, S::ONE, out);
+        let keys = work.to_weak.chunks_exact(key_width).zip(work.faded.weak.chunks_exact(key_width));
         for (slope, weak) in keys.take(self.len()) {
             multiply_into(slope, weak, S::ONE, out);
         }
@@ -585,22 +627,19 @@ impl Chunk {
     /// From the gradients of `Q`, `K` and `W` to those of queries, keys and `b`.
     fn operands_back<S: Scalar>(&self, work: &Work<'_, S>, gradients: &mut Gradients<'_, S>) {
         let Extents { key_width: width, fading, delta, .. } = self.head.extents;
+        let faded = &work.faded;
         for (token, time) in self.times.clone().enumerate() {
             let (from, into) = (token * width..(token + 1) * width, self.head.key_row(time));
             let factors = token * fading..(token + 1) * fading;
-            let (rise, fall) = (&work.rise[factors.clone()], &work.fall[factors]);
+            let (rise, fall) = (&faded.rise[factors.clone()], &faded.fall[factors]);
             add_scaled_row(&work.to_query[from.clone()], rise, &mut gradients.query[into.clone()]);
             add_scaled_row(&work.to_weak[from.clone()], fall, &mut gradients.key[into.clone()]);
+            let out = &mut gradients.decay[self.head.wide_row(time, fading)];
+            multiply_into(&work.to_query[from.clone()], &faded.query[from.clone()], S::ONE, out);
+            multiply_into(&work.to_weak[from.clone()], &faded.weak[from.clone()], -S::ONE, out);
             if delta {
                 add_scaled_row(&work.to_key[from.clone()], rise, &mut gradients.key[into]);
-            }
-            if fading > 0 {
-                let out = &mut gradients.decay[self.head.wide_row(time, fading)];
-                multiply_into(&work.to_query[from.clone()], &work.query[from.clone()], S::ONE, out);
-                multiply_into(&work.to_weak[from.clone()], &work.weak[from.clone()], -S::ONE, out);
-                if delta {
-                    multiply_into(&work.to_key[from.clone()], &work.key[from], S::ONE, out);
-                }
+                multiply_into(&work.to_key[from.clone()], &faded.key[from], S::ONE, out);
             }
         }
     }
@@ -609,22 +648,20 @@ impl Chunk {
     fn first_decay_back<S: Scalar>(
         &self,
         inputs: &Inputs<'_, S>,
+        entering: &[S],
         work: &mut Work<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
         let Extents { value_width, fading, .. } = self.head.extents;
-        if fading > 0 {
-            for time in (self.times.start + 1..self.times.end - 1).rev() {
-                let (now, next) = (self.head.wide_row(time, fading), self.head.wide_row(time + 1, fading));
-                let (head, tail) = gradients.decay.split_at_mut(next.start);
-                add_scaled_row(&tail[..fading], &[], &mut head[now]);
-            }
-            let first = &mut gradients.decay[self.head.wide_row(self.times.start, fading)];
-            first.fill(S::ZERO);
-            row_dots(value_width, work.to_entering, work.entering, S::ONE, first);
+        for time in (self.times.start + 1..self.times.end - 1).rev() {
+            let (now, next) = (self.head.wide_row(time, fading), self.head.wide_row(time + 1, fading));
+            let (head, tail) = gradients.decay.split_at_mut(next.start);
+            add_scaled_row(&tail[..fading], &[S::ONE], &mut head[now]);
         }
-        std::mem::swap(&mut work.to_state, &mut work.to_entering);
-        fade_rows(value_width, if fading > 0 { self.first_decay(inputs.decay) } else { &[] }, work.to_state);
+        let first = &mut gradients.decay[self.head.wide_row(self.times.start, fading)];
+        first.fill(S::ZERO);
+        row_dots(value_width, work.to_state, entering, S::ONE, first);
+        fade_rows(value_width, self.first_decay(inputs.decay), work.to_state);
     }
 }
 
@@ -643,24 +680,26 @@ pub(crate) fn forward<S: Scalar>(
     if extents.is_scan() {
         return scan::forward(extents, inputs, (out, last, kept));
     }
-    let mut work = Work::new(&extents, scratch);
+    let (mut work, _) = Work::new(&extents, scratch);
     for head in extents.heads_of_all() {
         let state = &mut last[head.whole()];
         for cell in 0..extents.cells() {
             kept[head.kept(cell)].copy_from_slice(state);
             let Range { mut start, end } = head.cell(cell);
             while start < end {
-                let chunk = Chunk::prepare(head, start, end, inputs, &mut work);
+                let chunk = Chunk::prepare(head, start, end, inputs, &mut work.faded);
                 start = chunk.times.end;
                 if extents.fading > 0 {
                     fade_rows(extents.value_width, chunk.first_decay(inputs.decay), state);
                 }
-                chunk.pairs(&mut work);
-                chunk.write(inputs, state, errors, &mut work);
+                chunk.pairs(inputs, &mut work);
+                chunk.solve(inputs, state, errors, &mut work);
                 let mut rows = head.values_mut(out, &chunk.times);
-                product(&mut rows, Into::Fresh, 1.0, chunk.keys(work.query), chunk.state(state));
-                product(&mut rows, Into::Sum, 1.0, chunk.square(work.scores), chunk.rows(work.written));
-                chunk.advance(&work, state);
+                let Operands { query, .. } = chunk.operands(inputs, &work.faded);
+                product(&mut rows, Into::Fresh, 1.0, query, chunk.state(state));
+                let written = chunk.written(inputs, work.written);
+                product(&mut rows, Into::Sum, 1.0, chunk.square(work.scores), written);
+                chunk.advance(inputs, &work, state);
             }
         }
     }
@@ -675,7 +714,7 @@ pub(crate) fn backward<S: Scalar>(
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let mut work = Work::new(&extents, scratch);
+    let (mut work, states) = Work::new(&extents, scratch);
     for head in extents.heads_of_all() {
         if last_slope.is_empty() {
             work.to_state.fill(S::ZERO);
@@ -683,7 +722,7 @@ pub(crate) fn backward<S: Scalar>(
             work.to_state.copy_from_slice(&last_slope[head.whole()]);
         }
         for cell in (0..extents.cells()).rev() {
-            cell_back(head, cell, inputs, (kept, errors, slope), &mut work, gradients);
+            cell_back(head, cell, inputs, (kept, errors, slope), states, &mut work, gradients);
         }
         if !gradients.state.is_empty() {
             gradients.state[head.whole()].copy_from_slice(work.to_state);
@@ -691,47 +730,45 @@ pub(crate) fn backward<S: Scalar>(
     }
 }
 
-/// The chunks of one grid cell, backward. Their states are made again from the cell's first.
+/// The chunks of one grid cell, backward. The states that enter them are made again from the cell's first.
 fn cell_back<S: Scalar>(
     head: Head,
     cell: usize,
     inputs: &Inputs<'_, S>,
     (kept, errors, slope): (&[S], &[S], &[S]),
+    states: &mut [S],
     work: &mut Work<'_, S>,
     gradients: &mut Gradients<'_, S>,
 ) {
     let (size, width) = (head.extents.state(), head.extents.value_width);
     let Range { mut start, end } = head.cell(cell);
-    work.states[..size].copy_from_slice(&kept[head.kept(cell)]);
-    let (first, mut count) = (start, 0);
+    states[..size].copy_from_slice(&kept[head.kept(cell)]);
+    let (first, mut last) = (start, 0);
     let mut chunk;
     loop {
-        chunk = Chunk::prepare(head, start, end, inputs, work);
-        chunk.write_again(inputs, errors, work);
+        chunk = Chunk::prepare(head, start, end, inputs, &mut work.faded);
+        chunk.solve_again(inputs, errors, work);
+        let (entering, leaving) = states[last * size..].split_at_mut(size);
         if head.extents.fading > 0 {
-            fade_rows(width, chunk.first_decay(inputs.decay), &mut work.states[count * size..(count + 1) * size]);
+            fade_rows(width, chunk.first_decay(inputs.decay), entering);
         }
         start = chunk.times.end;
-        count += 1;
         if start == end {
             break;
         }
-        work.entering.copy_from_slice(&work.states[(count - 1) * size..count * size]);
-        let entering = std::mem::take(&mut work.entering);
-        chunk.advance(work, entering);
-        work.states[count * size..(count + 1) * size].copy_from_slice(entering);
-        work.entering = entering;
+        leaving[..size].copy_from_slice(entering);
+        chunk.advance(inputs, work, &mut leaving[..size]);
+        last += 1;
     }
     loop {
-        count -= 1;
-        work.entering.copy_from_slice(&work.states[count * size..(count + 1) * size]);
-        chunk.pairs(work);
-        chunk.back(inputs, slope, work, gradients);
-        if count == 0 {
+        chunk.pairs(inputs, work);
+        chunk.back(inputs, slope, &states[last * size..(last + 1) * size], work, gradients);
+        if last == 0 {
             return;
         }
-        chunk = chunk_before(head, first, chunk.times.start, end, inputs, work);
-        chunk.write_again(inputs, errors, work);
+        last -= 1;
+        chunk = chunk_before(head, first, chunk.times.start, end, inputs, &mut work.faded);
+        chunk.solve_again(inputs, errors, work);
     }
 }
 
@@ -742,10 +779,10 @@ fn chunk_before<S: Scalar>(
     stop: usize,
     end: usize,
     inputs: &Inputs<'_, S>,
-    work: &mut Work<'_, S>,
+    faded: &mut Faded<'_, S>,
 ) -> Chunk {
     loop {
-        let chunk = Chunk::prepare(head, start, end, inputs, work);
+        let chunk = Chunk::prepare(head, start, end, inputs, faded);
         if chunk.times.end == stop {
             return chunk;
         }
