@@ -143,6 +143,9 @@ pub(crate) const TILE: usize = 6;
 const DEPTH: usize = 256;
 /// Rows of a block of the left operand, which stays in the second-level cache while the panels go by.
 const HEIGHT: usize = 16 * TILE;
+/// Rows (or columns, if those lie in one piece) that are packed at a time: few enough that both sides of the copy stay in the
+/// first-level cache, and enough that neither is walked in strides alone.
+const STRIP: usize = 8;
 /// Up to this many rows, a product with a transposed matrix is done as dot products.
 const FEW_ROWS: usize = 4;
 /// Up to this many panels, a left operand whose columns lie in one piece is read in place: packing it would not pay.
@@ -376,9 +379,15 @@ impl<S: Scalar> Matrix<'_, S> {
         let [rows, columns] = self.extents;
         let blocks = space.chunks_mut(DEPTH * columns.next_multiple_of(WIDTH));
         for (block, top) in blocks.zip((0..rows).step_by(DEPTH)) {
-            let rows = top..rows.min(top + DEPTH);
-            for (panel, side) in block.chunks_exact_mut(WIDTH * rows.len()).zip((0..columns).step_by(WIDTH)) {
-                self.pack_panel::<WIDTH>(rows.clone(), side..columns.min(side + WIDTH), panel);
+            let height = DEPTH.min(rows - top);
+            let strip = if self.strides[1] == 1 { STRIP } else { height };
+            for first in (0..height).step_by(strip) {
+                let rows = first..height.min(first + strip);
+                for (panel, side) in block.chunks_exact_mut(WIDTH * height).zip((0..columns).step_by(WIDTH)) {
+                    let panel = &mut panel[rows.start * WIDTH..rows.end * WIDTH];
+                    let columns = side..columns.min(side + WIDTH);
+                    self.pack_panel::<WIDTH>(top + rows.start..top + rows.end, columns, panel);
+                }
             }
         }
     }
@@ -517,16 +526,19 @@ vectorised! {
     /// another, the last tile filled up with zeros. Read in place, columns a power of two apart would fall on the same lines
     /// of the cache.
     fn pack_columns<S>(x: &[S], stride: usize, rows: usize, columns: usize, out: &mut [S]) {
-        for column in 0..columns {
-            let (tiles, rest) = x[column * stride..column * stride + rows].as_chunks::<TILE>();
-            let mut place = column * TILE;
-            for tile in tiles {
-                out[place..place + TILE].copy_from_slice(tile);
-                place += columns * TILE;
-            }
-            if !rest.is_empty() {
-                out[place..place + rest.len()].copy_from_slice(rest);
-                out[place + rest.len()..place + TILE].fill(S::ZERO);
+        for first in (0..columns).step_by(STRIP) {
+            let strip = first..columns.min(first + STRIP);
+            for (tile, top) in out.chunks_exact_mut(TILE * columns).zip((0..rows).step_by(TILE)) {
+                let tile = tile[strip.start * TILE..strip.end * TILE].as_chunks_mut::<TILE>().0;
+                for (column, copy) in strip.clone().zip(tile) {
+                    let part = &x[column * stride + top..column * stride + rows.min(top + TILE)];
+                    if let Some(part) = part.first_chunk() {
+                        *copy = *part;
+                    } else {
+                        copy.fill(S::ZERO);
+                        copy[..part.len()].copy_from_slice(part);
+                    }
+                }
             }
         }
     }
