@@ -7,8 +7,9 @@
 //! - [`exponents`]: the exponent of cost in the length of the text, and the cost of one more token at two positions.
 //!
 //! Every row has the median time of some repetitions after two that are not counted, tokens per second, the share of the
-//! arithmetic limit (the speed of a large product on all threads, measured at the start), and the peak memory of the process
-//! while it was measured. What is counted as arithmetic are products alone, a backward pass as two forward ones.
+//! arithmetic limit, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
+//! a backward pass as two forward ones. The limit is the speed of a large product on all threads. Machines drift, so it is
+//! measured at the start and again before every row, and the fastest so far counts.
 //!
 //! # Against PyTorch
 //! With a peer, each row is measured in turns: a few repetitions here, a few there, in one run. The ratio is their median over
@@ -246,7 +247,7 @@ pub struct Bench {
     pub threads: usize,
     /// Repetitions that are counted.
     pub repetitions: usize,
-    /// Floating-point operations per second of a large product.
+    /// Floating-point operations per second of a large product: the most so far.
     pub limit: f64,
     /// The other side.
     pub peer: Option<Peer>,
@@ -267,6 +268,7 @@ impl Bench {
     /// # Errors
     /// The peer fails, or a step meets a number that is not finite.
     pub fn measure(&mut self, case: &Case) -> Result<Row, BenchError> {
+        self.limit = self.limit.max(measure::limit(self.threads));
         let (peak, threads) = (Peak::start(), self.threads);
         let (mut torch, mut exponent, mut operations) = (None, None, None);
         let (times, tokens);

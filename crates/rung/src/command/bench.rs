@@ -106,7 +106,7 @@ fn head(bench: &Bench) -> String {
     let peer = bench.peer.as_ref().map_or_else(String::new, |peer| format!(", in turns with {}", peer.about));
     let limit = bench.limit / 1e9;
     format!(
-        "arithmetic limit {limit:.0} GFLOP/s on {} threads, a large product; medians of {} repetitions{peer} (measured)\n{}",
+        "arithmetic limit {limit:.0} GFLOP/s on {} threads at the start, a large product; medians of {} repetitions{peer} (measured)\n{}",
         bench.threads,
         bench.repetitions,
         "what              mixer         shape              ms    tokens/s  of limit  peak MB  torch ms  torch MB  ratio  \
