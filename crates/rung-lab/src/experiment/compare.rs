@@ -144,19 +144,18 @@ fn dots(entries: &[Entry], view: &View) -> DotChart {
     chart
 }
 
+/// How far lines stand apart, so that their spreads do not cover each other.
+const ASIDE: f64 = 6.0;
+
 fn lines(entries: &[Entry], view: &View, words: &'static str, scale: Scale) -> LineChart {
-    let places: Vec<f64> = entries.iter().map(|entry| entry.at).collect();
+    let places: Vec<f64> = entries.iter().map(|entry| entry.at).chain(view.proved.iter().map(|(at, _)| *at)).collect();
     let [low, high] =
         [places.iter().copied().fold(f64::NAN, f64::min), places.iter().copied().fold(f64::NAN, f64::max)];
     let names = names(entries, |entry| &entry.series);
-    // Side by side, so that bars do not cover each other.
-    let logarithmic = matches!(scale, Scale::Log2 | Scale::Log10);
-    let aside = |at: f64, index: usize| {
-        let steps = index as f64 - (names.len() as f64 - 1.0) / 2.0;
-        if logarithmic { at * (1.0 + 0.015 * steps) } else { at + 0.008 * steps * (high - low).max(1.0) }
-    };
-    let axis = if logarithmic {
-        AxisSpec::new(words, scale)
+    // Room at both ends for what stands aside.
+    let axis = if matches!(scale, Scale::Log2 | Scale::Log10) {
+        let margin = (high / low).max(2.0).powf(0.06);
+        AxisSpec::new(words, scale).from_to(low / margin, high * margin)
     } else {
         let margin = 0.06 * (high - low).max(1.0);
         AxisSpec::new(words, scale).from_to(low - margin, high + margin)
@@ -169,12 +168,11 @@ fn lines(entries: &[Entry], view: &View, words: &'static str, scale: Scale) -> L
     for (index, name) in names.iter().enumerate() {
         let own = entries.iter().filter(|entry| entry.series == *name);
         let mut points: Vec<Point> = own
-            .map(|entry| {
-                Point::new(aside(entry.at, index), entry.found.mean).between(entry.found.low, entry.found.high)
-            })
+            .map(|entry| Point::new(entry.at, entry.found.mean).between(entry.found.low, entry.found.high))
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        chart = chart.series(Series::line_and_points(*name, points).known(Evidence::Measured));
+        let aside = ASIDE * (index as f64 - (names.len() as f64 - 1.0) / 2.0);
+        chart = chart.series(Series::line_and_points(*name, points).known(Evidence::Measured).aside(aside));
     }
     chart
 }

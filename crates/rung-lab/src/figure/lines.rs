@@ -78,12 +78,14 @@ pub struct Series {
     pub style: Style,
     /// How they came to be known.
     pub evidence: Option<Evidence>,
+    /// How far to the right of its place it is drawn, so that the spreads of several series do not cover each other.
+    pub aside: f64,
 }
 
 impl Series {
     /// A line.
     pub fn line(name: impl Into<String>, points: Vec<Point>) -> Self {
-        Self { name: name.into(), points, style: Style::Line, evidence: None }
+        Self { name: name.into(), points, style: Style::Line, evidence: None, aside: 0.0 }
     }
 
     /// Marks.
@@ -99,6 +101,11 @@ impl Series {
     /// The same series, with its evidence.
     pub fn known(self, evidence: Evidence) -> Self {
         Self { evidence: Some(evidence), ..self }
+    }
+
+    /// The same series, drawn a little to the right of its place, or to the left if negative.
+    pub fn aside(self, aside: f64) -> Self {
+        Self { aside, ..self }
     }
 }
 
@@ -297,8 +304,8 @@ struct Sheet {
 }
 
 impl Sheet {
-    fn place(&self, x: f64, y: f64) -> Option<(f64, f64)> {
-        self.across.position(x).zip(self.up.position(y))
+    fn place(&self, x: f64, y: f64, aside: f64) -> Option<(f64, f64)> {
+        self.across.position(x).map(|x| x + aside).zip(self.up.position(y))
     }
 
     fn holds(&self, (x, y): (f64, f64)) -> bool {
@@ -308,22 +315,23 @@ impl Sheet {
 
     fn draw_series(&self, svg: &mut Svg, series: &Series, pen: &Pen) {
         for point in &series.points {
-            self.draw_spread(svg, point, pen);
+            self.draw_spread(svg, point, series.aside, pen);
         }
         if series.style != Style::Points {
-            self.draw_line(svg, &series.points, pen);
+            self.draw_line(svg, series, pen);
         }
         if series.style != Style::Line {
-            let places = series.points.iter().filter_map(|point| self.place(point.x, point.y));
+            let places = series.points.iter().filter_map(|point| self.place(point.x, point.y, series.aside));
             places.filter(|place| self.holds(*place)).for_each(|place| pen.mark.draw(svg, place, pen.colour));
         }
     }
 
     /// The line, cut to the plot. Stretches that meet are drawn as one, so that dashes run on.
-    fn draw_line(&self, svg: &mut Svg, points: &[Point], pen: &Pen) {
+    fn draw_line(&self, svg: &mut Svg, series: &Series, pen: &Pen) {
         let mut run: Vec<(f64, f64)> = Vec::new();
-        for pair in points.windows(2) {
-            let ends = self.place(pair[0].x, pair[0].y).zip(self.place(pair[1].x, pair[1].y));
+        let place = |point: &Point| self.place(point.x, point.y, series.aside);
+        for pair in series.points.windows(2) {
+            let ends = place(&pair[0]).zip(place(&pair[1]));
             let Some((from, to)) = ends.and_then(|(from, to)| clip(self.plot, from, to)) else { continue };
             if run.last() != Some(&from) {
                 svg.polyline(&std::mem::take(&mut run), &pen.stroke());
@@ -334,12 +342,12 @@ impl Sheet {
         svg.polyline(&run, &pen.stroke());
     }
 
-    fn draw_spread(&self, svg: &mut Svg, point: &Point, pen: &Pen) {
+    fn draw_spread(&self, svg: &mut Svg, point: &Point, aside: f64, pen: &Pen) {
         let ends = (point.low.unwrap_or(point.y), point.high.unwrap_or(point.y));
         if point.low.is_none() && point.high.is_none() {
             return;
         }
-        let places = self.place(point.x, ends.0).zip(self.place(point.x, ends.1));
+        let places = self.place(point.x, ends.0, aside).zip(self.place(point.x, ends.1, aside));
         let Some((from, to)) = places.and_then(|(from, to)| clip(self.plot, from, to)) else { return };
         let stroke = Stroke::new(pen.colour, 1.3);
         svg.line(from, to, &stroke);
@@ -369,7 +377,7 @@ impl Sheet {
             .map(|(x, top)| Area::new(x, top, width, 14.0))
             .into_iter()
             .filter(|area| area.y >= self.plot.y && area.bottom() <= self.plot.bottom());
-        let places: Vec<(f64, f64)> = points.filter_map(|point| self.place(point.x, point.y)).collect();
+        let places: Vec<(f64, f64)> = points.filter_map(|point| self.place(point.x, point.y, 0.0)).collect();
         let crowd = |area: &Area| {
             let near = |(x, y): &&(f64, f64)| {
                 (area.x - 12.0..area.right() + 12.0).contains(x) && (area.y - 10.0..area.bottom() + 10.0).contains(y)
