@@ -9,7 +9,7 @@
 //! Every row has the median time of some repetitions after two that are not counted, tokens per second, the share of the
 //! arithmetic limit, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
 //! a backward pass as two forward ones. The limit is the speed of a large product on all threads. Machines drift, so it is
-//! measured at the start and again before every row, and the fastest so far counts.
+//! measured at the start and again after every row that has a share of it, and the fastest so far counts.
 //!
 //! # Against PyTorch
 //! With a peer, each row is measured in turns: a few repetitions here, a few there, in one run. The ratio is their median over
@@ -268,7 +268,6 @@ impl Bench {
     /// # Errors
     /// The peer fails, or a step meets a number that is not finite.
     pub fn measure(&mut self, case: &Case) -> Result<Row, BenchError> {
-        self.limit = self.limit.max(measure::limit(self.threads));
         let (peak, threads) = (Peak::start(), self.threads);
         let (mut torch, mut exponent, mut operations) = (None, None, None);
         let (times, tokens);
@@ -295,9 +294,11 @@ impl Bench {
                 tokens = 1.0;
             }
         }
-        let share = |operations: f64| operations / (times.median() * 1e-3) / self.limit;
-        let share_of_limit = operations.map(share);
         let peak_bytes = peak.and_then(|peak| peak.bytes());
+        let share_of_limit = operations.map(|operations| {
+            self.limit = self.limit.max(measure::limit(threads));
+            operations / (times.median() * 1e-3) / self.limit
+        });
         Ok(Row { case: *case, times, tokens, peak_bytes, share_of_limit, torch, exponent })
     }
 
