@@ -1,11 +1,16 @@
 //! The verdict and the weights: *solved* exactly where a construction can be built and is right.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use rung_engine::Parameters;
+use rung_nn::ModelConfig;
 use rung_nn::construct::{self, Request, Which, carry, verify};
-use rung_theory::bound::construction::{CARRIERS, carried_bits, table_slots};
+use rung_nn::precision::Precision;
 use rung_theory::bound::tables::Tables;
 use rung_theory::bound::verdict::{Verdict, decide};
-use rung_theory::stack::mixer::KINDS;
-use rung_theory::stack::{Convention, Defaults, Mixer, Plan};
+use rung_theory::stack::mixer::{Field, KINDS};
+use rung_theory::stack::{Convention, Defaults, Layer, Mixer, Plan};
+use rung_theory::task::seeded;
 
 /// Every request that could make a construction fit.
 fn requests(name: &str, m: u32, n: &[u32]) -> Vec<Request> {
@@ -94,11 +99,193 @@ fn solved_exactly_where_weights_do_it() {
 
 #[test]
 fn the_theory_counts_what_carriers_carry() {
-    assert_eq!(carry::names().collect::<Vec<_>>(), CARRIERS);
     let defaults = Defaults { heads: 3, head_dim: 5, ..Defaults::default() };
     for kind in KINDS {
-        let mixer = Mixer::new(kind.name, &[], &defaults).unwrap();
-        assert_eq!(carried_bits(&mixer), carry::channels(&mixer) as u64, "{}", kind.name);
-        assert_eq!(table_slots(&mixer), carry::slots(&mixer) as u64, "{}", kind.name);
+        let orders: &[&[(&str, u64)]] = if kind.name == "fastmax" { &[&[], &[("order", 1)]] } else { &[&[]] };
+        for options in orders {
+            let mixer = Mixer::new(kind.name, options, &defaults).unwrap();
+            assert_eq!(mixer.facts().carries, carry::channels(&mixer) as u128, "{mixer}");
+            assert_eq!(mixer.facts().slots, carry::slots(&mixer) as u128, "{mixer}");
+        }
     }
+}
+
+/// What the theory says of networks is what the networks say: for random sizes, many of which do not fit each other.
+#[test]
+fn the_theory_knows_which_sizes_have_networks() {
+    let mut draws = Draws(3);
+    let (mut with, mut without) = (0, 0);
+    for kind in KINDS {
+        for _ in 0..60 {
+            let defaults =
+                Defaults { heads: 1 + draws.below(4), head_dim: 2 + 2 * draws.below(4), ..Defaults::default() };
+            let small = |field: &Field, draws: &mut Draws| match field.choices.len() as u64 {
+                0 => (field.least + draws.below(6)).min(field.most),
+                choices => draws.below(choices),
+            };
+            let options: Vec<_> = kind.fields.iter().map(|field| (field.name, small(field, &mut draws))).collect();
+            let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
+            let plan = Plan { width: defaults.width(), layers: vec![Layer::new(mixer.clone())] };
+            let model = ModelConfig::default().init(&plan, &mut Parameters::<f32>::new(), &mut seeded(0));
+            // A layer whose size follows the stream fits a stream of another width.
+            let follows = ["hgrn2", "conv"].contains(&kind.name);
+            assert!(follows || model.is_ok() == mixer.facts().network, "{mixer}: {:?}", model.err());
+            *if mixer.facts().network { &mut with } else { &mut without } += 1;
+        }
+    }
+    assert!(with > 500 && without > 100, "{with} with, {without} without");
+}
+
+/// Numbers that look random, the same in every run.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// Layers of random stacks: every mixer with a network, some of them in several sizes.
+const LAYERS: &[&str] = &[
+    "full",
+    "full",
+    "full",
+    "full{heads=5,kv=5}",
+    "full{heads=12,kv=12}",
+    "full{heads=4,kv=2}",
+    "full{value=3}",
+    "full{conv=2}",
+    "mla",
+    "compositional",
+    "window{size=2}",
+    "window{size=5,sinks=1}",
+    "fake{policy=last,size=2}",
+    "fake{policy=sinks,size=5}",
+    "fake{policy=prefix,size=3}",
+    "linear",
+    "linear{heads=1,key=12,value=2}",
+    "linear{normaliser=no,map=relu}",
+    "linear{map=identity}",
+    "retnet",
+    "retnet{key=2,value=8}",
+    "gla",
+    "gla{key=8}",
+    "rwkv6",
+    "rwkv7",
+    "mamba1",
+    "mamba2{state=8,head=16,heads=1}",
+    "mamba2",
+    "deltanet",
+    "deltanet{negative=yes}",
+    "gdn",
+    "gdn{heads=1,value-heads=2}",
+    "kda",
+    "deltaproduct",
+    "loglinear-mamba2{levels=12}",
+    "loglinear-gdn{levels=12}",
+    "fastmax{order=1}",
+    "fastmax",
+    "inline",
+    "conv",
+    "moba{block=2,top=2}",
+    "none",
+];
+
+/// Each mixer that hands values on does so with as few bits per number as it says, and with more, wherever the prompt ends.
+#[test]
+fn carriers_need_no_more_bits_than_they_say() {
+    let mut carriers = 0;
+    for layer in LAYERS {
+        let plan = |bits| {
+            let defaults = Defaults { heads: 2, head_dim: 12, bits, ..Defaults::default() };
+            Plan::parse(&format!("{layer} full full"), &defaults).unwrap()
+        };
+        let facts = *plan(8).layers[0].mixers[0].facts();
+        if facts.carries == 0 {
+            continue;
+        }
+        carriers += 1;
+        for (m, n) in [(2, 1), (3, 2), (5, 1), (9, 3), (16, 2)] {
+            let request = Request { hops: 2, m, n: vec![n], ..Request::default() };
+            let tables = Tables::new(2, m.into(), vec![n.into()]).unwrap();
+            let Ok(mut built) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
+            let (range, fewest) = (built.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
+            assert!(matches!(decide(&plan(fewest), Convention::Paper, &tables), Verdict::Solved(_)), "{layer}");
+            for bits in fewest..fewest + 5 {
+                built.keep_in(Precision::bits(bits as u32, range)).unwrap();
+                let found = verify(&built, Which::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
+                assert_eq!(found.correct, found.instances, "{layer}, m = {m}, n = {n}, {bits} bits over {range}");
+            }
+        }
+    }
+    assert!(carriers > 20, "{carriers}");
+}
+
+/// If the verdict is *solved*: builds the weights in these layers, keeps states and messages in the stack's own bits per number,
+/// and asks for right answers.
+fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<&'static str> {
+    let plan = Plan::parse(stack, defaults).unwrap();
+    let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
+    let Verdict::Solved(found) = decide(&plan, Convention::Paper, &tables) else { return None };
+    let built = requests(found.name, m, n)
+        .into_iter()
+        .find_map(|request| construct::build_on::<f32>(found.name, &request, &plan).ok());
+    let case = format!("{} on {stack}, {defaults:?}, m = {m}, n = {n:?}", found.name);
+    let mut built = built.unwrap_or_else(|| panic!("{case}: said to be solved, not built"));
+    if defaults.bits <= u64::from(construct::MOST_BITS) {
+        let range = built.range().unwrap();
+        built.keep_in(Precision::bits(defaults.bits as u32, range)).unwrap();
+    }
+    let verified = verify(&built, Which::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
+    assert_eq!(verified.correct, verified.instances, "{case}: {:?}", verified.wrong);
+    Some(found.name)
+}
+
+#[test]
+fn solved_means_verified_at_its_own_bits() {
+    let bits = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32];
+    let (mut solved, mut mixers, mut constructions) = (0, BTreeSet::new(), BTreeSet::new());
+    let mut by_bits = BTreeMap::new();
+    // Constructions that random stacks hardly ever need.
+    for bits in bits {
+        let defaults = Defaults { heads: 1, head_dim: 12, bits, ..Defaults::default() };
+        for (stack, m, n) in [
+            ("full{heads=12,kv=12}", 9, &[][..]),
+            ("full{heads=12,kv=12} full", 7, &[2]),
+            ("linear linear{heads=1,key=12,value=2} full{heads=5,kv=5}", 10, &[2]),
+            ("gdn gdn{value=4} full{heads=9,kv=9}", 12, &[2]),
+        ] {
+            constructions.extend(verify_solved(stack, &defaults, m, n));
+        }
+    }
+    let mut draws = Draws(7);
+    for _ in 0..20_000 {
+        if solved >= 220 && LAYERS.iter().all(|layer| mixers.contains(layer)) {
+            break;
+        }
+        let layers: Vec<&str> = (0..1 + draws.below(5)).map(|_| draws.pick(LAYERS)).collect();
+        let bits = bits[draws.below(bits.len() as u64) as usize];
+        let (heads, head_dim) = (1 + draws.below(2), 12 + 2 * draws.below(7));
+        let m = 2 + draws.below(10) as u32;
+        let n: Vec<u32> = (0..draws.below(3)).map(|_| 1 + draws.below(3) as u32).collect();
+        let defaults = Defaults { heads, head_dim, bits, ..Defaults::default() };
+        // Plain stacks of softmax attention are easily drawn: a few of them are enough.
+        if layers.iter().all(|layer| layer.starts_with("full")) && draws.below(8) > 0 {
+            continue;
+        }
+        let Some(name) = verify_solved(&layers.join(" "), &defaults, m, &n) else { continue };
+        solved += 1;
+        mixers.extend(layers);
+        constructions.insert(name);
+        *by_bits.entry(bits).or_insert(0) += 1;
+    }
+    assert!(solved >= 200, "{solved} solved, by bits {by_bits:?}");
+    assert!(LAYERS.iter().all(|layer| mixers.contains(layer)), "only {mixers:?}");
+    assert_eq!(constructions.into_iter().collect::<Vec<_>>(), ["S2", "S3", "S4", "S5", "U1", "U2", "U2'"]);
+    assert!(by_bits.len() >= 9 && !by_bits.contains_key(&1), "{by_bits:?}");
 }

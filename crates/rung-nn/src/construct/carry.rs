@@ -33,8 +33,6 @@ pub struct Carry {
 /// A mixer that can carry.
 struct Kind {
     name: &'static str,
-    /// Bits that it can hand on.
-    channels: fn(&Mixer) -> usize,
     /// Its smallest sizes for some bits.
     smallest: fn(u64) -> Vec<(&'static str, u64)>,
     /// The option that says how many slots a table in its state can have.
@@ -46,17 +44,12 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind {
         name: "linear",
-        channels: |mixer| number(mixer, "heads") * number(mixer, "value"),
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits)],
         slots: Some("key"),
         set: weights::linear,
     },
     Kind {
         name: "retnet",
-        channels: |mixer| {
-            let even = number(mixer, "key").is_multiple_of(2);
-            if even { number(mixer, "heads") * number(mixer, "value") } else { 0 }
-        },
         smallest: |bits| vec![("heads", 1), ("key", 2), ("value", bits)],
         // Keys turn with their position, so that slots do not stay apart.
         slots: None,
@@ -64,120 +57,91 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "gla",
-        channels: |mixer| number(mixer, "heads") * number(mixer, "value"),
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],
         slots: Some("key"),
         set: weights::gla,
     },
     Kind {
         name: "mamba2",
-        channels: |mixer| number(mixer, "heads") * (number(mixer, "head") / 2),
         smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)],
         slots: Some("state"),
         set: weights::mamba2,
     },
     Kind {
         name: "deltanet",
-        channels: |mixer| number(mixer, "heads") * (number(mixer, "value") / 2),
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", 2 * bits)],
         slots: Some("key"),
         set: weights::deltanet,
     },
     Kind {
         name: "gdn",
-        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
         smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
         slots: Some("key"),
         set: weights::gdn,
     },
     Kind {
         name: "kda",
-        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
         smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
         slots: Some("key"),
         set: weights::kda,
     },
     Kind {
         name: "mamba1",
-        // One channel marks the giver and one is always on, for what the state takes in and gives out.
-        channels: |mixer| number(mixer, "inner").saturating_sub(2) / 2,
         smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
         slots: None,
         set: weights::mamba1,
     },
-    Kind {
-        name: "hgrn2",
-        channels: |mixer| mixer.facts().carries as usize,
-        smallest: |_| vec![("expand", 1)],
-        slots: None,
-        set: weights::hgrn2,
-    },
+    Kind { name: "hgrn2", smallest: |_| vec![("expand", 1)], slots: None, set: weights::hgrn2 },
     Kind {
         name: "rwkv6",
-        channels: rwkv_channels,
         smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)],
         slots: Some("head"),
         set: weights::rwkv6,
     },
     Kind {
         name: "rwkv7",
-        channels: rwkv_channels,
         smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("rank", 1)],
         slots: Some("head"),
         set: weights::rwkv7,
     },
     Kind {
         name: "fastmax",
-        // The second term of an exponential is never negative, so that everybody keeps some weight.
-        channels: |mixer| if number(mixer, "order") == 1 { number(mixer, "heads") * number(mixer, "value") } else { 0 },
         smallest: |bits| vec![("order", 1), ("heads", 1), ("key", 1), ("value", bits)],
         slots: None,
         set: weights::fastmax,
     },
     Kind {
         name: "deltaproduct",
-        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
         smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
         slots: Some("key"),
         set: weights::deltaproduct,
     },
     Kind {
         name: "loglinear-mamba2",
-        channels: |mixer| number(mixer, "heads") * (number(mixer, "head") / 2),
         smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)],
         slots: Some("state"),
         set: weights::mamba2,
     },
     Kind {
         name: "loglinear-gdn",
-        channels: |mixer| number(mixer, "value-heads") * (number(mixer, "value") / 2),
         smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
         slots: Some("key"),
         set: weights::gdn,
     },
     Kind {
         name: "window",
-        channels: |mixer| if number(mixer, "size") > 1 { number(mixer, "kv") * number(mixer, "value") } else { 0 },
         smallest: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
         slots: None,
         set: weights::window,
     },
     Kind {
-        name: "conv",
-        channels: |mixer| {
-            let gated = number(mixer, "gated") == 0;
-            if gated && number(mixer, "taps") > 1 { number(mixer, "channels") } else { 0 }
-        },
-        smallest: |bits| vec![("channels", bits)],
+        name: "fake",
+        smallest: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
         slots: None,
-        set: weights::conv,
+        set: weights::window,
     },
+    Kind { name: "conv", smallest: |bits| vec![("channels", bits)], slots: None, set: weights::conv },
 ];
-
-/// There is no network with RWKV's channel mixing.
-fn rwkv_channels(mixer: &Mixer) -> usize {
-    if number(mixer, "channel") == 0 { number(mixer, "heads") * (number(mixer, "head") / 2) } else { 0 }
-}
 
 /// Names of the mixers that can carry.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -186,7 +150,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Bits that a mixer of these sizes hands on by known weights.
 pub fn channels(mixer: &Mixer) -> usize {
-    KINDS.iter().find(|kind| kind.name == mixer.name()).map_or(0, |kind| (kind.channels)(mixer))
+    if names().any(|name| name == mixer.name()) { mixer.facts().carries as usize } else { 0 }
 }
 
 /// Whether a mixer can do it.
@@ -197,8 +161,7 @@ pub fn fits(carry: &Carry, mixer: &Mixer) -> bool {
 
 /// Slots of a table that a mixer of these sizes can hold by known weights.
 pub fn slots(mixer: &Mixer) -> usize {
-    let kind = KINDS.iter().find(|kind| kind.name == mixer.name());
-    kind.and_then(|kind| kind.slots).map_or(0, |option| number(mixer, option))
+    if names().any(|name| name == mixer.name()) { mixer.facts().slots as usize } else { 0 }
 }
 
 /// The mixer that a text such as `linear` or `linear{map=relu}` names, as small as `bits` bits (and a table of so many slots,
@@ -228,7 +191,7 @@ pub fn mixer(text: &str, bits: usize, table: usize, width: u64) -> Result<Mixer,
         }
     }
     let mixer = Mixer::resolve(&call, &defaults)?;
-    let found = (kind.channels)(&mixer);
+    let found = channels(&mixer);
     if slots(&mixer) < table {
         return Err(CarryError::TooSmall { mixer: mixer.to_string(), found: slots(&mixer), needed: table });
     }

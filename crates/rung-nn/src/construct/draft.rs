@@ -283,13 +283,16 @@ impl Draft {
             let mut candidates = mixers.flat_map(|(index, plan_layer)| {
                 (0..plan_layer.mixers.len()).map(move |mixer| Place { layer: index, mixer })
             });
+            let log2_tokens = u64::from(self.task.length().max(1).ilog2()) + 1;
             let fits = |place: &Place| {
                 let mixer = &plan.layers[place.layer].mixers[place.mixer];
-                match &layer.mixing {
-                    Mixing::Heads(heads) => mixer.name() == "full" && heads_fit(heads, mixer),
-                    Mixing::Carry(carry, _) => carry::fits(carry, mixer),
-                    Mixing::Own(wanted, _) => wanted == mixer,
-                }
+                let precise = mixer.bits() >= mixer.facts().precision.bits(log2_tokens);
+                precise
+                    && match &layer.mixing {
+                        Mixing::Heads(heads) => mixer.looks_up() && heads_fit(heads, mixer),
+                        Mixing::Carry(carry, _) => carry::fits(carry, mixer),
+                        Mixing::Own(wanted, _) => wanted == mixer,
+                    }
             };
             let Some(place) = candidates.find(fits) else {
                 let lack = format!("no layer after the first {next} can do this: {}", layer.about);

@@ -29,7 +29,8 @@ impl<S: Scalar> Construction<S> {
         Ok(())
     }
 
-    /// The smallest power of two above every number that some prompts leave in the stream or in a state.
+    /// The smallest power of two above every number that some prompts leave in the stream or in the state of a layer that does
+    /// something. Layers that do nothing write nothing, whatever they hold.
     ///
     /// # Errors
     /// The network refuses the tokens.
@@ -52,8 +53,14 @@ impl<S: Scalar> Construction<S> {
                 look(ops.values(&stream));
             }
             let (_, state) = self.model.forward(&ops, &tokens, 1, None)?;
-            for tensor in state.states.iter().flat_map(|state| state.tensors.iter().flatten()) {
-                look(ops.values(tensor));
+            let used = self
+                .sheet
+                .layers
+                .iter()
+                .zip(&self.plan.layers)
+                .flat_map(|(about, layer)| std::iter::repeat_n(!about.is_empty(), layer.mixers.len()));
+            for (state, _) in state.states.iter().zip(used).filter(|(_, used)| *used) {
+                state.tensors.iter().flatten().for_each(|tensor| look(ops.values(tensor)));
             }
         }
         // A hair below the power of two is at it, once rounded.

@@ -7,6 +7,10 @@
 //! - F = L and no state before the first full layer or right after it: case 0.
 //! - otherwise L <= F + c - 1, and a construction solves it at every size that fits its heads.
 //!
+//! A cache in block 0 or 1 that keeps only the first tokens ([`crate::stack::HandsOn::NeverAfter`]) never holds the start value.
+//! Once it is full, which must be within the table z_L, its content is a function of z_L and does not change any more: in case 0
+//! its bits are fixed once, at the start of the argument, like those of mixers beside layer 1 ([`Question::filled_within`]).
+//!
 //! Mixers beside attention count in the block before their layer (case 1). In case 0, where that block must be empty, those of
 //! layer t count in block t, those of layer 1 in block 2, and the bits of layer 1 once more at the start of the argument: the
 //! messages of layer 1 into w are widened until they cover them ([`Question::covers_beside`]).
@@ -29,8 +33,11 @@ pub struct Question {
     pub state_bits: Vec<BigUint>,
     /// Tokens of an entry, of z_0 and of w.
     pub tokens_per: [u64; 3],
-    /// Bits of mixers beside the first full layer that a point of case 0 must cover with wider messages.
+    /// Bits of mixers beside the first full layer, and of caches that drop the start value, that a point of case 0 must cover with
+    /// wider messages.
     pub beside: BigUint,
+    /// Entries that z_L must have at least, so that caches that drop the start value are full at its end.
+    pub filled_within: BigUint,
 }
 
 impl Question {
@@ -59,20 +66,29 @@ impl Question {
         if let Some(block) = state_bits.get_mut(2) {
             *block += first;
         }
+        let dropping = &capacity.blocks[..2.min(capacity.blocks.len())];
+        let dropped: u128 = dropping.iter().map(|block| block.dropping_bits).sum();
+        let filled = dropping.iter().map(|block| block.filled_after).max().unwrap_or_default();
+        for (bits, block) in state_bits.iter_mut().zip(dropping) {
+            *bits = block.carrying_bits();
+        }
         let question = Self::new(0, hops, message_bits, &state_bits, tokens_per);
-        Some(Self { beside: first.into(), ..question })
+        Some(Self { beside: (first + dropped).into(), filled_within: filled.into(), ..question })
     }
 
     /// A question in plain numbers.
     pub fn new(case: u8, hops: usize, message_bits: u128, state_bits: &[u128], tokens_per: [u64; 3]) -> Self {
         let state_bits = state_bits.iter().map(|&bits| bits.into()).collect();
-        Self { case, hops, message_bits: message_bits.into(), state_bits, tokens_per, beside: BigUint::ZERO }
+        let (beside, filled_within) = (BigUint::ZERO, BigUint::ZERO);
+        Self { case, hops, message_bits: message_bits.into(), state_bits, tokens_per, beside, filled_within }
     }
 
     /// Whether the messages of a point are wide enough to cover the mixers beside the first full layer.
     pub fn covers_beside(&self, point: &Point) -> bool {
         let queries = product(&point.n) / product(point.kappa.iter().skip(1));
+        let last_table = &point.m * product(&point.n);
         point.message_bits >= self.message_bits
+            && last_table >= self.filled_within
             && (&point.message_bits - &self.message_bits) * &point.tokens_per[2] * queries >= self.beside
     }
 

@@ -1,14 +1,20 @@
 //! The hop capacity of a stack: full layers, blocks, and the hop that a well-placed bounded-state layer adds.
 //!
 //! # Claim
-//! Let F be the number of full-attention layers, and c = 1 if a bounded-state layer stands before the first of them or
-//! between the first and the second, else 0. For sizes polylogarithmic in the number of tokens n, n large, and suitable
-//! tables: L-step function composition is solvable in one forward pass if and only if L <= F + c - 1. That number is
-//! the stack's *rungs*.
+//! Let F be the number of full-attention layers, and c = 1 if a bounded-state layer that may hand the start value on stands
+//! before the first of them or between the first and the second, else 0. For sizes polylogarithmic in the number of tokens n,
+//! n large, and suitable tables: L-step function composition is solvable in one forward pass only if L <= F + c - 1. That
+//! number is the stack's *rungs*: *at most* so many hops, by certificates.
+//!
+//! It is solvable if the layers are ones whose weights are known: softmax attention that looks up, a bounded-state mixer that
+//! provably hands a value on. Counting only those gives *at least* so many hops, by constructions. Where the two agree the
+//! stack has *exactly* so many; they differ where no weights are known (latent and sparse attention), or where a mixer hands a
+//! value on at some positions only (chunks, some cache policies).
 //!
 //! # Conditions
 //! One causal forward pass, any weights, arithmetic of p bits; no chain of thought. Mixers beside attention in the same
-//! layer never earn the extra hop; a convolution in front of a full layer's projections belongs to the block before it.
+//! layer never earn the extra hop; a convolution in front of a full layer's projections belongs to the block before it. A cache
+//! that keeps only the first tokens never holds the start value, which stands near the end: it earns nothing.
 //!
 //! # Vacuous when
 //! Never as a count, but it is asymptotic: `rung bound` and `rung decide` say what holds at a given size.
@@ -16,7 +22,8 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); the exact place of the extra hop is worked out in the guide.
 
-use super::plan::{Convention, Plan};
+use super::mixer::{HandsOn, Mixer};
+use super::plan::{Convention, Layer, Plan};
 
 /// The bounded-state layers between two full ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +32,17 @@ pub struct Block {
     pub layers: Vec<usize>,
     /// Bits that cross from token to token in them.
     pub state_bits: u128,
+    /// Of those, the bits of layers that provably do not hand the start value on; see [`HandsOn::NeverAfter`].
+    pub dropping_bits: u128,
+    /// Tokens after which those layers keep nothing new.
+    pub filled_after: u128,
+}
+
+impl Block {
+    /// Bits of layers that may hand the start value on.
+    pub fn carrying_bits(&self) -> u128 {
+        self.state_bits - self.dropping_bits
+    }
 }
 
 /// What the hierarchy theorem counts.
@@ -32,12 +50,14 @@ pub struct Block {
 pub struct Capacity {
     /// Full-attention layers.
     pub full: usize,
-    /// Whether a bounded-state layer earns the extra hop.
+    /// Whether a bounded-state layer may earn the extra hop.
     pub extra_hop: bool,
-    /// Indices (from 0) of the layers that earn it.
+    /// Indices (from 0) of the layers that may earn it.
     pub earned_by: Vec<usize>,
-    /// Hops of function composition: full + extra - 1, and never below 0.
+    /// At most so many hops of function composition: full + extra - 1, and never below 0.
     pub rungs: usize,
+    /// At least so many hops, by weights that are known; never above `rungs`.
+    pub at_least: usize,
     /// Block e stands after the e-th full layer, block 0 before the first.
     pub blocks: Vec<Block>,
     /// Bits of the mixers beside each full layer.
@@ -62,6 +82,10 @@ impl Plan {
             if bits > 0 {
                 last.layers.push(index);
                 last.state_bits += bits;
+                if let Some(tokens) = drops_after(layer) {
+                    last.dropping_bits += bits;
+                    last.filled_after = last.filled_after.max(tokens);
+                }
             }
             if layer.is_full() {
                 beside_bits.push(layer.state_bits());
@@ -69,21 +93,65 @@ impl Plan {
             }
         }
         let full = beside_bits.len();
-        let earned_by: Vec<usize> = blocks.iter().take(2).flat_map(|block| block.layers.clone()).collect();
+        let earns = |index: &usize| drops_after(&self.layers[*index]).is_none();
+        let earned_by: Vec<usize> =
+            blocks.iter().take(2).flat_map(|block| block.layers.iter().copied()).filter(earns).collect();
         let extra_hop = !earned_by.is_empty();
         Capacity {
             full,
             extra_hop,
             earned_by,
             rungs: (full + usize::from(extra_hop)).saturating_sub(1),
+            at_least: self.constructed_hops(),
             blocks,
             beside_bits,
             message_bits: self.message_bits(convention),
         }
     }
+
+    /// Hops that known weights climb, with heads and states as wide as they need: by look-ups alone, or with a layer that hands
+    /// the start value on, or with one that hands on the first result.
+    fn constructed_hops(&self) -> usize {
+        let look_ups: Vec<bool> = self.layers.iter().map(|layer| layer.mixers.iter().any(Mixer::looks_up)).collect();
+        let mut after = look_ups.iter().filter(|look_up| **look_up).count();
+        let mut hops = after.saturating_sub(1);
+        let mut before = 0;
+        for (layer, look_up) in self.layers.iter().zip(look_ups) {
+            after -= usize::from(look_up);
+            if layer.mixers.iter().any(|mixer| mixer.facts().hands_on() == HandsOn::Provably) {
+                hops = hops.max(after + before);
+            }
+            before |= usize::from(look_up);
+        }
+        hops
+    }
+}
+
+/// Tokens after which a bounded-state layer keeps nothing new, if that holds for all of its mixers that have a state.
+fn drops_after(layer: &Layer) -> Option<u128> {
+    if layer.is_full() {
+        return None;
+    }
+    let mut stateful = layer.mixers.iter().filter(|mixer| mixer.state_bits() > 0);
+    stateful.try_fold(0, |most: u128, mixer| match mixer.facts().hands_on() {
+        HandsOn::NeverAfter(tokens) => Some(most.max(tokens)),
+        _ => None,
+    })
 }
 
 impl Capacity {
+    /// What is proved of the number of hops, in words.
+    pub fn claim(&self) -> String {
+        let hops = |count: usize| format!("{count} hop{}", if count == 1 { "" } else { "s" });
+        if self.at_least == self.rungs {
+            return format!("exactly {}", hops(self.rungs));
+        }
+        match self.at_least {
+            0 => format!("at most {}, no weights known for any", hops(self.rungs)),
+            least => format!("at most {}, at least {least}", hops(self.rungs)),
+        }
+    }
+
     /// State bits of each block.
     pub fn state_bits(&self) -> Vec<u128> {
         self.blocks.iter().map(|block| block.state_bits).collect()
@@ -91,23 +159,33 @@ impl Capacity {
 
     /// Why there is, or is not, an extra hop: one sentence for people.
     pub fn reason(&self) -> String {
-        let before = &self.blocks[0].layers;
-        let after = self.blocks.get(1).map_or(&[][..], |block| &block.layers);
-        let earned = if before.is_empty() { after } else { before };
-        let (Some(first), Some(last)) = (earned.first(), earned.last()) else {
+        let (Some(first), Some(last)) = (self.earned_by.first(), self.earned_by.last()) else {
+            if self.blocks.iter().take(2).any(|block| block.dropping_bits > 0) {
+                return "The caches before the second full layer keep only the first tokens of the prompt, never the start \
+                        value, so one full layer is spent on finding it."
+                    .to_owned();
+            }
             return "No layer with state stands before the first full layer or between the first and the second, so \
                     one full layer is spent on finding the start value."
                 .to_owned();
         };
-        let (first, last) = (first + 1, last + 1);
+        let in_front = self.blocks[0].layers.contains(first);
+        let last = if in_front {
+            self.earned_by.iter().rfind(|index| self.blocks[0].layers.contains(index))
+        } else {
+            Some(last)
+        };
+        let (first, last) = (first + 1, last.unwrap_or(first) + 1);
         let layers = if first == last { format!("Layer {first}") } else { format!("Layers {first} to {last}") };
         if self.full == 0 {
             return format!("{layers} could hand on a start value, but no full layer is there to look anything up.");
         }
-        if before.is_empty() {
-            format!("{layers}: state right after the first full layer hands the first result to the query.")
+        // A mixer that is not known to hand values on everywhere still cannot be excluded.
+        let verb = if self.at_least == self.rungs { "hands" } else { "may hand" };
+        if in_front {
+            format!("{layers}: state before the first full layer {verb} the start value to the query.")
         } else {
-            format!("{layers}: state before the first full layer hands the start value to the query.")
+            format!("{layers}: state right after the first full layer {verb} the first result to the query.")
         }
     }
 }
@@ -141,6 +219,45 @@ mod tests {
         ] {
             assert_eq!(capacity(text).rungs, rungs, "{text}");
         }
+    }
+
+    #[test]
+    fn at_least_counts_only_what_has_weights() {
+        for (text, at_most, at_least) in [
+            // Caches that keep the first tokens never hold the start value.
+            ("fake{policy=prefix} full", 0, 0),
+            ("fake{policy=prefix,size=9} full full", 1, 1),
+            ("full fake{policy=sinks,size=2} full", 1, 1),
+            ("fake{policy=sinks,size=3} full", 1, 1),
+            ("fake{policy=last,size=2} full", 1, 1),
+            // What arrives depends on the position.
+            ("fake{policy=stride} full", 1, 0),
+            ("fake{policy=reservoir} full full", 2, 1),
+            ("fake{policy=heavy} full", 1, 0),
+            ("chunked full", 1, 0),
+            ("chunked*3 full window full", 2, 2),
+            // No weights are known.
+            ("mla mla", 1, 0),
+            ("gdn*3 mla", 1, 0),
+            ("dsa full full", 2, 1),
+            ("gdn nsa full", 2, 1),
+            ("conv{gated=no} full", 1, 0),
+            ("fastmax full", 1, 0),
+            ("fastmax{order=1} full", 1, 1),
+            ("full{conv=4} full", 2, 1),
+            // Known on both sides.
+            ("(gdn*3 full)*12", 12, 12),
+            ("full linear full", 2, 2),
+            ("full full linear full", 2, 2),
+            ("full+mamba2 full", 1, 1),
+            ("mamba2*48", 0, 0),
+        ] {
+            let capacity = capacity(text);
+            assert_eq!((capacity.rungs, capacity.at_least), (at_most, at_least), "{text}");
+        }
+        assert_eq!(capacity("chunked full").claim(), "at most 1 hop, no weights known for any");
+        assert_eq!(capacity("full full linear full").claim(), "exactly 2 hops");
+        assert_eq!(capacity("dsa full full").claim(), "at most 2 hops, at least 1");
     }
 
     #[test]

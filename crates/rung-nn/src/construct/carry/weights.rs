@@ -11,7 +11,7 @@
 //! - Fastmax of the first order gives a key opposite to the query no weight at all: everybody but the giver has that key;
 //! - `DeltaProduct` writes with its first step, the other steps have no key;
 //! - the log-linear mixers weigh all levels alike, and a norm undoes the weight;
-//! - a window is a look-up among few tokens, and a convolution multiplies by its gate.
+//! - a window, and a cache of the last tokens, is a look-up among few tokens, and a convolution multiplies by its gate.
 //!
 //! Decays are set so slow that they do not matter, except `RetNet`'s, which is fixed and undone by the norm.
 
@@ -20,16 +20,16 @@ use rung_theory::stack::Mixer;
 use super::{Carry, Setting, Slice, number};
 use crate::construct::part::sharpness;
 
-/// Height of a gate or key that is open: far from where SiLU bends, small enough for short numbers.
+/// Input of a gate that is open: far from where SiLU bends. Gates are not kept, so it costs no bits.
 const OPEN: f64 = 8.0;
+/// SiLU of this is 1. What a layer keeps (states, inputs of convolutions) stays below 2, so that two bits a number are enough.
+const UNIT: f64 = 1.278_464_542_761_074;
 /// A logarithm of a rate so low that nothing decays.
 const FROZEN: f64 = -20.0;
 /// An input of a sigmoid that leaves nothing, in single precision, of what it shuts out.
 const SHUT: f64 = 40.0;
 /// `softplus` of this is 1.
 const UNIT_STEP: f64 = 0.541_324_854_612_918;
-/// How large bits go through a SiLU.
-const SWING: f64 = 4.0;
 
 /// How a bit b goes in two channels, of which one gets `size * b` and the other the opposite.
 struct Pair {
@@ -46,8 +46,8 @@ impl Pair {
 
     /// Through SiLU.
     fn bent() -> Self {
-        let square = f64::midpoint(silu(SWING).powi(2), silu(-SWING).powi(2));
-        Self { size: SWING, square, apart: SWING }
+        let square = f64::midpoint(silu(UNIT).powi(2), silu(-UNIT).powi(2));
+        Self { size: UNIT, square, apart: UNIT }
     }
 }
 
@@ -94,20 +94,29 @@ impl<'a> Plate<'a> {
         rows.for_each(|row| self.read(name, row, one, value));
     }
 
-    /// Keys of `heads` heads: `high` at the giver and `low` elsewhere; with slots, `high` in the token's slot.
+    /// Keys of `heads` heads: `high` at the giver, in one channel of each, and `low` elsewhere; with slots, `high` in the token's
+    /// slot. One channel, because a norm over several would leave less of each than few bits can hold.
     fn keys(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
-        match self.carry.slots {
-            None => self.mark(name, first..first + heads * key, high, low),
-            Some([written, _]) => self.slot(name, first, heads, key, written, high, low),
-        }
+        let Some([written, _]) = self.carry.slots else {
+            for row in (first..first + heads * key).step_by(key) {
+                self.mark(name, row..row + 1, high, low);
+                self.constant(name, row + 1..row + key, low);
+            }
+            return;
+        };
+        self.slot(name, first, heads, key, written, high, low);
     }
 
-    /// Queries of `heads` heads: `high` at every token; with slots, `high` in the slot asked for.
+    /// Queries of `heads` heads: `high` in that channel at every token; with slots, `high` in the slot asked for.
     fn queries(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
-        match self.carry.slots {
-            None => self.constant(name, first..first + heads * key, high),
-            Some([_, asked]) => self.slot(name, first, heads, key, asked, high, low),
-        }
+        let Some([_, asked]) = self.carry.slots else {
+            for row in (first..first + heads * key).step_by(key) {
+                self.constant(name, row..row + 1, high);
+                self.constant(name, row + 1..row + key, low);
+            }
+            return;
+        };
+        self.slot(name, first, heads, key, asked, high, low);
     }
 
     #[allow(clippy::too_many_arguments)] // A projection, its rows, and what goes into them.
@@ -192,10 +201,10 @@ impl<'a> Plate<'a> {
 
 pub(super) fn linear(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
-    // elu+1 is never zero: others are pushed far below. The identity must have them at zero.
-    let low = if plate.number("map") == 2 { 0.0 } else { -40.0 };
-    plate.keys("k_proj", 0, heads, key, OPEN, low);
-    plate.queries("q_proj", 0, heads, key, OPEN, low);
+    // The feature of the giver is 1. elu+1 is never zero: others are pushed far below. The identity must have them at zero.
+    let (high, low) = [(0.0, -40.0), (1.0, -1.0), (1.0, 0.0)][plate.number("map").min(2)];
+    plate.keys("k_proj", 0, heads, key, high, low);
+    plate.queries("q_proj", 0, heads, key, high, low);
     if plate.number("normaliser") == 0 {
         plate.bits("v_proj", 0);
         (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
@@ -207,15 +216,18 @@ pub(super) fn linear(plate: &mut Plate<'_>) {
 
 pub(super) fn fastmax(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
-    plate.mark("k_proj", 0..heads * key, OPEN, -OPEN);
-    plate.constant("q_proj", 0..heads * key, OPEN);
+    // A unit key of one channel is a whole number: rounding loses nothing of the count of tokens.
+    for row in (0..heads * key).step_by(key) {
+        plate.mark("k_proj", row..row + 1, OPEN, -OPEN);
+        plate.constant("q_proj", row..row + 1, OPEN);
+    }
     plate.bits("v_proj", 0);
     (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
 }
 
 pub(super) fn retnet(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
-    plate.mark("k_proj", 0..heads * key, OPEN, 0.0);
+    plate.mark("k_proj", 0..heads * key, 1.0, 0.0);
     plate.constant("q_proj", 0..heads * key, OPEN);
     plate.constant("g_proj", 0..heads * value, OPEN);
     plate.normed_bits(heads, value, silu(OPEN));
@@ -223,7 +235,7 @@ pub(super) fn retnet(plate: &mut Plate<'_>) {
 
 pub(super) fn gla(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
-    plate.keys("k_proj", 0, heads, key, OPEN, 0.0);
+    plate.keys("k_proj", 0, heads, key, 1.0, 0.0);
     plate.queries("q_proj", 0, heads, key, OPEN, 0.0);
     plate.constant("g_proj", 0..heads * value, OPEN);
     plate.all("gk_proj.1.bias", heads * key, -FROZEN);
@@ -236,8 +248,8 @@ pub(super) fn mamba2(plate: &mut Plate<'_>) {
     let (inner, shared, taps) = (heads * head, groups * state, plate.number("conv"));
     let channels = inner + 2 * shared;
     plate.constant("in_proj", 0..inner, OPEN);
-    plate.keys("in_proj", 2 * inner, groups, state, OPEN, 0.0);
-    plate.queries("in_proj", 2 * inner + shared, groups, state, OPEN, 0.0);
+    plate.keys("in_proj", 2 * inner, groups, state, UNIT, 0.0);
+    plate.queries("in_proj", 2 * inner + shared, groups, state, UNIT, 0.0);
     plate.pass("conv1d", channels, taps);
     plate.all("dt_bias", heads, UNIT_STEP);
     plate.all("A_log", heads, FROZEN);
@@ -293,17 +305,18 @@ pub(super) fn kda(plate: &mut Plate<'_>) {
 pub(super) fn mamba1(plate: &mut Plate<'_>) {
     let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| plate.number(option));
     let (mark, always) = (inner - 2, inner - 1);
-    plate.mark("in_proj", mark..always, OPEN, 0.0);
-    plate.constant("in_proj", always..2 * inner, OPEN);
+    plate.mark("in_proj", mark..always, UNIT, 0.0);
+    plate.constant("in_proj", always..inner, UNIT);
+    plate.constant("in_proj", inner..2 * inner, OPEN);
     plate.pass("conv1d", inner, taps);
-    plate.put("x_proj.weight", rank * inner + mark, 1.0 / silu(OPEN));
-    plate.put("x_proj.weight", (rank + state) * inner + always, 1.0 / silu(OPEN));
+    plate.put("x_proj.weight", rank * inner + mark, 1.0);
+    plate.put("x_proj.weight", (rank + state) * inner + always, 1.0);
     plate.all("dt_proj.bias", inner, UNIT_STEP);
     plate.all("A_log", inner * state, FROZEN);
     for (bit, column) in plate.carry.from.columns().enumerate() {
         for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
-            plate.read("in_proj", channel, column, sign * SWING);
-            plate.write("out_proj", inner, bit, channel, sign / (SWING * silu(OPEN)));
+            plate.read("in_proj", channel, column, sign * UNIT);
+            plate.write("out_proj", inner, bit, channel, sign / (UNIT * silu(OPEN)));
         }
     }
 }
@@ -312,8 +325,8 @@ pub(super) fn mamba1(plate: &mut Plate<'_>) {
 /// sigmoid of zero is one.
 fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, gate: f64) {
     let (key, taps) = (plate.number("key"), plate.number("conv"));
-    plate.keys("k_proj", 0, heads, key, OPEN, 0.0);
-    plate.queries("q_proj", 0, heads, key, OPEN, 0.0);
+    plate.keys("k_proj", 0, heads, key, UNIT, 0.0);
+    plate.queries("q_proj", 0, heads, key, UNIT, 0.0);
     plate.pass("q_conv1d", heads * key, taps);
     plate.pass("k_conv1d", heads * key, taps);
     plate.pass("v_conv1d", value_heads * value, taps);
@@ -335,7 +348,7 @@ pub(super) fn hgrn2(plate: &mut Plate<'_>) {
 pub(super) fn rwkv6(plate: &mut Plate<'_>) {
     let [heads, head] = ["heads", "head"].map(|option| plate.number(option));
     let inner = heads * head;
-    plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
+    plate.keys("k_proj", 0, heads, head, 1.0, 0.0);
     plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
     plate.all("time_decay", inner, FROZEN);
     plate.all("ln_x.weight", inner, 1.0);
@@ -347,7 +360,7 @@ pub(super) fn rwkv6(plate: &mut Plate<'_>) {
 pub(super) fn rwkv7(plate: &mut Plate<'_>) {
     let [heads, head, rank] = ["heads", "head", "rank"].map(|option| plate.number(option));
     let inner = heads * head;
-    plate.keys("k_proj", 0, heads, head, OPEN, 0.0);
+    plate.keys("k_proj", 0, heads, head, 1.0, 0.0);
     plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
     plate.all("k_k", inner, 1.0);
     plate.all("w_proj.1.bias", inner, FROZEN);

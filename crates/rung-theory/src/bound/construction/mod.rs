@@ -57,6 +57,10 @@ pub fn pages() -> Vec<Page> {
 /// # Errors
 /// What each of them lacks.
 pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'static Construction, Vec<String>> {
+    let without = plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().network);
+    if let Some(mixer) = without {
+        return Err(vec![format!("there is no network of `{mixer}`, so no weights either")]);
+    }
     let mut lacks = Vec::new();
     for construction in CONSTRUCTIONS {
         match (construction.fits)(plan, capacity, tables) {
@@ -81,71 +85,23 @@ enum Need {
     Table(u64, u64),
 }
 
-/// Mixers whose weights for this are known and have a network: a name joins when both are true.
-pub const CARRIERS: &[&str] = &[
-    "linear",
-    "retnet",
-    "gla",
-    "mamba2",
-    "deltanet",
-    "gdn",
-    "kda",
-    "mamba1",
-    "hgrn2",
-    "rwkv6",
-    "rwkv7",
-    "fastmax",
-    "deltaproduct",
-    "loglinear-mamba2",
-    "loglinear-gdn",
-    "window",
-    "conv",
-];
-
-/// Bits that a mixer hands on by weights that exist. Values that go through SiLU, or a norm that takes off the mean, go in pairs.
-pub fn carried_bits(mixer: &Mixer) -> u64 {
-    let number = |option: &str| mixer.number(option).unwrap_or_default();
-    match mixer.name() {
-        name if !CARRIERS.contains(&name) => 0,
-        // There is no network with RWKV's channel mixing.
-        "rwkv6" | "rwkv7" if number("channel") == 1 => 0,
-        "mamba2" | "loglinear-mamba2" | "rwkv6" | "rwkv7" => number("heads") * (number("head") / 2),
-        "deltanet" => number("heads") * (number("value") / 2),
-        "gdn" | "kda" | "deltaproduct" | "loglinear-gdn" => number("value-heads") * (number("value") / 2),
-        // Two of its channels mark the giver and the reader.
-        "mamba1" => number("inner").saturating_sub(2) / 2,
-        "conv" if number("gated") == 1 => 0,
-        // Its keys turn in pairs.
-        "retnet" if number("key") % 2 == 1 => 0,
-        _ => u64::try_from(mixer.facts().carries).unwrap_or(u64::MAX),
-    }
-}
-
-/// Slots of a table that a mixer's state holds by weights that exist.
-pub fn table_slots(mixer: &Mixer) -> u64 {
-    match mixer.name() {
-        "linear" | "gla" | "deltanet" | "gdn" | "kda" | "deltaproduct" | "loglinear-gdn" => {
-            mixer.number("key").unwrap_or_default()
-        }
-        "mamba2" | "loglinear-mamba2" => mixer.number("state").unwrap_or_default(),
-        "rwkv6" | "rwkv7" => mixer.number("head").unwrap_or_default(),
-        _ => 0,
-    }
-}
-
 impl Need {
-    fn met_by(&self, mixer: &Mixer) -> bool {
-        let number = |option: &str| mixer.number(option).unwrap_or_default();
+    /// Whether known weights of a mixer do this, at its own bits per number, for prompts of fewer than 2^`log2_tokens` tokens.
+    fn met_by(&self, mixer: &Mixer, log2_tokens: u64) -> bool {
+        let (facts, number) = (mixer.facts(), |option: &str| mixer.number(option).unwrap_or_default());
+        if mixer.bits() < facts.precision.bits(log2_tokens) {
+            return false;
+        }
         match self {
             Self::Heads(heads) => {
                 // Values that are wider than a head are spread over several that ask the same.
                 let spread =
                     |(count, _, bits): &(u64, u64, u64)| count.saturating_mul(bits.div_ceil(number("value").max(1)));
                 let slots = heads.iter().map(spread).fold(0, u64::saturating_add);
-                mixer.name() == "full" && slots <= number("kv") && heads.iter().all(|(_, key, _)| *key <= number("key"))
+                mixer.looks_up() && slots <= number("kv") && heads.iter().all(|(_, key, _)| *key <= number("key"))
             }
-            Self::Carry(bits) => carried_bits(mixer) >= *bits,
-            Self::Table(slots, bits) => carried_bits(mixer) >= *bits && table_slots(mixer) >= *slots,
+            Self::Carry(bits) => facts.carries >= u128::from(*bits),
+            Self::Table(slots, bits) => facts.carries >= u128::from(*bits) && facts.slots >= u128::from(*slots),
         }
     }
 
@@ -167,10 +123,11 @@ impl Need {
 }
 
 /// Finds a layer for every need, in order, as early as possible.
-fn assign(plan: &Plan, needs: &[Need]) -> Result<(), String> {
+fn assign(plan: &Plan, tables: &Tables, needs: &[Need]) -> Result<(), String> {
     let mut layers = plan.layers.iter();
+    let log2_tokens = tables.tokens().bits();
     for (index, need) in needs.iter().enumerate() {
-        if !layers.any(|layer| layer.mixers.iter().any(|mixer| need.met_by(mixer))) {
+        if !layers.any(|layer| layer.mixers.iter().any(|mixer| need.met_by(mixer, log2_tokens))) {
             return Err(format!(
                 "after {index} of {} layers there is no further one for {}",
                 needs.len(),

@@ -22,6 +22,6 @@ pub(super) static KIND: Construction = Construction {
     name: "S2",
     fits: |plan, _, tables| {
         let front = [Need::Carry(value_bits(tables, 0)), Need::Table(small(&tables.m)?, value_bits(tables, 1))];
-        assign(plan, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
+        assign(plan, tables, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
     },
 };

@@ -51,5 +51,5 @@ fn fits(plan: &Plan, tables: &Tables, e: usize, carried: bool) -> Result<(), Str
             needs.push(look_up(tables, l));
         }
     }
-    assign(plan, &needs)
+    assign(plan, tables, &needs)
 }

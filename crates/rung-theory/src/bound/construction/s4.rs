@@ -21,6 +21,6 @@ pub(super) static KIND: Construction = Construction {
     fits: |plan, _, tables| {
         let all = (small(&tables.m)?, address(tables, 1), value_bits(tables, 1));
         let first = Need::Heads(vec![(1, 1, value_bits(tables, 0)), all]);
-        assign(plan, &[first].into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
+        assign(plan, tables, &[first].into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
     },
 };

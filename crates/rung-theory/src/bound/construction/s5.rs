@@ -30,7 +30,7 @@ pub(super) static KIND: Construction = Construction {
             let tried = (1 << low, address(tables, 2), value_bits(tables, 2));
             let first = Need::Heads(vec![(1, address(tables, 1), low), tried]);
             let needs: Vec<Need> = front.into_iter().chain([first]).chain(climb_from(tables, 3)).collect();
-            match assign(plan, &needs) {
+            match assign(plan, tables, &needs) {
                 Ok(()) => return Ok(()),
                 Err(found) => lack = found,
             }

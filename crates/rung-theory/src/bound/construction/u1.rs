@@ -24,6 +24,6 @@ pub(super) static KIND: Construction = Construction {
     name: "U1",
     fits: |plan, _, tables| {
         let first = Need::Heads(vec![(1, 1, value_bits(tables, 0))]);
-        assign(plan, &[first].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
+        assign(plan, tables, &[first].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
     },
 };

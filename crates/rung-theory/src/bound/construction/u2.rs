@@ -22,6 +22,6 @@ pub(super) static KIND: Construction = Construction {
     name: "U2",
     fits: |plan, _, tables| {
         let carry = Need::Carry(value_bits(tables, 0));
-        assign(plan, &[carry].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
+        assign(plan, tables, &[carry].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
     },
 };

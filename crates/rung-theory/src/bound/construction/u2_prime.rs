@@ -21,6 +21,6 @@ pub(super) static KIND: Construction = Construction {
     name: "U2'",
     fits: |plan, _, tables| {
         let front = [look_up(tables, 1), Need::Carry(value_bits(tables, 1))];
-        assign(plan, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
+        assign(plan, tables, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
     },
 };

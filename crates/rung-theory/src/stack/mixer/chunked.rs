@@ -17,7 +17,7 @@
 //! # Source
 //! Used by Llama 4 beside full layers without positions.
 
-use super::{Facts, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, VALUE, Work, attention, size};
+use super::{Arrival, Facts, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, VALUE, Work, attention, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "chunked",
@@ -27,8 +27,9 @@ pub(super) static KIND: MixerKind = MixerKind {
         Facts {
             window: n.wide("kv") * (n.wide("key") + n.wide("value")),
             window_tokens: n.wide("size"),
-            // A window of one token hands nothing on.
-            carries: if n.get("size") > 1 { n.wide("kv") * n.wide("value") } else { 0 },
+            // The first token of a chunk sees only itself.
+            network: false,
+            arrival: Arrival::SomePositions,
             work: Work { limit: Some(n.wide("size") / 2), ..attention(n).work },
             ..attention(n)
         }

@@ -12,7 +12,9 @@
 //!
 //! # State
 //! `window` tokens of `head` numbers; and for every `ratio` tokens one entry of `head` numbers, and of `index-head`
-//! numbers if there is an indexer.
+//! numbers if there is an indexer. Tokens that are not yet part of an entry wait in a buffer: up to `ratio - 1` of them, each
+//! with a vector and its weights, `2 * head` numbers (and `2 * index-head`). With `overlap=yes` an entry pools twice as
+//! many tokens: vectors in the buffer are twice as wide, and half of the last entry's `ratio` tokens stay for the next one.
 //!
 //! # Reduces to
 //! Attention with one shared key/value head when `ratio = 1` and `top = 0`.
@@ -20,7 +22,9 @@
 //! # Source
 //! Used by DeepSeek-V4, at ratio 4 with an indexer and at ratio 128 without one.
 
-use super::{Facts, Message, MixerKind, QUERY_HEADS, Reach, Selection, Work, count, size};
+use super::{
+    Facts, Field, Message, MixerKind, NO_YES, QUERY_HEADS, Reach, Selection, Work, choice, count, size,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "compressed",
@@ -34,6 +38,10 @@ pub(super) static KIND: MixerKind = MixerKind {
         count("index-head", "width of an index key", |n| if n.get("top") == 0 { 0 } else { 128 }),
         count("window", "tokens of the window", |_| 128),
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
+        Field {
+            default: |n| u64::from(n.get("top") > 0),
+            ..choice("overlap", "whether an entry also pools the tokens of the one before", NO_YES)
+        },
     ],
     facts: |n| {
         let (heads, head, ratio, top) = (n.wide("heads"), n.wide("head"), n.wide("ratio"), n.wide("top"));
@@ -53,8 +61,12 @@ pub(super) static KIND: MixerKind = MixerKind {
         });
         // Of every `ratio` tokens one entry is looked at: by attention if it reads all, else by the indexer.
         let (entry, picked) = if top == 0 { (4 * heads * head, 0) } else { (2 * index_heads * index_head, top) };
+        let (pooled, waiting) = (2 * (head + index_head), ratio - 1);
+        let buffer = if n.get("overlap") == 0 { waiting } else { 2 * waiting + ratio };
         Facts {
             reach: Reach::Full(Message { heads, value: head, selection }),
+            network: false,
+            tail: buffer * pooled,
             growing: (head + index_head).div_ceil(ratio),
             window: head,
             window_tokens: window,

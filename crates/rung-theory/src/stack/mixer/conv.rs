@@ -32,7 +32,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let projections = if n.get("gated") == 0 { 4 * n.width() * channels } else { 0 };
         let core = with_weights(&Facts::NOTHING, projections);
         // One tap sees only the token itself.
-        let carries = if taps > 1 { channels } else { 0 };
+        let carries = if taps > 1 && n.get("gated") == 0 { channels } else { 0 };
         Facts { carries, ..with_convolution(&core, channels, taps) }
     },
 };

@@ -20,7 +20,7 @@
 //! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
 
 use super::{
-    HEAD, KEY, MixerKind, NO_YES, SHORT_CONVOLUTION, STATE_HEADS, VALUE, choice, matrix_state, with_convolution,
+    Facts, HEAD, KEY, MixerKind, NO_YES, SHORT_CONVOLUTION, STATE_HEADS, VALUE, choice, matrix_state, with_convolution,
     with_weights,
 };
 
@@ -38,6 +38,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));
         let core = with_weights(&matrix_state(heads, key, value, n.width(), true), n.width() * heads);
+        let core = Facts { carries: heads * (value / 2), slots: key, ..core };
         with_convolution(&core, heads * (2 * key + value), n.wide("conv"))
     },
 };

@@ -55,6 +55,8 @@ pub(super) static KIND: MixerKind = MixerKind {
         };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            // A layer that reuses an earlier layer's choice has none.
+            network: index_heads > 0 && index_head > 0,
             growing: latent + rope + index_head,
             parameters,
             // The indexer looks at every token; attention at the chosen ones, counted with the token.

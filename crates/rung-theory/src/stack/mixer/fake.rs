@@ -23,7 +23,7 @@
 //! # Source
 //! Ours; the policies are those of the cache-eviction literature.
 
-use super::{Facts, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, VALUE, Work, attention, choice, size};
+use super::{Arrival, Facts, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, VALUE, Work, attention, choice, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "fake",
@@ -40,7 +40,17 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let tokens = n.wide("size");
         let mass = u128::from(n.get("policy") == 5);
+        let sinks = if n.get("policy") == 1 { 4.min(tokens / 2) } else { 0 };
+        // The last tokens are kept, the current one among them: the one before it is there if there is room for two.
+        let recent = n.get("policy") < 2 && tokens - sinks > 1;
         Facts {
+            carries: if recent { n.wide("kv") * n.wide("value") } else { 0 },
+            arrival: match n.get("policy") {
+                0 | 1 => Arrival::FirstTokens(sinks),
+                2 => Arrival::FirstTokens(tokens),
+                3 | 4 => Arrival::SomePositions,
+                _ => Arrival::Unknown,
+            },
             state: tokens * (n.wide("kv") * (n.wide("key") + n.wide("value")) + mass),
             work: Work { limit: Some(tokens), ..attention(n).work },
             ..attention(n)

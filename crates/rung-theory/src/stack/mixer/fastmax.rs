@@ -19,7 +19,7 @@
 //! # Source
 //! Gerami et al. 2024 (2402.07901).
 
-use super::{Facts, Field, HEAD, KEY, MixerKind, STATE_HEADS, VALUE, Work, matrix_state};
+use super::{Facts, Field, HEAD, KEY, MixerKind, Precision, STATE_HEADS, VALUE, Work, matrix_state};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "fastmax",
@@ -44,7 +44,9 @@ pub(super) static KIND: MixerKind = MixerKind {
         let core = matrix_state(heads, key, value, n.width(), false);
         let state = heads * features * (value + 1);
         // A second term is never negative, so that every key keeps some weight.
-        let carries = if n.get("order") == 1 { core.carries } else { 0 };
-        Facts { state, work: Work { token: 2 * core.parameters + 4 * state, ..core.work }, carries, ..core }
+        let carries = if n.get("order") == 1 { heads * value } else { 0 };
+        // Its normaliser counts the tokens.
+        let precision = Precision { least: 2, per_doubling: 1 };
+        Facts { state, work: Work { token: 2 * core.parameters + 4 * state, ..core.work }, carries, precision, ..core }
     },
 };

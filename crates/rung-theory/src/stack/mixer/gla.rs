@@ -19,7 +19,7 @@
 //! # Source
 //! Yang et al. 2023 (2312.06635).
 
-use super::{MixerKind, STATE_HEADS, matrix_state, size, with_weights};
+use super::{Facts, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "gla",
@@ -33,6 +33,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (heads, key, value, rank) = (n.wide("heads"), n.wide("key"), n.wide("value"), n.wide("rank"));
         let gates = rank * (n.width() + heads * key) + n.width() * heads * value;
-        with_weights(&matrix_state(heads, key, value, n.width(), false), gates)
+        let core = with_weights(&matrix_state(heads, key, value, n.width(), false), gates);
+        Facts { carries: heads * value, slots: key, ..core }
     },
 };

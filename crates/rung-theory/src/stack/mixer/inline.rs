@@ -34,7 +34,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         Facts {
             state: heads * (key * value + key + value),
             tail: heads * value * (n.wide("local") - 1),
-            carries: 0,
             ..core
         }
     },

@@ -18,7 +18,7 @@
 //! # Source
 //! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313).
 
-use super::{HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
+use super::{Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "lightning",
@@ -26,6 +26,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     fields: &[STATE_HEADS, HEAD],
     facts: |n| {
         let (heads, head) = (n.wide("heads"), n.wide("head"));
-        with_weights(&matrix_state(heads, head, head, n.width(), false), n.width() * heads * head)
+        let core = with_weights(&matrix_state(heads, head, head, n.width(), false), n.width() * heads * head);
+        Facts { network: false, ..core }
     },
 };

@@ -36,6 +36,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (heads, key) = (n.wide("heads"), n.wide("key"));
         let core = matrix_state(heads, key, n.wide("value"), n.width(), false);
         let normaliser = if n.get("normaliser") == 0 { heads * key } else { 0 };
-        Facts { state: core.state + normaliser, ..core }
+        Facts { state: core.state + normaliser, carries: heads * n.wide("value"), slots: key, ..core }
     },
 };

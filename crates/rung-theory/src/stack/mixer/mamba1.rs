@@ -37,7 +37,8 @@ pub(super) static KIND: MixerKind = MixerKind {
             state: inner * state,
             parameters,
             work: Work { token, ..Work::default() },
-            carries: inner,
+            // Two of its channels mark the token that writes and the one that reads.
+            carries: inner.saturating_sub(2) / 2,
             ..Facts::NOTHING
         };
         with_convolution(&core, inner, n.wide("conv"))

@@ -54,6 +54,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            network: attention(n).network && heads.is_multiple_of(n.wide("groups")) && index == 0,
             growing: kv * (key + value) + index,
             work: Work { limit: Some(top * block), ..attention(n).work },
             ..attention(n)

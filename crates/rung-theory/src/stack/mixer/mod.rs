@@ -124,10 +124,61 @@ pub struct Facts {
     pub parameters: u128,
     /// Arithmetic.
     pub work: Work,
-    /// Channels in which a construction can hand bits to the next token; 0 where no construction is known.
+    /// Bits that known weights hand from any token to the next; 0 where no such weights are known.
     pub carries: u128,
+    /// Slots of a table that known weights keep in the state, each with as many bits as it carries; 0 for none.
+    pub slots: u128,
+    /// Bits per number that those weights need.
+    pub precision: Precision,
+    /// Which later tokens what one token wrote can reach, where no weights are known that hand it on everywhere.
+    pub arrival: Arrival,
     /// The sizes hold for contexts of at most 2^this tokens.
     pub log2_context: Option<u64>,
+    /// Whether there is a network of these sizes: what no network has, no weights solve.
+    pub network: bool,
+}
+
+/// Bits per number that known weights need: so many, and some more for every doubling of the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Precision {
+    /// Whatever the length of the prompt.
+    pub least: u64,
+    /// For every doubling of the prompt: 1 where the state counts tokens.
+    pub per_doubling: u64,
+}
+
+impl Precision {
+    /// Registers of -1, 0 and +1.
+    pub const SIGNS: Self = Self { least: 2, per_doubling: 0 };
+
+    /// Bits for prompts of fewer than 2^`log2_tokens` tokens.
+    pub fn bits(self, log2_tokens: u64) -> u64 {
+        self.per_doubling.saturating_mul(log2_tokens).saturating_add(self.least)
+    }
+}
+
+/// Whether a bounded-state mixer hands what a token wrote to the next token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// No weights are known that do it, and no proof that there are none.
+    Unknown,
+    /// At some positions only: whether the value arrives depends on where in the prompt its token stands.
+    SomePositions,
+    /// Only what the first so many tokens wrote: nothing that comes later is ever kept.
+    FirstTokens(u128),
+}
+
+/// What is known of a mixer that should hand the start value to the query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandsOn {
+    /// Weights are known that do it at every position.
+    Provably,
+    /// It does at some positions and not at others.
+    SomePositions,
+    /// It provably does not, once this many tokens came before.
+    NeverAfter(u128),
+    /// Neither weights nor a proof.
+    Unknown,
 }
 
 impl Facts {
@@ -144,8 +195,22 @@ impl Facts {
         parameters: 0,
         work: Work { token: 0, seen: 0, limit: None },
         carries: 0,
+        slots: 0,
+        precision: Precision::SIGNS,
+        arrival: Arrival::Unknown,
         log2_context: None,
+        network: true,
     };
+
+    /// Whether it hands what a token wrote to the next token.
+    pub fn hands_on(&self) -> HandsOn {
+        match self.arrival {
+            _ if self.carries > 0 => HandsOn::Provably,
+            Arrival::Unknown => HandsOn::Unknown,
+            Arrival::SomePositions => HandsOn::SomePositions,
+            Arrival::FirstTokens(tokens) => HandsOn::NeverAfter(tokens),
+        }
+    }
 
     /// Numbers that cross from one token to the next. A window of W tokens hands on W-1 of them.
     pub fn crossing(&self) -> u128 {
@@ -358,6 +423,11 @@ impl Mixer {
         self.numbers.values.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
     }
 
+    /// Whether weights are known with which it looks up an entry by its address, anywhere in the prefix.
+    pub fn looks_up(&self) -> bool {
+        self.kind.name == full::KIND.name
+    }
+
     /// Bits of state that cross from one token to the next.
     pub fn state_bits(&self) -> u128 {
         self.facts.crossing() * u128::from(self.bits)
@@ -427,7 +497,6 @@ fn matrix_state(heads: u128, key: u128, value: u128, width: u128, erase: bool) -
         state,
         parameters,
         work: Work { token: 2 * parameters + touched * state, ..Work::default() },
-        carries: heads * value,
         ..Facts::NOTHING
     }
 }
@@ -456,8 +525,8 @@ fn with_weights(facts: &Facts, weights: u128) -> Facts {
 fn attention(n: &Numbers) -> Facts {
     let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
     let parameters = n.width() * (heads * (key + value) + kv * (key + value));
-    let seen = 2 * heads * (key + value);
-    Facts { parameters, work: Work { token: 2 * parameters, seen, limit: None }, ..Facts::NOTHING }
+    let work = Work { token: 2 * parameters, seen: 2 * heads * (key + value), limit: None };
+    Facts { parameters, work, network: heads.is_multiple_of(kv), ..Facts::NOTHING }
 }
 
 /// The sizes of Mamba-2, which its log-linear form shares.
@@ -469,7 +538,10 @@ fn mamba2_facts(n: &Numbers) -> Facts {
         state: inner * state,
         parameters,
         work: Work { token: 2 * parameters + 5 * inner * state, ..Work::default() },
-        carries: inner,
+        // Through SiLU a bit goes as a pair of channels.
+        carries: heads * (head / 2),
+        slots: state,
+        network: heads.is_multiple_of(groups),
         ..Facts::NOTHING
     };
     with_convolution(&core, inner + shared, n.wide("conv"))
@@ -487,7 +559,9 @@ fn gated_delta_facts(n: &Numbers, steps: u128) -> Facts {
         state,
         parameters,
         work: Work { token: 2 * parameters + (3 + 4 * steps) * state, ..Work::default() },
-        carries: values,
+        carries: value_heads * (value / 2),
+        slots: key,
+        network: value_heads.is_multiple_of(heads),
         ..Facts::NOTHING
     };
     with_convolution(&core, keys + steps * (keys + values), n.wide("conv"))

@@ -50,7 +50,8 @@ pub(super) static KIND: MixerKind = MixerKind {
         let summaries = block.div_ceil(stride) + length.div_ceil(stride) - 1;
         let selection = Selection {
             groups: kv,
-            picked: top + window.div_ceil(block),
+            // Beside the chosen blocks those of the window, and those of summaries that are not yet complete.
+            picked: top + window.max(length - 1).div_ceil(block),
             block,
             cached: key + value,
             compressed: true,

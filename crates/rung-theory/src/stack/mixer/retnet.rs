@@ -17,14 +17,18 @@
 //! # Source
 //! Sun et al. 2023 (2307.08621).
 
-use super::{HEAD, KEY, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
+use super::{Facts, HEAD, KEY, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "retnet",
     aliases: &["retention"],
     fields: &[STATE_HEADS, HEAD, KEY, size("value", "width of a value head", |n| 2 * n.get("head"))],
     facts: |n| {
-        let core = matrix_state(n.wide("heads"), n.wide("key"), n.wide("value"), n.width(), false);
-        with_weights(&core, n.width() * n.wide("heads") * n.wide("value"))
+        let (heads, key, value) = (n.wide("heads"), n.wide("key"), n.wide("value"));
+        let core = matrix_state(heads, key, value, n.width(), false);
+        // Keys turn in pairs, and with their position, so that slots of a table would not stay apart.
+        let network = key.is_multiple_of(2);
+        let carries = if network { heads * value } else { 0 };
+        Facts { carries, network, ..with_weights(&core, n.width() * heads * value) }
     },
 };

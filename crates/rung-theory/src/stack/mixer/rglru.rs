@@ -32,6 +32,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (inner, width) = (n.wide("inner"), n.width());
         let parameters = 3 * width * inner + 2 * inner * inner / n.wide("heads");
         let work = Work { token: 2 * parameters + 8 * inner, ..Work::default() };
-        with_convolution(&Facts { state: inner, parameters, work, ..Facts::NOTHING }, inner, n.wide("conv"))
+        with_convolution(&Facts { state: inner, parameters, work, network: false, ..Facts::NOTHING }, inner, n.wide("conv"))
     },
 };

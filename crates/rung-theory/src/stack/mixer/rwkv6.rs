@@ -35,6 +35,9 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
         let low_rank = 10 * width * n.wide("mix-rank") + n.wide("decay-rank") * (width + heads * head);
         let core = with_weights(&matrix_state(heads, head, head, width, false), width * heads * head + low_rank);
-        Facts { tail: width * (1 + n.wide("channel")), ..core }
+        // There is no network with RWKV's channel mixing.
+        let network = n.get("channel") == 0;
+        let carries = if network { heads * (head / 2) } else { 0 };
+        Facts { tail: width * (1 + n.wide("channel")), carries, slots: head, network, ..core }
     },
 };

@@ -37,6 +37,9 @@ pub(super) static KIND: MixerKind = MixerKind {
         // The decay, the learning rate, the share of the first layer's values, and the gate with twice the rank.
         let low_rank = 5 * n.wide("rank") * (width + heads * head);
         let core = with_weights(&matrix_state(heads, head, head, width, true), low_rank);
-        Facts { tail: width * (1 + n.wide("channel")), ..core }
+        // There is no network with RWKV's channel mixing.
+        let network = n.get("channel") == 0;
+        let carries = if network { heads * (head / 2) } else { 0 };
+        Facts { tail: width * (1 + n.wide("channel")), carries, slots: head, network, ..core }
     },
 };

@@ -40,6 +40,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             window_tokens: n.wide("size") + n.wide("sinks"),
             // A window of one token hands nothing on.
             carries: if n.get("size") > 1 { n.wide("kv") * n.wide("value") } else { 0 },
+            network: attention(n).network && (n.get("tied") == 0 || n.get("key") == n.get("value")),
             work: Work { limit: Some(n.wide("size") + n.wide("sinks")), ..attention(n).work },
             ..attention(n)
         }
