@@ -128,7 +128,8 @@ pub fn section(out: &mut String, audit: &Audit) {
         let depth = audit.mixing_layers();
         let _ = writeln!(
             out,
-            "<p><b>{} rungs</b>: {} full layers, {}. All {depth} full would have {}.</p>",
+            "<p><b>{} {} rungs</b>: {} full layers, {}. All {depth} full would have {}.</p>",
+            capacity.relation(),
             capacity.rungs,
             capacity.full,
             escape(&text::hop_reason(audit)),

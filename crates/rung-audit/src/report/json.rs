@@ -74,6 +74,7 @@ pub fn audit(audit: &Audit) -> Value {
         "full_layers": capacity.map(|capacity| capacity.full),
         "extra_hop": capacity.map(|capacity| capacity.extra_hop),
         "rungs": capacity.map(|capacity| capacity.rungs),
+        "rungs_at_least": capacity.map(|capacity| capacity.at_least),
         "blocks": blocks,
         "bytes_per_token": audit.cache.map(|cache| cache.per_token),
         "state_bytes": audit.cache.map(|cache| cache.state),

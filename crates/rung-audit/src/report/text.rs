@@ -247,11 +247,19 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
 fn rungs(out: &mut String, audit: &Audit) {
     let Some(capacity) = &audit.capacity else { return };
     let bound = |flag| if flag { "1 extra hop" } else { "0" };
-    let sum = format!("{} = {} full + {} - 1", capacity.rungs, capacity.full, bound(capacity.extra_hop));
-    let sum = if capacity.full == 0 { "0: no layer sees the whole past".to_owned() } else { sum };
+    let (relation, rungs) = (capacity.relation(), capacity.rungs);
+    let sum = format!("{relation} {rungs} = {} full + {} - 1", capacity.full, bound(capacity.extra_hop));
+    let sum = if capacity.full == 0 { "exactly 0: no layer sees the whole past".to_owned() } else { sum };
     let depth = audit.mixing_layers();
     row(out, "rungs", &format!("{sum}; all {depth} full would have {}", depth.saturating_sub(1)));
     row(out, "", &hop_reason(audit));
+    if capacity.at_least < capacity.rungs {
+        let known = match capacity.at_least {
+            0 => "for none".to_owned(),
+            least => format!("for {least}"),
+        };
+        row(out, "", &format!("weights of these layer types are known {known} of them; see `rung explain capacity`"));
+    }
     let held = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
     row(out, "blocks", &format!("{} around the full layers, {held} of them with state", capacity.blocks.len()));
     if let Some(certified) = audit.certified {

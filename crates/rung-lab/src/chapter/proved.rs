@@ -170,8 +170,13 @@ fn introduction(chapter: &mut Chapter) {
 
 fn capacity_table(chapter: &mut Chapter) {
     chapter.heading("What a layout is worth");
-    let columns =
-        [Column::text("stack"), Column::number("full layers"), Column::number("extra hop"), Column::number("rungs")];
+    let columns = [
+        Column::text("stack"),
+        Column::number("full layers"),
+        Column::number("extra hop"),
+        Column::number("at most"),
+        Column::number("at least"),
+    ];
     let mut table = Table::new("Rungs: hops of function composition in one forward pass, for large tables", columns);
     for stack in COUNTED {
         let Ok(plan) = Plan::parse(stack, &Defaults::default()) else { continue };
@@ -181,6 +186,7 @@ fn capacity_table(chapter: &mut Chapter) {
             Cell::from(capacity.full.to_string()),
             Cell::from(usize::from(capacity.extra_hop).to_string()),
             Cell::from(capacity.rungs.to_string()).known(Evidence::Proved),
+            Cell::from(capacity.at_least.to_string()).known(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
@@ -251,8 +257,8 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, rungs: &[Rung]) {
     let model = MODELS[3];
     chapter.heading("Maps");
     chapter.paragraph(format!(
-        "Solved: for all tables that fit in so many tokens, a construction is named. Impossible: for some tables that fit in \
-         so many tokens, a certificate was found. Everything else is unknown. All maps are for {} heads of {} and {} bits per \
+        "Solved: for all tables of at most so many tokens, whatever their shape, a construction is named. Impossible: for some \
+         tables of so many tokens a certificate was found. Everything else is unknown. All maps are for {} heads of {} and {} bits per \
          number. Texts of today end around 2^20 tokens, far left of most bounds: at such lengths nothing is proved \
          impossible for models of this size.",
         model.heads, model.head, model.bits

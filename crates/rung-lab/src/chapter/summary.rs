@@ -41,7 +41,7 @@ pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
             Cell::code(stack),
             Cell::from(words),
             Cell::from(capacity.full.to_string()),
-            Cell::from(capacity.rungs.to_string()).known(Evidence::Proved),
+            Cell::from(format!("{} {}", capacity.relation(), capacity.rungs)).known(Evidence::Proved),
         ]);
     }
     chapter.table(table);

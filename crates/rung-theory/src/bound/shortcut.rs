@@ -24,6 +24,7 @@ use num_bigint::BigUint;
 
 use super::tables::{Tables, ceil_log2};
 use crate::stack::Capacity;
+use crate::stack::capacity::Block;
 
 /// One step of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +42,14 @@ pub fn way(capacity: &Capacity, tables: &Tables) -> Option<Vec<Step>> {
     let hops = tables.hops();
     let mut walk = Walk { tables, message: capacity.message_bits.into(), known: vec![None; hops + 2] };
     walk.known[0] = Some(Vec::new());
+    // A cache that is full at the end of z_L holds nothing of the other tables.
+    let filled = |block: &Block| *tables.size(hops - 1) >= BigUint::from(block.filled_after);
+    let usable = |block: &Block| if filled(block) { block.carrying_bits() } else { block.state_bits };
     for (e, block) in capacity.blocks.iter().enumerate() {
         if e > 0 {
-            walk.full_layer(e, capacity.blocks[0].state_bits);
+            walk.full_layer(e, usable(&capacity.blocks[0]));
         }
-        walk.block(e, &block.state_bits.into());
+        walk.block(e, &usable(block).into());
     }
     walk.known.pop().flatten()
 }

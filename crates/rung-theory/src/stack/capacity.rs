@@ -140,15 +140,18 @@ fn drops_after(layer: &Layer) -> Option<u128> {
 }
 
 impl Capacity {
+    /// `exactly` where certificates and constructions agree, else `at most`: what is proved of [`Capacity::rungs`].
+    pub fn relation(&self) -> &'static str {
+        if self.at_least == self.rungs { "exactly" } else { "at most" }
+    }
+
     /// What is proved of the number of hops, in words.
     pub fn claim(&self) -> String {
-        let hops = |count: usize| format!("{count} hop{}", if count == 1 { "" } else { "s" });
-        if self.at_least == self.rungs {
-            return format!("exactly {}", hops(self.rungs));
-        }
+        let most = format!("{} {} hop{}", self.relation(), self.rungs, if self.rungs == 1 { "" } else { "s" });
         match self.at_least {
-            0 => format!("at most {}, no weights known for any", hops(self.rungs)),
-            least => format!("at most {}, at least {least}", hops(self.rungs)),
+            least if least == self.rungs => most,
+            0 => format!("{most}, no weights known for any"),
+            least => format!("{most}, at least {least}"),
         }
     }
 

@@ -102,6 +102,18 @@ impl Convention {
         }
     }
 
+    /// The formula of one layer's messages: a layer that picks tokens or blocks has another than one that reads all.
+    fn formula_of(self, message: &Message) -> String {
+        match message.selection {
+            None => self.formula().to_owned(),
+            Some(pick) if pick.block == 1 => "k*p*(1 + numbers kept of a token)".to_owned(),
+            Some(pick) => {
+                let compressed = if pick.compressed { " + H*(d+2)*p" } else { "" };
+                format!("G*((k+1)*block*(numbers kept of a token) + k)*p{compressed}")
+            }
+        }
+    }
+
     /// Bits of one message at `bits` per number.
     fn message_bits(self, message: &Message, bits: u128) -> u128 {
         let Message { heads, value, selection } = *message;
@@ -232,6 +244,17 @@ impl Plan {
         self.layers.iter().map(|layer| layer.message_bits(convention)).max().unwrap_or_default()
     }
 
+    /// The formula by which the bits of the widest message were counted, for reports.
+    pub fn message_formula(&self, convention: Convention) -> String {
+        let widest = self.layers.iter().max_by_key(|layer| layer.message_bits(convention));
+        let full = |mixer: &Mixer| match &mixer.facts().reach {
+            Reach::Full(message) => Some(convention.formula_of(message)),
+            Reach::Bounded => None,
+        };
+        let formulas: Vec<String> = widest.into_iter().flat_map(|layer| layer.mixers.iter().filter_map(full)).collect();
+        if formulas.is_empty() { "no full layer".to_owned() } else { formulas.join(" + ") }
+    }
+
     /// The smallest head among full layers: what a look-up's address must fit into.
     pub fn narrowest_head(&self) -> Option<u64> {
         let mixers = self.layers.iter().flat_map(|layer| layer.mixers.iter());
@@ -279,6 +302,15 @@ mod tests {
 
     fn plan(text: &str) -> Plan {
         Plan::parse(text, &Defaults { heads: 16, head_dim: 128, ..Defaults::default() }).unwrap()
+    }
+
+    #[test]
+    fn messages_name_the_formula_that_counted_them() {
+        let formula = |text: &str| plan(text).message_formula(Convention::Paper);
+        assert_eq!(formula("gdn full mla"), "2*H*d*p");
+        assert_eq!(formula("nsa full"), "G*((k+1)*block*(numbers kept of a token) + k)*p + H*(d+2)*p");
+        assert_eq!(formula("dsa{top=2048} full"), "k*p*(1 + numbers kept of a token)");
+        assert_eq!(formula("gdn"), "no full layer");
     }
 
     #[test]

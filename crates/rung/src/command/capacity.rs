@@ -46,10 +46,13 @@ impl CapacityCommand {
                 "earned_by": earned,
                 "reason": capacity.reason(),
                 "rungs": capacity.rungs,
+                "at_most": capacity.rungs,
+                "at_least": capacity.at_least,
                 "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
                 "state_bits": capacity.state_bits().into_iter().map(whole).collect::<Vec<_>>(),
                 "beside_bits": capacity.beside_bits.iter().copied().map(whole).collect::<Vec<_>>(),
                 "message_bits": whole(capacity.message_bits),
+                "message_formula": plan.message_formula(self.sizes.convention()),
                 "conventions": self.sizes.conventions(),
             }))?;
             return Ok(ExitCode::SUCCESS);
@@ -57,14 +60,12 @@ impl CapacityCommand {
         let mut text = String::new();
         let extra = usize::from(capacity.extra_hop);
         writeln!(text, "{}", plan.outline())?;
-        writeln!(
-            text,
-            "  rungs      {} hops in one forward pass, for large tables (proved both ways)",
-            capacity.rungs
-        )?;
+        let exact = capacity.at_least == capacity.rungs;
+        let evidence = if exact { "proved both ways" } else { "at most: proved; at least: constructed" };
+        writeln!(text, "  rungs      {} in one forward pass, for large tables ({evidence})", capacity.claim())?;
         writeln!(text, "             {} full layers + {extra} extra - 1", capacity.full)?;
         writeln!(text, "  why        {}", capacity.reason())?;
-        let formula = self.sizes.convention().formula();
+        let formula = plan.message_formula(self.sizes.convention());
         writeln!(text, "  message    {} bits ({formula}, widest layer)", grouped(capacity.message_bits))?;
         for (e, block) in capacity.blocks.iter().enumerate().take(SHOWN_BLOCKS) {
             let layers = match (block.layers.first(), block.layers.last()) {

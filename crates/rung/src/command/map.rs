@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_lab::hop_map::{self, Rung};
+use rung_lab::hop_map::{self, Rung, Solved};
 use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
 use serde_json::{Value, json};
 
@@ -69,18 +69,27 @@ impl Map {
     fn page(&self, rungs: &[Rung]) -> anyhow::Result<String> {
         let mut text = format!("{}\n", self.stack);
         for rung in rungs.iter().rev() {
-            let solved = rung.solved.map_or_else(
-                || "not solved by a known construction".to_owned(),
-                |(up_to, name)| format!("solved up to 2^{up_to:.0} tokens ({name}, constructed)"),
+            let solved = rung.solved_all.map_or_else(
+                || "not solved for all tables".to_owned(),
+                |Solved { log2_tokens, construction }| {
+                    format!("solved for all tables up to 2^{log2_tokens:.0} tokens ({construction}, constructed)")
+                },
             );
             let impossible = rung.impossible.as_ref().map_or_else(
                 || "no certificate".to_owned(),
                 |found| {
                     let trivial = if found.accepted.trivial { ", trivial" } else { "" };
-                    format!("impossible from 2^{:.2} tokens (proved{trivial})", found.log2_tokens())
+                    format!("impossible for some from 2^{:.2} tokens (proved{trivial})", found.log2_tokens())
                 },
             );
-            writeln!(text, "  {:>7}  {solved:<48} {impossible}", hops(rung.hops))?;
+            writeln!(text, "  {:>7}  {solved:<60} {impossible}", hops(rung.hops))?;
+            if let Some(Solved { log2_tokens, construction }) = rung.solved_some {
+                let tables = "tables with one branch at every hop but the last";
+                writeln!(
+                    text,
+                    "           {tables}: solved up to 2^{log2_tokens:.1} tokens ({construction}, constructed)"
+                )?;
+            }
         }
         if let Some(path) = &self.out {
             writeln!(text, "  drawn in {}", path.display())?;
@@ -92,9 +101,11 @@ impl Map {
 fn row(rung: &Rung) -> Value {
     json!({
         "hops": rung.hops,
-        "solved_up_to_log2_tokens": rung.solved.map(|(up_to, _)| up_to),
-        "construction": rung.solved.map(|(_, name)| name),
-        "impossible_from_log2_tokens": rung.impossible.as_ref().map(Certified::log2_tokens),
+        "solved_all_up_to_log2_tokens": rung.solved_all.map(|solved| solved.log2_tokens),
+        "construction": rung.solved_all.map(|solved| solved.construction),
+        "solved_some_up_to_log2_tokens": rung.solved_some.map(|solved| solved.log2_tokens),
+        "construction_of_some": rung.solved_some.map(|solved| solved.construction),
+        "impossible_some_from_log2_tokens": rung.impossible.as_ref().map(Certified::log2_tokens),
         "trivial": rung.impossible.as_ref().map(|found| found.accepted.trivial),
     })
 }

@@ -27,6 +27,8 @@ pub struct Construction {
     pub name: &'static str,
     /// What is lacking, or nothing.
     pub fits: Fits,
+    /// Whether what it needs depends on the bits of addresses and values only, not on the number of entries.
+    pub needs_bits_only: bool,
 }
 
 type Fits = fn(&Plan, &Capacity, &Tables) -> Result<(), String>;
@@ -57,8 +59,7 @@ pub fn pages() -> Vec<Page> {
 /// # Errors
 /// What each of them lacks.
 pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'static Construction, Vec<String>> {
-    let without = plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().network);
-    if let Some(mixer) = without {
+    if let Some(mixer) = plan_without_network(plan) {
         return Err(vec![format!("there is no network of `{mixer}`, so no weights either")]);
     }
     let mut lacks = Vec::new();
@@ -72,6 +73,34 @@ pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'stati
         }
     }
     Err(lacks)
+}
+
+/// A construction that fits every shape of tables of at most 2^`log2_tokens` tokens.
+///
+/// What a construction needs of its layers never grows when a table shrinks, so one instance that is at least as large as all of
+/// those shapes, number by number, stands for them:
+/// - U1, U2 and U2' ask for bits only. In 2^k tokens a value has at most k bits, and an address (n_e beside N_(e-1), whose product
+///   is at most 2^k) at most k + 1. The tables m = 2^k, n = (1, .., 1, 3) have values of k bits and addresses of k + 1 or more.
+/// - the others also ask for heads or slots, at most 2^k of them: m and every n_e are 2^k.
+pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u64) -> Option<&'static Construction> {
+    let power = BigUint::from(1_u8) << log2_tokens;
+    let fits = |construction: &&&Construction, n: Vec<BigUint>| {
+        let tables = Tables::new(hops, power.clone(), n);
+        tables.is_ok_and(|tables| (construction.fits)(plan, capacity, &tables).is_ok())
+    };
+    if plan_without_network(plan).is_some() {
+        return None;
+    }
+    let narrow = || (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 })).collect();
+    let wide = || vec![power.clone(); hops - 1];
+    let by_bits = CONSTRUCTIONS.iter().find(|kind| kind.needs_bits_only && fits(kind, narrow()));
+    let small = || CONSTRUCTIONS.iter().find(|kind| fits(kind, wide()));
+    by_bits.or_else(|| (LARGEST >> log2_tokens.min(63) > 0).then(small).flatten()).copied()
+}
+
+/// A mixer of the plan that has no network.
+fn plan_without_network(plan: &Plan) -> Option<&Mixer> {
+    plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().network)
 }
 
 /// One layer that a construction needs.

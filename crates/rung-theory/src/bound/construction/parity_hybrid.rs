@@ -15,4 +15,4 @@
 
 use super::{Construction, elsewhere};
 
-pub(super) static KIND: Construction = Construction { name: "parity-hybrid", fits: elsewhere };
+pub(super) static KIND: Construction = Construction { name: "parity-hybrid", fits: elsewhere, needs_bits_only: false };

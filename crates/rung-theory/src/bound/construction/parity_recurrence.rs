@@ -15,4 +15,4 @@
 
 use super::{Construction, elsewhere};
 
-pub(super) static KIND: Construction = Construction { name: "parity-recurrence", fits: elsewhere };
+pub(super) static KIND: Construction = Construction { name: "parity-recurrence", fits: elsewhere, needs_bits_only: false };

@@ -20,6 +20,7 @@ use super::{Construction, Need, assign, climb_from, small, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "S2",
+    needs_bits_only: false,
     fits: |plan, _, tables| {
         let front = [Need::Carry(value_bits(tables, 0)), Need::Table(small(&tables.m)?, value_bits(tables, 1))];
         assign(plan, tables, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())

@@ -22,6 +22,7 @@ use crate::stack::Plan;
 
 pub(super) static KIND: Construction = Construction {
     name: "S3",
+    needs_bits_only: false,
     fits: |plan, _, tables| {
         let ways = (1..tables.hops()).flat_map(|e| [(e, false), (e, true)]).filter(|(e, carried)| *e > 1 || !carried);
         let mut lack = "two hops at least, three with a carrier".to_owned();

@@ -18,6 +18,7 @@ use super::{Construction, Need, address, assign, climb_from, small, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "S4",
+    needs_bits_only: false,
     fits: |plan, _, tables| {
         let all = (small(&tables.m)?, address(tables, 1), value_bits(tables, 1));
         let first = Need::Heads(vec![(1, 1, value_bits(tables, 0)), all]);

@@ -19,6 +19,7 @@ use super::{Construction, Need, address, assign, climb_from, small, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "S5",
+    needs_bits_only: false,
     fits: |plan, _, tables| {
         let (slots, size) = (small(&tables.m)?, value_bits(tables, 1));
         if tables.hops() < 2 {

@@ -20,6 +20,7 @@ use super::{Construction, Need, assign, climb_from, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U2",
+    needs_bits_only: true,
     fits: |plan, _, tables| {
         let carry = Need::Carry(value_bits(tables, 0));
         assign(plan, tables, &[carry].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())

@@ -19,6 +19,7 @@ use super::{Construction, Need, assign, climb_from, look_up, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U2'",
+    needs_bits_only: true,
     fits: |plan, _, tables| {
         let front = [look_up(tables, 1), Need::Carry(value_bits(tables, 1))];
         assign(plan, tables, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())

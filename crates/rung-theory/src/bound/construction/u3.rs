@@ -16,4 +16,4 @@
 
 use super::{Construction, elsewhere};
 
-pub(super) static KIND: Construction = Construction { name: "U3", fits: elsewhere };
+pub(super) static KIND: Construction = Construction { name: "U3", fits: elsewhere, needs_bits_only: false };

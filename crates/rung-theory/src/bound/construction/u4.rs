@@ -16,4 +16,4 @@
 
 use super::{Construction, elsewhere};
 
-pub(super) static KIND: Construction = Construction { name: "U4", fits: elsewhere };
+pub(super) static KIND: Construction = Construction { name: "U4", fits: elsewhere, needs_bits_only: false };

@@ -18,4 +18,4 @@
 
 use super::{Construction, elsewhere};
 
-pub(super) static KIND: Construction = Construction { name: "U5", fits: elsewhere };
+pub(super) static KIND: Construction = Construction { name: "U5", fits: elsewhere, needs_bits_only: false };

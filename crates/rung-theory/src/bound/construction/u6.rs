@@ -14,4 +14,4 @@
 
 use super::{Construction, elsewhere};
 
-pub(super) static KIND: Construction = Construction { name: "U6", fits: elsewhere };
+pub(super) static KIND: Construction = Construction { name: "U6", fits: elsewhere, needs_bits_only: false };
