@@ -652,6 +652,37 @@ mod tests {
         assert_eq!(plain.facts().kept(9), plain.facts().crossing());
     }
 
+    /// Compressed attention has no network: its buffers are kept here token by token, as its page describes them.
+    #[test]
+    fn buffers_of_compressed_attention_hold_what_is_counted() {
+        for ratio in 1..7_u64 {
+            for (overlap, index) in [(0, 0), (1, 0), (0, 3), (1, 5)] {
+                let options =
+                    [("head", 8), ("ratio", ratio), ("index-head", index), ("window", 0), ("overlap", overlap)];
+                let mixer = Mixer::new("compressed", &options, &Defaults::default()).unwrap();
+                let vectors = u128::from(2 * (8 + index));
+                let (mut waiting, mut overlapping, mut most) = (0, 0, 0);
+                for _ in 0..40 {
+                    waiting += 1;
+                    if waiting == ratio {
+                        // An entry is made. Half of what its tokens brought is pooled again with the next ones.
+                        (waiting, overlapping) = (0, overlap * ratio);
+                    }
+                    let numbers = u128::from(waiting * (1 + overlap) + overlapping) * vectors;
+                    most = most.max(numbers);
+                }
+                assert_eq!(mixer.facts().crossing(), most, "{mixer}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_hands_on_all_but_its_last_token() {
+        let mixer = parse("chunked{size=5,kv=2,key=3,value=4,bits=8}", &Defaults::default()).unwrap();
+        let kept = |token: u128| if token % 5 == 4 { 0 } else { token % 5 + 1 };
+        assert_eq!(mixer.facts().crossing(), (0..40).map(kept).max().unwrap_or_default() * 2 * 7);
+    }
+
     #[test]
     fn a_window_hands_on_all_but_the_current_token() {
         let mixer = parse("window{size=128,kv=8,key=64,value=64,bits=16}", &Defaults::default()).unwrap();
