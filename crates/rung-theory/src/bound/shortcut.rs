@@ -9,6 +9,13 @@
 //!   if n_{a+1} .. n_{a+g-1} V_{a+g} <= B; then layer t takes w from a to a+g.
 //! - S4, speculation: B >= V_{a+1} + N_a V_{a+2} takes w two hops in one layer; B >= (m+1) ceil(log m) ships z_1 with z_0.
 //! - S5, candidates: s_0 >= m ceil(log ceil(m/q)) + ceil(log m) and B >= q V_2 + V_1 for some q: layer 1 yields i_2.
+//! - S6, candidates and rows (two hops, one full layer): block 0 narrows z_1 down as in S5 for some arguments a; the entries of the
+//!   others look ahead (n_1 V_2 <= B), and block 1 brings their rows: s_0 >= a ceil(log ceil(m/q)) + ceil(log m),
+//!   B >= q V_2 + V_1, s_1 >= (m - a) n_1 V_2 + 2 V_2.
+//! - S7, a state used twice (two hops, one full layer): up to the start of z_1 the state brings h rows of z_2, at its end it holds,
+//!   of every argument, which of the candidates its value is among: s_0 >= max(h n_1 V_2, m ceil(log(1 + ceil((m-h)/q)))) +
+//!   ceil(log m), B >= q V_2 + V_1. This works between the tables, where the bounds look; a recurrence would have to hold rows and
+//!   candidates at once while it reads z_1.
 //!
 //! # Conditions
 //! B and S are counted generously and the weights are not given: a shortcut shows that no certificate of this kind can exist,
@@ -29,7 +36,7 @@ use crate::stack::capacity::Block;
 /// One step of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// `S2`..`S5`, or none for an ordinary hop or carry.
+    /// `S2`..`S7`, or none for an ordinary hop or carry.
     pub shortcut: Option<&'static str>,
     /// What happens, for people.
     pub text: String,
@@ -50,6 +57,9 @@ pub fn way(capacity: &Capacity, tables: &Tables) -> Option<Vec<Step>> {
             walk.full_layer(e, usable(&capacity.blocks[0]));
         }
         walk.block(e, &usable(block).into());
+    }
+    if let ([before, after], 2) = (&capacity.blocks[..], hops) {
+        walk.two_hops(usable(before), usable(after));
     }
     walk.known.pop().flatten()
 }
@@ -160,21 +170,52 @@ impl Walk<'_> {
 
     /// Whether S5's two conditions hold for some q: the largest that the message allows asks least of the state.
     fn candidates(&self, first_state: u128) -> bool {
-        let (first, second) = (self.bits(1), self.bits(2));
-        if self.message <= first {
-            return false;
-        }
-        let q = if second == BigUint::ZERO {
-            self.tables.m.clone()
-        } else {
-            ((&self.message - &first) / second).min(self.tables.m.clone())
-        };
-        if q == BigUint::ZERO {
-            return false;
-        }
-        let classes = (&self.tables.m + &q - 1_u8) / &q;
+        let Some(q) = self.most_candidates() else { return false };
+        let classes = ceil_div(&self.tables.m, &q);
         BigUint::from(first_state) >= &self.tables.m * ceil_log2(&classes) + self.bits(0)
     }
+
+    /// The largest q with B >= q V_2 + V_1, at most m; none if even one candidate is too many.
+    fn most_candidates(&self) -> Option<BigUint> {
+        let (m, second) = (&self.tables.m, self.bits(2));
+        let room = if self.message > self.bits(1) { &self.message - self.bits(1) } else { return None };
+        let q = if second == BigUint::ZERO { m.clone() } else { (room / second).min(m.clone()) };
+        Some(q).filter(|q| *q > BigUint::ZERO)
+    }
+
+    /// S6 and S7.
+    fn two_hops(&mut self, first_state: u128, last_state: u128) {
+        let (Some(start), Some(q)) = (self.known[0].clone(), self.most_candidates()) else { return };
+        let (m, row) = (self.tables.m.clone(), &self.tables.n[0] * self.bits(2));
+        let (before, after) = (BigUint::from(first_state), BigUint::from(last_state));
+        if before < self.bits(0) {
+            return;
+        }
+        let room = before - self.bits(0);
+        let each = ceil_log2(&ceil_div(&m, &q));
+        let narrowed = if each == 0 { m.clone() } else { (&room / each).min(m.clone()) };
+        let rows = &m - &narrowed;
+        let mut next = self.known.clone();
+        if row <= self.message && after >= &rows * &row + 2_u8 * self.bits(2) {
+            let text = format!(
+                "block 0 narrows z_1 down for {narrowed} arguments, block 1 brings the rows of the other {rows}"
+            );
+            Self::learn(&mut next, &start, 2, Step { shortcut: Some("S6"), text });
+        }
+        let brought = if row == BigUint::ZERO { m.clone() } else { (&room / &row).min(m.clone()) };
+        let classes = ceil_div(&(&m - &brought), &q) + 1_u8;
+        if room >= &m * ceil_log2(&classes) {
+            let text = format!(
+                "block 0 brings {brought} rows of z_2 up to z_1, then narrows z_1 down (between the tables only)"
+            );
+            Self::learn(&mut next, &start, 2, Step { shortcut: Some("S7"), text });
+        }
+        self.known = next;
+    }
+}
+
+fn ceil_div(number: &BigUint, by: &BigUint) -> BigUint {
+    (number + by - 1_u8) / by
 }
 
 /// What the cheapest shortcuts would need that the stack does not have; they may also lack layers.
