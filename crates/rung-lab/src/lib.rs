@@ -44,6 +44,7 @@
 pub mod analysis;
 pub mod bench;
 pub mod chapter;
+mod difference;
 mod evidence;
 pub mod experiment;
 pub mod falsify;
