@@ -222,19 +222,26 @@ impl Reader<'_> {
             b'n' => '\n',
             b'r' => '\r',
             b't' => '\t',
-            b'u' => {
-                let first = self.hex()?;
-                let paired = (0xd800..0xdc00).contains(&first) && self.bytes[self.at..].starts_with(b"\\u");
-                let code = if paired {
-                    self.at += 2;
-                    let second = self.hex()?;
-                    0x10000 + ((first - 0xd800) << 10) + (second & 0x3ff)
-                } else {
-                    first
-                };
-                char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
-            }
+            b'u' => self.code_point()?,
             _ => return Err(self.error("an unknown escape after `\\`")),
+        })
+    }
+
+    /// A code point after `\u`: four digits, or two halves of a surrogate pair in two escapes.
+    fn code_point(&mut self) -> Result<char, AuditError> {
+        let start = self.at - 2;
+        let first = self.hex()?;
+        let code = if (0xd800..0xdc00).contains(&first) && self.bytes[self.at..].starts_with(b"\\u") {
+            self.at += 2;
+            let second = self.hex()?;
+            let paired = (0xdc00..0xe000).contains(&second);
+            paired.then(|| 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
+        } else {
+            Some(first)
+        };
+        code.and_then(char::from_u32).ok_or_else(|| {
+            self.at = start;
+            self.error(format!("`\\u{first:04x}` is half of a surrogate pair and the other half is missing"))
         })
     }
 
@@ -326,6 +333,37 @@ mod tests {
             "\"\\ud8\"",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn surrogates_come_in_pairs_or_are_refused_where_they_stand() {
+        for (text, column, found) in [
+            (r#""\ud800\u0041""#, 2, "\\ud800"),
+            (r#""\ud800\ue000""#, 2, "\\ud800"),
+            (r#""\ud800\ud800""#, 2, "\\ud800"),
+            (r#""\udbff\udbff\udfff""#, 2, "\\udbff"),
+            (r#""\ud800""#, 2, "\\ud800"),
+            (r#""ab\ud83dx""#, 4, "\\ud83d"),
+            (r#""\ud800\n""#, 2, "\\ud800"),
+            (r#""\udc00""#, 2, "\\udc00"),
+            (r#""\ud83d\ude00\uDFFF""#, 14, "\\udfff"),
+        ] {
+            let message = what(text);
+            let expected = format!("`{found}` is half of a surrogate pair");
+            assert!(message.contains(&expected) && message.contains(&format!("line 1, column {column}")), "{message}");
+        }
+        assert!(what(r#"{"a": ["\ud800\u0041"]}"#).contains("column 9, in `a[0]`"));
+        for text in [r#""\ud800\u00""#, r#""\ud800\u"#, r#""\ud800\"#] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        for (text, expected) in [
+            (r#""\ud800\udc00""#, "\u{10000}"),
+            (r#""\uDBFF\uDFFF""#, "\u{10ffff}"),
+            (r#""\ud83d\ude00\ud83d\ude01""#, "😀😁"),
+            (r#""\ud7ff\ue000""#, "\u{d7ff}\u{e000}"),
+        ] {
+            assert_eq!(parse(text).unwrap(), Value::Text(expected.to_owned()), "{text}");
         }
     }
 

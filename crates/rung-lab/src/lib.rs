@@ -44,6 +44,7 @@
 pub mod analysis;
 pub mod bench;
 pub mod chapter;
+mod difference;
 mod evidence;
 pub mod experiment;
 pub mod falsify;
@@ -55,6 +56,7 @@ mod parallel;
 pub mod protocol;
 pub mod report;
 pub mod run;
+mod strict;
 pub mod sweep;
 pub mod trace;
 pub mod zoo;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use rung_engine::{Parameters, Scalar};
-use rung_nn::checkpoint::CheckpointError;
+use rung_nn::checkpoint::{CheckpointError, load_with};
 use rung_nn::construct::{self, Construction, Sheet};
 use rung_nn::trace::Subject;
 use rung_nn::{Model, ModelConfig, ModelError, Precision};
@@ -14,6 +14,7 @@ use rung_theory::stack::Plan;
 use rung_theory::task::{self, AnyTask, seeded};
 
 use crate::run::place::{CONFIG, WEIGHTS};
+use crate::run::provenance::{self, Remedy};
 use crate::run::{Run, RunConfig, RunError, trainer};
 
 /// Why a folder is no network.
@@ -40,6 +41,20 @@ pub enum NetworkError {
         .0.display(), construct::SHEET, CONFIG
     )]
     Neither(PathBuf),
+}
+
+/// Reads the weights of a run that is over. Files without a note of their config (from PyTorch, or from earlier versions) are taken
+/// as they are.
+///
+/// # Errors
+/// They cannot be read, are damaged, or were trained under another config than that of the run.
+pub fn load_weights<S: Scalar>(folder: &Path, run: &Run, weights: &mut Parameters<S>) -> Result<(), NetworkError> {
+    let path = folder.join(WEIGHTS);
+    let notes = load_with(&path, weights)?;
+    match notes.get(provenance::NOTE) {
+        Some(config) => Ok(provenance::check(&path, config, run, Remedy::RestoreOrTrain)?),
+        None => Ok(()),
+    }
 }
 
 /// A network with all that belongs to it.
@@ -80,7 +95,7 @@ impl<S: Scalar> Network<S> {
         let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
         let mut weights = Parameters::new();
         let model = run.model.init(&run.plan, &mut weights, &mut seeded(0)).map_err(RunError::from)?;
-        rung_nn::load(&folder.join(WEIGHTS), &mut weights)?;
+        load_weights(folder, &run, &mut weights)?;
         let name = run.plan.outline();
         Ok(Self::new(name, task, run.plan, run.model, model, weights))
     }

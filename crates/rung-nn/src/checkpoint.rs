@@ -2,7 +2,8 @@
 //!
 //! A file is written beside its place and then moved there, so that a reader never sees half of one. It is read against the
 //! weights of a model that was built from its plan: every weight must be in the file under its name with its shape, and nothing
-//! else may be. The first thing that is wrong is named, and then no weight has been changed.
+//! else may be. A file written here has a checksum, which must be that of its bytes; files of other programs have none. The first
+//! thing that is wrong is named, and then no weight has been changed.
 //!
 //! ```
 //! use rung_engine::Parameters;
@@ -19,13 +20,16 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rung_engine::{Entry, Parameters, Scalar};
 use rung_theory::stack::Plan;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, View};
+
+use crate::file::write_atomically;
+use crate::tensor_file::{self, Checksum};
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +71,20 @@ pub enum CheckpointError {
         found: String,
         /// What should have been there.
         expected: &'static str,
+    },
+    /// Bytes of the file changed after it was written.
+    #[error(
+        "{}: damaged since it was written: its checksum is {stored}, and that of its bytes {computed}; copy it again from \
+         where it was made",
+        .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The checksum in the file.
+        stored: String,
+        /// The checksum of the bytes.
+        computed: String,
     },
     /// The file ends inside of a tensor.
     #[error("{}: cut off in tensor `{name}` of shape {shape:?}: {found} bytes were found, and its header promises {expected}", .path.display())]
@@ -141,6 +159,9 @@ pub(crate) const STACK: &str = "rung.stack";
 /// The note that holds the width of its residual stream.
 pub(crate) const WIDTH: &str = "rung.width";
 
+/// What a file says about itself, by name.
+pub type Notes = BTreeMap<String, String>;
+
 /// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
 
@@ -152,24 +173,28 @@ pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), Check
     save_with(path, weights, &[])
 }
 
-/// As [`save`], with the plan the weights belong to, so that [`inspect`](crate::inspect) can name the mixers. Notes
-/// are written in no fixed order, so that files of equal weights may differ there; those of [`save`] do not.
+/// As [`save`], with the plan the weights belong to, so that [`inspect`](crate::inspect) can name the mixers.
 ///
 /// # Errors
 /// As [`save`].
 pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -> Result<(), CheckpointError> {
-    save_with(path, weights, &[(STACK, plan.to_stack().to_string()), (WIDTH, plan.width.to_string())])
+    save_with(path, weights, &[(STACK, &plan.to_stack().to_string()), (WIDTH, &plan.width.to_string())])
 }
 
-fn save_with<S: Scalar>(path: &Path, weights: &Parameters<S>, notes: &[(&str, String)]) -> Result<(), CheckpointError> {
+/// As [`save`], with notes of the writer's own.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_with<S: Scalar>(
+    path: &Path,
+    weights: &Parameters<S>,
+    notes: &[(&str, &str)],
+) -> Result<(), CheckpointError> {
     let tensors = weights.entries().map(|(id, entry)| (entry.name.as_str(), Stored { entry, values: weights.get(id) }));
-    let mut note = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    note.extend(notes.iter().map(|(name, text)| ((*name).to_owned(), text.clone())));
-    // A bare file name has an empty parent, which is no folder to write in.
-    let bare = path.parent().is_some_and(|parent| parent.as_os_str().is_empty());
-    let place = if bare { Path::new(".").join(path) } else { path.to_owned() };
-    safetensors::serialize_to_file(tensors, Some(note), &place)
-        .map_err(|error| CheckpointError::Write { path: path.to_owned(), reason: error.to_string() })
+    let refused = |reason: String| CheckpointError::Write { path: path.to_owned(), reason };
+    let bytes = tensor_file::encode(tensors, &[&[("format", "pt")], notes].concat());
+    write_atomically(path, &bytes.map_err(|error| refused(error.to_string()))?)
+        .map_err(|error| refused(error.to_string()))
 }
 
 /// Reads all weights of a model.
@@ -177,6 +202,14 @@ fn save_with<S: Scalar>(path: &Path, weights: &Parameters<S>, notes: &[(&str, St
 /// # Errors
 /// The file cannot be read, is cut off, or holds other tensors than the model. No weight has been changed then.
 pub fn load<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<(), CheckpointError> {
+    load_with(path, weights).map(|_| ())
+}
+
+/// As [`load`], and the notes in the file.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<Notes, CheckpointError> {
     let system = |source| CheckpointError::System { path: path.to_owned(), source };
     let about = fs::metadata(path).map_err(system)?;
     if !about.is_file() {
@@ -193,12 +226,21 @@ pub fn load<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<(), C
         let broken = || CheckpointError::Broken { path: path.to_owned(), reason: error.to_string(), found, expected };
         cut_off(path, &bytes).unwrap_or_else(broken)
     })?;
+    if let Checksum::Wrong { stored, computed } = Checksum::of(&bytes) {
+        return Err(CheckpointError::Damaged { path: path.to_owned(), stored, computed });
+    }
     let tensors = check(path, &file, weights)?;
     let flat = weights.flat_mut();
     for (range, tensor) in tensors {
         decode(&tensor, &mut flat[range]);
     }
-    Ok(())
+    Ok(read_notes(&bytes))
+}
+
+/// What a file says about itself; nothing if it is no safetensors file.
+pub fn read_notes(bytes: &[u8]) -> Notes {
+    let header = SafeTensors::read_metadata(bytes).ok();
+    header.and_then(|(_, header)| header.metadata().clone()).unwrap_or_default().into_iter().collect()
 }
 
 /// If the header is whole and promises more than there is, the tensor in which the file ends.

@@ -32,7 +32,8 @@
 //! - [`site`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: numbers in few bits, as the theory counts them;
-//! - [`checkpoint`]: safetensors files, and [`inventory`]: what is in one, read off its header alone;
+//! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, and [`inventory`]: what is in one,
+//!   read off its header alone; [`file`]: writing a file whole or not at all;
 //! - [`construct`]: explicit weights for the tasks of the theory;
 //! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
 //!   conversation whose bits are counted;
@@ -43,7 +44,9 @@ pub mod checkpoint;
 mod composed_only;
 pub mod construct;
 pub mod error;
+pub mod file;
 pub mod frozen;
+pub mod hash;
 pub mod inventory;
 pub mod mixer;
 pub mod model;
@@ -52,6 +55,7 @@ pub mod position;
 pub mod precision;
 pub mod protocol;
 pub mod site;
+pub mod tensor_file;
 pub mod trace;
 pub mod watch;
 

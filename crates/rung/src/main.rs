@@ -53,6 +53,21 @@ mod tests {
     use super::*;
     use anyhow::{Context as _, anyhow};
 
+    /// Commands without subcommands that lack `--json`.
+    fn without_json(command: &clap::Command, place: &str) -> Vec<String> {
+        let place = format!("{place} {}", command.get_name());
+        if command.has_subcommands() {
+            return command.get_subcommands().flat_map(|inner| without_json(inner, &place)).collect();
+        }
+        let has = command.get_arguments().any(|argument| argument.get_long() == Some("json"));
+        if has { Vec::new() } else { vec![place] }
+    }
+
+    #[test]
+    fn every_command_takes_json() {
+        assert_eq!(without_json(&<Arguments as clap::CommandFactory>::command(), ""), Vec::<String>::new());
+    }
+
     #[test]
     fn no_cause_is_told_twice() {
         let error = Err::<(), _>(anyhow!("no such file")).context("a.json: no such file").context("--model");

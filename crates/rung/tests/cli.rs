@@ -165,6 +165,20 @@ fn every_page_explains_itself() {
 }
 
 #[test]
+fn samples_are_lines_of_json_with_and_without_the_option() {
+    let sample = |more: &[&str]| rung(&[&["task", "sample", "parity", "--count", "3", "--seed", "4"], more].concat());
+    let plain = sample(&[]);
+    let asked = sample(&["--json"]);
+    assert_eq!((asked.status.code(), &asked.stdout), (Some(0), &plain.stdout));
+    let lines = String::from_utf8(asked.stdout).unwrap();
+    assert_eq!(
+        lines.lines().filter(|line| serde_json::from_str::<Value>(line).unwrap()["tokens"].is_array()).count(),
+        3
+    );
+    fails(&["task", "sample", "parity", "--json", "--format", "text"], "cannot be used with");
+}
+
+#[test]
 fn a_closed_pipe_is_not_an_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rung"))
         .args(["task", "sample", "parity", "--count", "100000000"])

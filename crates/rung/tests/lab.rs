@@ -229,6 +229,12 @@ fn an_interrupted_run_is_saved_and_resumed_to_the_bit() {
     if code == Some(130) {
         assert!(stopped.join("resume.safetensors").exists() && !stopped.join("record.json").exists());
         fails(&["train", "--stack", "full", "--task", "parity", "--out", text(&stopped)], "found a checkpoint");
+        // An edited config is another run.
+        let config = stopped.join("run.toml");
+        let own = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, own.replace("seed = 0", "seed = 7")).unwrap();
+        fails(&["train", "--resume", text(&stopped)], "`seed` was 0 and is 7 in run.toml; set it back to go on");
+        std::fs::write(&config, own).unwrap();
         assert!(rung(&["train", "--resume", text(&stopped)]).status.success());
     }
     let read = |name: &str| [&whole, &stopped].map(|run| std::fs::read(run.join(name)).unwrap());

@@ -1,158 +1,24 @@
-//! Writing a file whole or not at all.
-//!
-//! The bytes go to a new file in the same directory, are flushed to the disk, and the file is renamed over its
-//! destination. Renaming within one directory happens at once, so a reader sees the old file or the new one. Whatever
-//! goes wrong before that removes the new file and leaves the old one as it was.
-//!
-//! Only plain files are replaced. A link is followed to the file it names, which keeps its permissions; a device or a pipe is
-//! written to as it stands.
+//! Writing a report whole or not at all.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 use super::ReportError;
 
-/// Writes `bytes` to `path`, replacing what is there in one step. The directory must exist.
+/// Writes `bytes` to `path`, replacing what is there in one step, as [`rung_nn::file::write_atomically`] does.
 ///
 /// # Errors
 /// When the directory cannot be written to, the disk is full, or `path` is a directory. The error names the file.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
-    let failed = |source| ReportError::Write { path: path.to_owned(), source };
-    // A path that does not exist yet is its own destination.
-    let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let existing = fs::metadata(&destination).ok();
-    if existing.as_ref().is_some_and(|known| !known.is_file() && !known.is_dir()) {
-        return OpenOptions::new()
-            .write(true)
-            .open(&destination)
-            .and_then(|mut file| file.write_all(bytes))
-            .map_err(failed);
-    }
-    if existing.as_ref().is_some_and(|known| known.permissions().readonly()) {
-        return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, "the file is read-only")));
-    }
-    let (file, beside) = create_beside(&destination).map_err(failed)?;
-    let kept = existing.map_or(Ok(()), |known| fs::set_permissions(&beside, known.permissions()));
-    let written = kept.and_then(|()| fill(file, bytes)).and_then(|()| fs::rename(&beside, &destination));
-    written.map_err(|source| {
-        // The first failure is the one to tell; a leftover file is the lesser evil.
-        let _ = fs::remove_file(&beside);
-        failed(source)
-    })
-}
-
-/// Opens a file next to `path` that did not exist before.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name =
-        path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
-    loop {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut beside_name = std::ffi::OsString::from(".");
-        beside_name.push(name);
-        beside_name.push(format!(".{}-{count}.part", std::process::id()));
-        let beside = path.with_file_name(beside_name);
-        match OpenOptions::new().write(true).create_new(true).open(&beside) {
-            Ok(file) => return Ok((file, beside)),
-            // Left over from a run that was killed and had the same process id.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
-    file.write_all(bytes)?;
-    file.sync_all()
+    rung_nn::file::write_atomically(path, bytes).map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An empty directory that goes away with the test.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("rung-lab-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).expect("a scratch directory");
-            Self(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let entries = fs::read_dir(&self.0).expect("the scratch directory");
-            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
-    fn a_file_is_replaced_and_nothing_is_left_over() {
-        let scratch = Scratch::new("replace");
-        let path = scratch.0.join("report.html");
-        write_atomically(&path, b"a long first version").unwrap();
-        write_atomically(&path, b"second").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"second");
-        assert_eq!(scratch.names(), ["report.html"]);
-    }
-
-    #[test]
-    fn a_failure_leaves_nothing_behind() {
-        let scratch = Scratch::new("failure");
-        let path = scratch.0.join("report.html");
-        // A directory that is not empty cannot be replaced by a file.
-        fs::create_dir_all(path.join("inside")).unwrap();
-        let error = write_atomically(&path, b"text").unwrap_err();
-        assert!(error.to_string().starts_with("cannot write "), "{error}");
-        assert_eq!(scratch.names(), ["report.html"]);
-        assert!(path.join("inside").is_dir());
-    }
-
-    #[test]
-    fn a_missing_directory_is_named() {
+    fn a_file_that_cannot_be_written_is_named() {
         let error = write_atomically(Path::new("/nowhere/at/all/report.html"), b"").unwrap_err();
-        assert!(error.to_string().contains("/nowhere/at/all/report.html"));
-    }
-
-    #[test]
-    fn many_writers_leave_one_whole_file() {
-        let scratch = Scratch::new("many");
-        let path = scratch.0.join("report.html");
-        std::thread::scope(|scope| {
-            for letter in b'a'..=b'h' {
-                let path = &path;
-                scope.spawn(move || write_atomically(path, &vec![letter; 100_000]).unwrap());
-            }
-        });
-        let bytes = fs::read(&path).unwrap();
-        assert!(bytes.len() == 100_000 && bytes.iter().all(|byte| *byte == bytes[0]));
-        assert_eq!(scratch.names(), ["report.html"]);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn links_devices_and_permissions_stay_what_they_are() {
-        use std::os::unix::fs::{PermissionsExt as _, symlink};
-        let scratch = Scratch::new("links");
-        let (file, link) = (scratch.0.join("file"), scratch.0.join("link"));
-        fs::write(&file, "old").expect("a file");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its mode");
-        symlink(&file, &link).expect("a link");
-        write_atomically(&link, b"new").expect("written through the link");
-        assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
-        assert_eq!(fs::read(&file).expect("the file"), b"new");
-        assert_eq!(fs::metadata(&file).expect("the file").permissions().mode() & 0o777, 0o600);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).expect("its mode");
-        assert!(write_atomically(&file, b"newer").is_err());
-        write_atomically(Path::new("/dev/null"), b"gone").expect("a device is written to");
-        assert!(!fs::metadata("/dev/null").expect("the device").is_file());
+        assert!(error.to_string().starts_with("cannot write /nowhere/at/all/report.html"), "{error}");
     }
 }

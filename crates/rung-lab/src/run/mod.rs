@@ -12,7 +12,7 @@
 //!   checkpoint sees what it would have seen, and needs no generator's state.
 //! - [`tally`]: right answers per number of hops, with Wilson's interval.
 //! - [`trainer`]: the loop: curriculum, schedule, early stop.
-//! - [`checkpoint`]: one safetensors file with everything a run needs to go on.
+//! - [`checkpoint`]: one safetensors file with everything a run needs to go on; [`provenance`]: which run such a file belongs to.
 //! - [`record`]: what is kept of a finished run. It holds no clock, so the same run gives the same bytes; how long it took is
 //!   in a file of its own.
 //!
@@ -51,6 +51,7 @@ pub mod config;
 pub mod error;
 pub mod evaluate;
 pub mod place;
+pub mod provenance;
 pub mod record;
 pub mod repel;
 pub mod source;

@@ -94,7 +94,7 @@ pub fn carry_out_kept(
     }
     let place = |name: &str| directory.join(name);
     match fs::read_to_string(place(CONFIG)) {
-        Ok(text) if RunConfig::read(&text).ok().as_ref() != Some(&run.config) => {
+        Ok(text) if resolved(&text).as_ref() != Some(&run.config) => {
             return Err(RunError::file(place(CONFIG), "another run is kept here; choose another directory"));
         }
         Ok(_) => {}
@@ -118,12 +118,17 @@ pub fn carry_out_kept(
     }
     let record = trainer.record()?;
     let seconds = before + trainer.seconds();
-    checkpoint::save_weights(&place(WEIGHTS), trainer.weights())?;
+    checkpoint::save_weights(&place(WEIGHTS), run, trainer.weights())?;
     let timing = serde_json::json!({"id": record.id, "seconds": seconds, "threads": run.config.train.threads});
     write_atomically(&place(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::unwritten)?;
     write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::unwritten)?;
     let _ = fs::remove_file(&resume);
     Ok(Outcome { record: Some(record), known: false, seconds })
+}
+
+/// A config with every default, if the text is one.
+fn resolved(text: &str) -> Option<RunConfig> {
+    RunConfig::read(text).and_then(|config| config.resolve()).ok().map(|run| run.config)
 }
 
 /// Steps until the run is over (true) or the watcher says stop (false), with a checkpoint at every look.

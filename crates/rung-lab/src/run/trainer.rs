@@ -84,7 +84,7 @@ pub struct Moment<'a> {
 
 /// A model in training.
 pub struct Trainer<'a> {
-    run: &'a Run,
+    pub(super) run: &'a Run,
     pub(super) model: Model,
     pub(super) weights: Parameters<f32>,
     pub(super) optimizer: AdamW<f32>,

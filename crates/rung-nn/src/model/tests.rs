@@ -400,6 +400,12 @@ fn broken_and_foreign_checkpoints_are_refused_and_change_nothing() {
     let error = load(&path, &mut weights).unwrap_err();
     assert!(matches!(&error, CheckpointError::CutOff { expected, .. } if *expected == bytes.len() as u64), "{error}");
     assert!(error.to_string().contains("cut off in tensor `"), "{error}");
+    let mut flipped = bytes.clone();
+    let last = flipped.len() - 1;
+    flipped[last] ^= 1;
+    std::fs::write(&path, &flipped).unwrap();
+    let error = load(&path, &mut weights).unwrap_err();
+    assert!(matches!(error, CheckpointError::Damaged { .. }), "{error}");
     let mut refused = |text: &str, config: &ModelConfig| {
         save(&path, &build::<f32>(config, text).1).unwrap();
         load(&path, &mut weights).unwrap_err().to_string()

@@ -12,6 +12,7 @@ use rung_lab::figure::Chart as _;
 use rung_lab::network::Network;
 use rung_lab::report::write_atomically;
 use rung_lab::run::RunConfig;
+use rung_lab::run::checkpoint::save_weights;
 use rung_lab::run::place::{CONFIG, WEIGHTS};
 use serde_json::json;
 
@@ -117,8 +118,8 @@ impl Convert {
 fn write(config: &Path, directory: &Path, student: &Student<f32>) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("making the directory {}", directory.display()))?;
     let text = fs::read_to_string(config).with_context(|| format!("reading {}", config.display()))?;
-    let run = RunConfig { stack: student.plan.to_stack().to_string(), ..RunConfig::read(&text)? };
-    write_atomically(&directory.join(CONFIG), run.text().as_bytes())?;
-    rung_nn::save(&directory.join(WEIGHTS), &student.weights)?;
+    let run = RunConfig { stack: student.plan.to_stack().to_string(), ..RunConfig::read(&text)? }.resolve()?;
+    write_atomically(&directory.join(CONFIG), run.config.text().as_bytes())?;
+    save_weights(&directory.join(WEIGHTS), &run, &student.weights)?;
     Ok(())
 }

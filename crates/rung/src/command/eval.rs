@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_lab::run::place::{CONFIG, WEIGHTS};
+use rung_lab::network::load_weights;
+use rung_lab::run::place::CONFIG;
 use rung_lab::run::source::{Purpose, Source};
 use rung_lab::run::trainer::fresh;
 use rung_lab::run::{RunConfig, RunError};
@@ -63,8 +64,10 @@ impl Eval {
         };
         let mut sources = tasks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let (model, mut weights) = fresh(&run)?;
-        let file = self.weights.clone().unwrap_or_else(|| self.directory.join(WEIGHTS));
-        rung_nn::load(&file, &mut weights)?;
+        match &self.weights {
+            Some(file) => rung_nn::load(file, &mut weights)?,
+            None => load_weights(&self.directory, &run, &mut weights)?,
+        }
         let executor = device::open(&self.device, &weights)?;
         let mut found = Vec::new();
         for source in &mut sources {

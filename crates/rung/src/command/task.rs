@@ -56,6 +56,9 @@ enum Action {
         /// One JSON object per line, or pictures.
         #[arg(long, value_enum, default_value_t = Format::Jsonl)]
         format: Format,
+        /// Write JSON: the same as `--format jsonl`, which is the default.
+        #[arg(long, conflicts_with = "format")]
+        json: bool,
     },
 }
 
@@ -77,7 +80,7 @@ impl Task {
         let written = match &self.action {
             Action::List { json } => list(&mut out, *json),
             Action::Show { spec, seed, json } => show(&mut out, &*task::parse(spec)?, *seed, *json),
-            Action::Sample { spec, count, seed, format } => {
+            Action::Sample { spec, count, seed, format, .. } => {
                 sample(&mut out, &*task::parse(spec)?, *count, *seed, *format)
             }
         };
