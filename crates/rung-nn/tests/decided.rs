@@ -48,6 +48,13 @@ fn solved_exactly_where_weights_do_it() {
         "deltanet{value=3,heads=2} full full",
         "full{heads=4,kv=4} full{value=16} full",
         "gla{key=9} gla{key=9}",
+        "lightning full",
+        "full lightning{heads=2} full",
+        "rglru{heads=2,inner=12} full",
+        "full rglru full",
+        "hgrn2 full full hgrn2",
+        "inline full full",
+        "conv{gated=no} full full",
     ];
     let (mut solved, mut unsolved) = (0, 0);
     for head in [3, 8] {
@@ -90,6 +97,34 @@ fn solved_exactly_where_weights_do_it() {
         }
     }
     assert!(solved > 50 && unsolved > 50, "{solved} and {unsolved}");
+}
+
+/// The stream of a construction is as wide as its registers, which need not be a width that every layer accepts.
+#[test]
+fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
+    let defaults = Defaults { heads: 1, head_dim: 8, bits: 32, ..Defaults::default() };
+    let tables = Tables::new(2, 24_u32.into(), vec![2_u32.into()]).unwrap();
+    let request = Request { hops: 2, m: 24, n: vec![2], ..Request::default() };
+    for (stack, divisor) in [
+        ("hgrn2 full full hgrn2", 8),
+        ("hgrn2{expand=4} full full hgrn2", 8),
+        ("inline{heads=5} full full full", 5),
+        ("inline{heads=5} hgrn2 full full", 40),
+    ] {
+        let plan = Plan::parse(stack, &defaults).unwrap();
+        let verdict = decide(&plan, Convention::Paper, &tables);
+        let Verdict::Solved(found) = verdict else { panic!("{stack}: {}", verdict.reason()) };
+        let built = construct::build_on::<f32>(found.name, &request, &plan).unwrap();
+        assert!(built.plan.width.is_multiple_of(divisor), "{stack}: {}", built.plan.width);
+        let found = verify(&built, Which::Samples { count: 60, seed: 1 }, 1, &|_| {}).unwrap();
+        assert_eq!(found.correct, found.instances, "{stack}: {:?}", found.wrong);
+    }
+    let error = |stack: &str| {
+        let plan = Plan::parse(stack, &defaults).unwrap();
+        construct::build_on::<f32>("U1", &request, &plan).map(|built| built.plan.width).unwrap_err().to_string()
+    };
+    let wide = error("full full full hgrn2{expand=65521} hgrn2{expand=65519}");
+    assert!(wide.contains("no width up to 16777216 is a multiple of 65519"), "{wide}");
 }
 
 #[test]

@@ -63,6 +63,14 @@ const KINDS: &[Kind] = &[
         set: weights::retnet,
     },
     Kind {
+        name: "lightning",
+        // One norm over heads that forget at different rates: bits go through the slowest head alone.
+        channels: |mixer| number(mixer, "head") / 2,
+        smallest: |bits| vec![("heads", 1), ("head", 2 * bits)],
+        slots: None,
+        set: weights::lightning,
+    },
+    Kind {
         name: "gla",
         channels: |mixer| number(mixer, "heads") * number(mixer, "value"),
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],
@@ -104,6 +112,13 @@ const KINDS: &[Kind] = &[
         smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
         slots: None,
         set: weights::mamba1,
+    },
+    Kind {
+        name: "rglru",
+        channels: |mixer| mixer.facts().carries as usize,
+        smallest: |bits| vec![("inner", bits + 1), ("heads", 1)],
+        slots: None,
+        set: weights::rglru,
     },
     Kind {
         name: "hgrn2",

@@ -85,12 +85,14 @@ enum Need {
 pub const CARRIERS: &[&str] = &[
     "linear",
     "retnet",
+    "lightning",
     "gla",
     "mamba2",
     "deltanet",
     "gdn",
     "kda",
     "mamba1",
+    "rglru",
     "hgrn2",
     "rwkv6",
     "rwkv7",
@@ -115,6 +117,8 @@ pub fn carried_bits(mixer: &Mixer) -> u64 {
         // Two of its channels mark the giver and the reader.
         "mamba1" => number("inner").saturating_sub(2) / 2,
         "conv" if number("gated") == 1 => 0,
+        // One norm over heads that forget at different rates: the slowest head alone.
+        "lightning" => number("head") / 2,
         // Its keys turn in pairs.
         "retnet" if number("key") % 2 == 1 => 0,
         _ => u64::try_from(mixer.facts().carries).unwrap_or(u64::MAX),
