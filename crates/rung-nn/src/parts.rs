@@ -43,6 +43,15 @@ pub fn join<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
     ops.reshape(x, &[shape[0], shape[1], shape[2] * shape[3]])
 }
 
+/// Each head of `[batch, time, heads, width]` times its own matrix out of `[heads, rows, columns]`, which `flip` transposes.
+pub fn by_head<O: Ops>(ops: &O, x: &O::Tensor, matrices: &O::Tensor, flip: bool) -> O::Tensor {
+    let [batch, time, heads, width] = ops.shape(x)[..] else { panic!("heads of {}", ops.shape(x)) };
+    let x = ops.reshape(&ops.permute(x, &[2, 0, 1, 3]), &[heads, batch * time, width]);
+    let out = ops.product(&x, false, matrices, flip);
+    let width = ops.shape(&out)[2];
+    ops.permute(&ops.reshape(&out, &[heads, batch, time, width]), &[1, 2, 0, 3])
+}
+
 /// Queries, keys and values of as many heads each, straight from the token.
 #[derive(Clone, Copy, Debug)]
 pub struct Projections {
@@ -117,7 +126,21 @@ impl Gain {
 
     /// Norm over the last axis.
     pub fn norm<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        ops.rms_norm(x, Some(&ops.parameter(self.weight)), Self::EPSILON)
+        self.norm_with(ops, x, Self::EPSILON)
+    }
+
+    /// The same with another epsilon.
+    pub fn norm_with<O: Ops>(&self, ops: &O, x: &O::Tensor, epsilon: f64) -> O::Tensor {
+        ops.rms_norm(x, Some(&ops.parameter(self.weight)), epsilon)
+    }
+
+    /// Norm of each of `groups` equal parts of the last axis of `[batch, time, channels]` by itself, with a gain per channel.
+    pub fn norm_groups<O: Ops>(&self, ops: &O, x: &O::Tensor, groups: usize) -> O::Tensor {
+        if groups == 1 {
+            return self.norm(ops, x);
+        }
+        let normed = ops.rms_norm(&split(ops, x, groups), None, Self::EPSILON);
+        ops.mul(&join(ops, &normed), &ops.parameter(self.weight))
     }
 }
 

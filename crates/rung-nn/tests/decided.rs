@@ -53,6 +53,13 @@ fn solved_exactly_where_weights_do_it() {
         "deltanet{value=3,heads=2} full full",
         "full{heads=4,kv=4} full{value=16} full",
         "gla{key=9} gla{key=9}",
+        "lightning full",
+        "full lightning{heads=2} full",
+        "rglru{heads=2,inner=12} full",
+        "full rglru full",
+        "hgrn2 full full hgrn2",
+        "inline full full",
+        "conv{gated=no} full full",
     ];
     let (mut solved, mut unsolved) = (0, 0);
     for head in [3, 8] {
@@ -97,6 +104,34 @@ fn solved_exactly_where_weights_do_it() {
     assert!(solved > 50 && unsolved > 50, "{solved} and {unsolved}");
 }
 
+/// The stream of a construction is as wide as its registers, which need not be a width that every layer accepts.
+#[test]
+fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
+    let defaults = Defaults { heads: 1, head_dim: 8, bits: 32, ..Defaults::default() };
+    let tables = Tables::new(2, 24_u32.into(), vec![2_u32.into()]).unwrap();
+    let request = Request { hops: 2, m: 24, n: vec![2], ..Request::default() };
+    for (stack, divisor) in [
+        ("hgrn2 full full hgrn2", 8),
+        ("hgrn2{expand=4} full full hgrn2", 8),
+        ("inline{heads=5} full full full", 5),
+        ("inline{heads=5} hgrn2 full full", 40),
+    ] {
+        let plan = Plan::parse(stack, &defaults).unwrap();
+        let verdict = decide(&plan, Convention::Paper, &tables);
+        let Verdict::Solved(found) = verdict else { panic!("{stack}: {}", verdict.reason()) };
+        let built = construct::build_on::<f32>(found.name, &request, &plan).unwrap();
+        assert!(built.plan.width.is_multiple_of(divisor), "{stack}: {}", built.plan.width);
+        let found = verify(&built, Which::Samples { count: 60, seed: 1 }, 1, &|_| {}).unwrap();
+        assert_eq!(found.correct, found.instances, "{stack}: {:?}", found.wrong);
+    }
+    let error = |stack: &str| {
+        let plan = Plan::parse(stack, &defaults).unwrap();
+        construct::build_on::<f32>("U1", &request, &plan).map(|built| built.plan.width).unwrap_err().to_string()
+    };
+    let wide = error("full full full hgrn2{expand=65521} hgrn2{expand=65519}");
+    assert!(wide.contains("no width up to 16777216 is a multiple of 65519"), "{wide}");
+}
+
 #[test]
 fn the_theory_counts_what_carriers_carry() {
     let defaults = Defaults { heads: 3, head_dim: 5, ..Defaults::default() };
@@ -128,7 +163,7 @@ fn the_theory_knows_which_sizes_have_networks() {
             let plan = Plan { width: defaults.width(), layers: vec![Layer::new(mixer.clone())] };
             let model = ModelConfig::default().init(&plan, &mut Parameters::<f32>::new(), &mut seeded(0));
             // A layer whose size follows the stream fits a stream of another width.
-            let follows = ["hgrn2", "conv"].contains(&kind.name);
+            let follows = ["hgrn2", "conv", "inline"].contains(&kind.name);
             assert!(follows || model.is_ok() == mixer.facts().network, "{mixer}: {:?}", model.err());
             *if mixer.facts().network { &mut with } else { &mut without } += 1;
         }
@@ -192,6 +227,11 @@ const LAYERS: &[&str] = &[
     "fastmax",
     "inline",
     "conv",
+    "conv{gated=no}",
+    "lightning",
+    "rglru",
+    "hgrn2",
+    "hgrn2{expand=8}",
     "moba{block=2,top=2}",
     "none",
 ];

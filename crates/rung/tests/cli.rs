@@ -296,7 +296,8 @@ fn the_zoo_lists_every_mixer_with_what_is_known_and_how() {
     assert_eq!(row("full")["counted"]["evidence"], "proved");
     assert_eq!(row("gdn")["timed"]["tokens_per_s"].as_array().unwrap().len(), 3);
     assert_eq!(row("gdn")["timed"]["evidence"], "measured");
-    assert!(row("rglru")["timed"].is_null(), "no network, and listed all the same");
+    assert!(row("chunked")["timed"].is_null(), "no network, and listed all the same");
+    assert!(row("rglru")["timed"].is_object() && row("lightning")["timed"].is_object());
     assert_eq!(
         (&row("deltanet")["parity"]["tracks"], &row("full")["parity"]["tracks"]),
         (&"yes".into(), &"unknown".into())

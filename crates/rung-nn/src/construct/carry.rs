@@ -56,6 +56,12 @@ const KINDS: &[Kind] = &[
         set: weights::retnet,
     },
     Kind {
+        name: "lightning",
+        smallest: |bits| vec![("heads", 1), ("head", 2 * bits)],
+        slots: None,
+        set: weights::lightning,
+    },
+    Kind {
         name: "gla",
         smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],
         slots: Some("key"),
@@ -91,6 +97,7 @@ const KINDS: &[Kind] = &[
         slots: None,
         set: weights::mamba1,
     },
+    Kind { name: "rglru", smallest: |bits| vec![("inner", bits + 1), ("heads", 1)], slots: None, set: weights::rglru },
     Kind { name: "hgrn2", smallest: |_| vec![("expand", 1)], slots: None, set: weights::hgrn2 },
     Kind {
         name: "rwkv6",

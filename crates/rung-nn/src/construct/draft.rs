@@ -8,12 +8,16 @@
 use std::collections::BTreeMap;
 
 use rung_engine::{Parameters, Scalar};
-use rung_theory::stack::{Defaults, Layer as PlanLayer, Mixer, Plan};
+use rung_theory::spec::Value;
+use rung_theory::stack::mixer::LARGEST;
+use rung_theory::stack::{Defaults, Layer as PlanLayer, Mixer, Plan, StackError};
 use rung_theory::task::{AnyTask, Field, seeded};
 
 use super::carry::{self, Carry};
+use super::front::WRITERS;
 use super::register::{Holds, Registers, Slice};
 use super::{ConstructError, Construction, Sheet, Thoughts};
+use crate::mixer::{follows_width, width_divisor};
 use crate::model::{ChannelConfig, Input, Model, ModelConfig, NormConfig, lends};
 use crate::position::Positions;
 
@@ -212,7 +216,8 @@ impl Draft {
             Some(plan) => (plan.clone(), self.assign(plan)?),
             None => self.smallest()?,
         };
-        plan.width = plan.width.max(self.registers.width() as u64);
+        widen(&mut plan, self.registers.width() as u64)
+            .map_err(|lack| ConstructError::DoesNotFit { name: self.name.to_owned(), lack })?;
         let hidden = self.layers.iter().map(|layer| layer.neurons.len()).max().unwrap_or(0).max(1);
         let length = self.task.length();
         let config = ModelConfig {
@@ -232,6 +237,11 @@ impl Draft {
         let mut weights = Parameters::<S>::new();
         let model: Model = config.init(&plan, &mut weights, &mut seeded(0))?;
         weights.flat_mut().fill(S::ZERO);
+        if let Some(id) = weights.find("lower_bounds") {
+            // HGRN2's floors rise with depth. Nearly all of their weight goes to the first layer, which has none, so that a forget
+            // gate can close in every layer and what it writes is as large as in the first.
+            weights.get_mut(id)[..plan.width as usize].fill(S::of(NO_FLOOR));
+        }
         let mut writer = Writer { weights: &mut weights, width: plan.width as usize };
         self.write_ends(&mut writer);
         let mut about = vec![String::new(); plan.layers.len()];
@@ -321,6 +331,45 @@ impl Draft {
     }
 }
 
+/// Makes the stream of a plan at least so wide, and as wide as its mixers accept: some want a multiple of their number of heads, and
+/// an ungated convolution has as many channels as the stream.
+fn widen(plan: &mut Plan, least: u64) -> Result<(), String> {
+    let mut step = 1;
+    for mixer in plan.layers.iter().flat_map(|layer| layer.mixers.iter()) {
+        let divisor = width_divisor(mixer);
+        step = step / greatest_common_divisor(step, divisor) * divisor;
+        if step > LARGEST {
+            return Err(format!("no width up to {LARGEST} is a multiple of {divisor} and of what other layers want"));
+        }
+    }
+    let width = plan.width.max(least).next_multiple_of(step);
+    for layer in &mut plan.layers {
+        let widened = layer
+            .mixers
+            .iter()
+            .map(|mixer| if follows_width(mixer) { with_channels(mixer, width) } else { Ok(mixer.clone()) });
+        layer.mixers = widened.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    }
+    plan.width = width;
+    Ok(())
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// The same mixer with so many channels.
+fn with_channels(mixer: &Mixer, channels: u64) -> Result<Mixer, StackError> {
+    let mut call = mixer.call();
+    let given = call.options.iter_mut().filter(|(option, _)| option == "channels");
+    given.for_each(|(_, value)| *value = Value::Number(channels));
+    let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(channels), bits: mixer.bits() };
+    Mixer::resolve(&call, &defaults)
+}
+
+/// A logit that leaves the other layers' floors nothing.
+const NO_FLOOR: f64 = 40.0;
+
 /// Ballast per root of the width: the rest of a token's vector changes its length by less than one part in a thousand.
 const BALLAST: f64 = 16.0;
 
@@ -334,7 +383,7 @@ fn balance<S: Scalar>(weights: &mut Parameters<S>, width: usize, used: usize, ze
         if name == "norm.weight" || own(".mixer_norm.weight") || own(".mlp_norm.weight") {
             weights.get_mut(id).fill(S::of(length));
         }
-        let writes = own("o_proj.weight") || own("out_proj.weight") || own("down_proj.weight");
+        let writes = WRITERS.into_iter().any(own);
         let table = name.starts_with("embeddings.") || name.starts_with("positions.");
         if norm == NormConfig::Layer && shape.len() == 2 && shape.width() == width && !writes && !table {
             for row in weights.get_mut(id).chunks_exact_mut(width) {

@@ -32,6 +32,11 @@ pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameter
     (0..depth).find(exact).unwrap_or(depth.saturating_sub(1))
 }
 
+/// How the names of projections end that write to the stream.
+pub(crate) const WRITERS: [&str; 4] = ["o_proj.weight", "out_proj.weight", "linear_out.weight", "down_proj.weight"];
+/// How the name of a bias ends that is written to the stream at every token.
+const WRITTEN_BIAS: &str = "linear_out.bias";
+
 /// Columns of the stream that a layer uses.
 pub(crate) struct Touched {
     /// Those that its mixers' states depend on.
@@ -55,13 +60,18 @@ impl Touched {
             let Some(name) = entry.name.strip_prefix(&prefix) else { continue };
             let (values, columns) = (weights.get(id), entry.shape.width());
             let rows = entry.shape.first().copied().unwrap_or(1);
-            let writes = ["o_proj.weight", "out_proj.weight", "down_proj.weight"].iter().any(|end| name.ends_with(end));
+            let writes = WRITERS.iter().any(|end| name.ends_with(end));
             let asks = name.ends_with("q_proj.weight") && is_softmax(name, &prefix, weights);
             if writes {
                 for (column, row) in values.chunks_exact(columns).enumerate().take(width) {
                     let used = row.iter().any(|value| *value != S::ZERO);
                     touched.written[column] |= used;
                     touched.mixed[column] |= used && !name.starts_with("mlp.");
+                }
+            } else if name.ends_with(WRITTEN_BIAS) {
+                for (column, _) in values.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
+                    touched.written[column] = true;
+                    touched.mixed[column] = true;
                 }
             } else if columns == width && entry.shape.len() == 2 {
                 // The MLP and the queries of attention look at the token itself only. Those of a recurrence may pass through a
@@ -77,6 +87,10 @@ impl Touched {
                 }
             } else if name.starts_with("mlp.") || asks {
                 // Offsets.
+            } else if entry.shape.len() == 3 && entry.shape[1] > 1 {
+                // A projection in groups, which may read any part of the stream.
+                let used = values.iter().any(|value| *value != S::ZERO);
+                touched.kept.iter_mut().for_each(|kept| *kept |= used);
             } else if rows == width && entry.shape.len() == 3 {
                 // A convolution on the stream itself.
                 let taps = entry.shape[2];

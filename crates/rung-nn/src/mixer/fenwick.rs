@@ -19,6 +19,7 @@ use crate::precision::rounded;
 use crate::site::{Fill, Site};
 
 /// What a recurrence with one decay per head runs on; see [`Recurrence`].
+#[derive(Clone, Copy)]
 pub(super) struct Writes<'a, T> {
     pub(super) query: &'a T,
     pub(super) key: &'a T,

@@ -2,8 +2,9 @@
 //!
 //! # Recurrence
 //! With sums `S = sum k v'`, `z = sum k` and the mean of v over the n tokens so far, and q divided by the root of its width:
-//! `o = S' q / n + (1 - q.z / n) mean(v)`, plus `sum_j r_tj . v_{t-j}` over the last `local` values. The taps `r_t` are the token's own,
-//! `W_2 GELU(W_1 x_t)`, through as many numbers as a head is wide.
+//! `o = S' q / n + (1 - q.z / n) mean(v)`, plus `sum_j r_tj . v_{t-j}` over the last `local` values. The taps `r_t` are the token's own:
+//! for each head `W_2 GELU(W_1 x_t + b_1) + b_2` of the head's share of the token's channels, through as many numbers as the head is
+//! wide.
 //!
 //! # Parallel form
 //! Two sums in chunks. The mean is a row of S under a key of 1, so that one read with the query `[q, 1 - q.z / n] / n` gives
@@ -19,13 +20,13 @@
 //! # Source
 //! Han et al. 2024 (2412.06590).
 
-use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::linear::sum_of_all;
-use super::{MixerConfig, State, TokenMixer, number};
+use super::{MixerConfig, State, TokenMixer, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Linear, Memory, Projections, join, scaled, split};
+use crate::parts::{Linear, Memory, Projections, by_head, join, scaled, split};
 use crate::precision::rounded;
 use crate::site::{Fill, Site};
 
@@ -46,11 +47,37 @@ pub struct InlineConfig {
 pub struct Inline {
     config: InlineConfig,
     projections: Projections,
-    /// Down to a head's width, then up to a tap for every channel and place.
-    taps: [Linear; 2],
+    /// To a head's width, then to a tap for every channel and place of the head.
+    taps: [HeadLinear; 2],
     output: Linear,
     memory: Memory,
     causal: bool,
+}
+
+/// A projection of every head's channels by themselves: `Conv1d` over one place with as many groups as heads.
+struct HeadLinear {
+    /// `[heads * out, in, 1]`.
+    weight: Parameter,
+    /// `[heads * out]`.
+    bias: Parameter,
+    heads: usize,
+}
+
+impl HeadLinear {
+    fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, heads: usize, inputs: usize, outputs: usize) -> Self {
+        let fill = Fill::Normal(site.settings.deviation);
+        let weight = site.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], fill);
+        let bias = site.offset(&format!("{name}.bias"), &[heads * outputs], Fill::Constant(0.0));
+        Self { weight, bias, heads }
+    }
+
+    /// `[batch, time, heads, in]` to `[batch, time, heads, out]`.
+    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let weight = ops.parameter(self.weight);
+        let (outputs, inputs) = (ops.shape(&weight)[0] / self.heads, ops.shape(&weight)[1]);
+        let out = by_head(ops, x, &ops.reshape(&weight, &[self.heads, outputs, inputs]), true);
+        ops.add(&out, &ops.reshape(&ops.parameter(self.bias), &[self.heads, outputs]))
+    }
 }
 
 impl MixerConfig for InlineConfig {
@@ -65,11 +92,15 @@ impl MixerConfig for InlineConfig {
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Inline, ModelError> {
         let Self { heads, key, value, local } = *self;
         let width = site.settings.width;
+        shared_evenly(Self::NAME, "heads", width, heads)?;
         let fill = Fill::Normal(site.settings.deviation);
         Ok(Inline {
             config: *self,
             projections: Projections::init(site, [heads, key, value], |_| fill),
-            taps: [site.linear("residual.0", width, value), site.linear("residual.2", value, local * heads * value)],
+            taps: [
+                HeadLinear::init(site, "residual.0", heads, width / heads, value),
+                HeadLinear::init(site, "residual.2", heads, value, value * local),
+            ],
             output: site.linear("o_proj", heads * value, width),
             memory: site.memory(),
             causal: site.settings.causal,
@@ -128,7 +159,10 @@ impl Inline {
         let (time, local) = (ops.shape(x)[1], self.config.local);
         let [batch, _, channels] = ops.shape(value)[..] else { panic!("channels of {}", ops.shape(value)) };
         let source = if self.causal { x.clone() } else { ops.mean(x, 1) };
-        let taps = self.taps[1].apply(ops, &ops.gelu_exact(&self.taps[0].apply(ops, &source)));
+        let taps = self.taps[0].apply(ops, &split(ops, &source, self.config.heads));
+        let taps = self.taps[1].apply(ops, &ops.gelu_exact(&taps));
+        let tokens = ops.shape(&source)[1];
+        let taps = ops.reshape(&taps, &[batch, tokens, channels, local]);
         let mut value = rounded(ops, value, self.memory.rounding);
         // Those after a token are reached by looking back from as many places later.
         let ahead = if self.causal { 0 } else { local - 1 - local / 2 };
@@ -141,7 +175,7 @@ impl Inline {
                 (0..channels * local).map(|cell| O::Scalar::of(f64::from(u8::from(cell % local == place)))).collect();
             let filters = ops.constant(&[channels, local], &chosen);
             let (moved, next) = ops.short_convolution(&value, &filters, None, state);
-            let tap = ops.slice(&taps, 2, place * channels..(place + 1) * channels);
+            let tap = ops.reshape(&ops.slice(&taps, 3, place..place + 1), &[batch, tokens, channels]);
             let term = ops.mul(&ops.slice(&moved, 1, ahead..ahead + time), &tap);
             sum = Some(sum.map_or(term.clone(), |sum| ops.add(&sum, &term)));
             tail = (local > 1).then_some(next);

@@ -10,7 +10,7 @@
 //!
 //! # State
 //! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v. Several value heads may share a
-//! query/key head, and then share its decays.
+//! query/key head; each has decays of its own.
 //!
 //! # Reduces to
 //! Gated DeltaNet when the channels of a head decay alike; DeltaNet when nothing decays.
@@ -35,9 +35,9 @@ pub struct KimiDeltaConfig {
     pub heads: usize,
     /// Value heads, each with its own state.
     pub value_heads: usize,
-    /// Width of a key head, and the rank of the decay.
+    /// Width of a key head.
     pub key: usize,
-    /// Width of a value head, and the rank of the output's gate.
+    /// Width of a value head, and the rank of the decay and of the output's gate.
     pub value: usize,
     /// Taps of the short convolution; 0 for none.
     pub taps: usize,
@@ -48,7 +48,7 @@ pub struct KimiDelta {
     config: KimiDeltaConfig,
     streams: Streams,
     beta: Linear,
-    /// Down to the rank, then up to the key channels.
+    /// Down to the rank, then up to the key channels of every value head.
     step: [Linear; 2],
     step_bias: Parameter,
     log_rate: Parameter,
@@ -78,9 +78,9 @@ impl MixerConfig for KimiDeltaConfig {
             config: *self,
             streams: Streams::init(site, taps, (heads, key), (value_heads, value)),
             beta: site.linear("b_proj", width, value_heads),
-            step: [site.linear("f_proj.0", width, key), site.linear("f_proj.1", key, heads * key)],
-            step_bias: site.offset("dt_bias", &[heads * key], Fill::Drawn(&step_bias)),
-            log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            step: [site.linear("f_proj.0", width, value), site.linear("f_proj.1", value, value_heads * key)],
+            step_bias: site.offset("dt_bias", &[value_heads * key], Fill::Drawn(&step_bias)),
+            log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
             gate: [
                 site.linear("g_proj.0", width, value),
                 site.linear_with_bias("g_proj.1", value, value_heads * value),
@@ -109,18 +109,11 @@ impl KimiDelta {
 
     /// Log-decays of the key channels, `[batch, time, value heads, key]`.
     fn decay<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let KimiDeltaConfig { heads, value_heads, key, .. } = self.config;
-        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
+        let heads = self.config.value_heads;
         let raw = self.step[1].apply(ops, &self.step[0].apply(ops, x));
         let step = split(ops, &ops.softplus(&ops.add(&raw, &ops.parameter(self.step_bias))), heads);
         let rate = ops.reshape(&ops.exp(&ops.parameter(self.log_rate)), &[heads, 1]);
-        let decay = ops.neg(&ops.mul(&step, &rate));
-        if heads == value_heads {
-            return decay;
-        }
-        let decay = ops.reshape(&decay, &[batch, time, heads, 1, key]);
-        let decay = ops.broadcast(&decay, &[batch, time, heads, value_heads / heads, key]);
-        ops.reshape(&decay, &[batch, time, value_heads, key])
+        ops.neg(&ops.mul(&step, &rate))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Recurrence
 //! As log-linear Mamba-2, with `alpha_t (I - beta_t k_t k_t')` applied to all levels and `beta_t k_t v_t'` written to level 0;
-//! everything else as Gated DeltaNet.
+//! everything else as Gated DeltaNet, except that a read is not divided by the root of the key width.
 //!
 //! # Parallel form
 //! `([tril(Q K') (I + stril(Diag(beta) K K'))^-1] . L . Lambda) Diag(beta) V`: for each level a recurrence of Gated DeltaNet, in
@@ -12,7 +12,7 @@
 //! Gated DeltaNet's for each level that the text has reached, and its convolution.
 //!
 //! # Reduces to
-//! Gated DeltaNet when every lambda is 1.
+//! Gated DeltaNet when every lambda is the root of 1 / key.
 //!
 //! # Source
 //! Guo et al. 2025 (2506.04761).
@@ -20,7 +20,7 @@
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::fenwick::Hierarchy;
+use super::fenwick::{Hierarchy, Writes};
 use super::gdn::{GatedDeltanet, GatedDeltanetConfig};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
@@ -64,7 +64,11 @@ impl LogLinearDeltanet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.base.read_by(ops, x, state, |writes| self.hierarchy.run(ops, x, writes, state))
+        self.base.read_by(ops, x, state, |writes| {
+            // Gated DeltaNet's queries come scaled; the authors' weights of the levels take the scale off again.
+            let query = ops.scale(writes.query, (ops.shape(writes.query).width() as f64).sqrt());
+            self.hierarchy.run(ops, x, &Writes { query: &query, ..*writes }, state)
+        })
     }
 }
 

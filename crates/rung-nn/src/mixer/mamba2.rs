@@ -2,7 +2,7 @@
 //!
 //! # Recurrence
 //! `S_t = exp(dt_t a_h) S_{t-1} + B_t (dt_t x_t)'`, `y_t = S_t' C_t + D_h x_t`, `dt = softplus(.. + bias)`, `a = -exp(A_log)`; a short
-//! convolution and SiLU on (x, B, C); the gate SiLU(z) before a norm over all channels.
+//! convolution and SiLU on (x, B, C); the gate SiLU(z) before a norm, over the channels of each group of heads by itself.
 //!
 //! # Parallel form
 //! `(C B' . L)(dt . X)` with `L_ts = exp(sum of dt a over s+1..t)`, in chunks.
@@ -157,7 +157,7 @@ impl Mamba2 {
         let all = self.input.apply(ops, x);
         let (out, rest) = read(&all);
         let gate = ops.slice(&all, 2, 0..self.config.inner());
-        let out = self.norm.norm(ops, &ops.silu_gate(&gate, &out));
+        let out = self.norm.norm_groups(ops, &ops.silu_gate(&gate, &out), self.config.groups);
         (self.output.apply(ops, &out), rest)
     }
 }

@@ -22,7 +22,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, join, split};
+use crate::parts::{Gain, Linear, by_head, join, split};
 use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
 use crate::site::{Fill, Site};
@@ -58,6 +58,9 @@ pub struct Latent {
     alibi: bool,
     rounding: Option<Rounding>,
 }
+
+/// Epsilon of the norms of latents and of small queries.
+const EPSILON: f64 = 1e-6;
 
 /// What is kept of the tokens: latents `[batch, tokens, latent]`, and keys `[batch, tokens, rope]` if there are any.
 pub(super) struct Kept<T> {
@@ -132,7 +135,7 @@ impl Latent {
             let key = ops.slice(&both, 2, latent..latent + rope);
             grown(1, &join(ops, &self.turned(ops, &split(ops, &key, 1), seen)))
         });
-        let latent = grown(0, &self.norm.norm(ops, &ops.slice(&both, 2, 0..latent)));
+        let latent = grown(0, &self.norm.norm_with(ops, &ops.slice(&both, 2, 0..latent), EPSILON));
         let next = State::new(seen + time, [Some(latent.clone()), shared.clone()]);
         (Kept { latent, shared }, next)
     }
@@ -140,7 +143,7 @@ impl Latent {
     /// What queries are made of: the token, or a small vector of it.
     pub(super) fn asking<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let Some((down, norm)) = &self.down else { return x.clone() };
-        norm.norm(ops, &down.apply(ops, x))
+        norm.norm_with(ops, &down.apply(ops, x), EPSILON)
     }
 
     /// Queries of tokens after `seen` others: the part for rebuilt keys, and the part for shared ones, already turned.
@@ -239,15 +242,6 @@ impl Latent {
     fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
         self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
     }
-}
-
-/// Each head of `[batch, time, heads, width]` times its own matrix out of `[heads, rows, columns]`.
-fn by_head<O: Ops>(ops: &O, x: &O::Tensor, matrices: &O::Tensor, flip: bool) -> O::Tensor {
-    let [batch, time, heads, width] = ops.shape(x)[..] else { unreachable!("heads have four axes") };
-    let x = ops.reshape(&ops.permute(x, &[2, 0, 1, 3]), &[heads, batch * time, width]);
-    let out = ops.product(&x, false, matrices, flip);
-    let width = ops.shape(&out)[2];
-    ops.permute(&ops.reshape(&out, &[heads, batch, time, width]), &[1, 2, 0, 3])
 }
 
 impl TokenMixer for Latent {

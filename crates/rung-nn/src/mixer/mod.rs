@@ -203,11 +203,13 @@ registry! {
     nsa: NativeSparse, NativeSparseConfig;
     dsa: TokenSparse, TokenSparseConfig;
     retnet: Retnet, RetnetConfig;
+    lightning: Lightning, LightningConfig;
     gla: Gla, GlaConfig;
     hgrn2: Hgrn2, Hgrn2Config;
     rwkv6: Rwkv6, Rwkv6Config;
     mamba1: Mamba1, Mamba1Config;
     mamba2: Mamba2, Mamba2Config;
+    rglru: GatedUnit, GatedUnitConfig;
     rwkv7: Rwkv7, Rwkv7Config;
     deltanet: Deltanet, DeltanetConfig;
     gdn: GatedDeltanet, GatedDeltanetConfig;
@@ -259,6 +261,22 @@ fn grown<O: Ops>(ops: &O, state: Option<&State<O::Tensor>>, slot: usize, new: &O
 /// If the mixer has no such option: a mistake in the file that asks, met by the table of cases.
 fn number(mixer: &Mixer, option: &str) -> usize {
     mixer.number(option).unwrap_or_else(|| panic!("mixer {mixer} has no option {option}")) as usize
+}
+
+/// What the width of the stream must be a multiple of: mixers that share its channels out among heads have such a number, others
+/// have 1.
+pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
+    let option = match mixer.name() {
+        hgrn2::Hgrn2Config::NAME => "expand",
+        inline::InlineConfig::NAME => "heads",
+        _ => return 1,
+    };
+    mixer.number(option).unwrap_or(1)
+}
+
+/// Whether a mixer has as many channels as the stream, whatever the plan says.
+pub(crate) fn follows_width(mixer: &Mixer) -> bool {
+    mixer.name() == conv::ShortConvolutionConfig::NAME && number(mixer, "gated") == 1
 }
 
 /// Refuses heads that cannot be shared out evenly.

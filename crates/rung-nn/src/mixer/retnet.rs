@@ -21,7 +21,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, Projections, join, scaled};
+use crate::parts::{Linear, Memory, Projections, join, scaled};
 use crate::position::{Rotation, Spacing};
 use crate::site::{Fill, Site};
 
@@ -46,6 +46,9 @@ pub struct Retnet {
     pub(super) forgets: bool,
     memory: Memory,
 }
+
+/// Epsilon of the norm per head.
+const EPSILON: f64 = 1e-6;
 
 impl MixerConfig for RetnetConfig {
     type Mixer = Retnet;
@@ -113,7 +116,7 @@ impl TokenMixer for Retnet {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (out, state) = self.read(ops, x, state);
-        let out = ops.rms_norm(&out, None, Gain::EPSILON);
+        let out = ops.rms_norm(&out, None, EPSILON);
         let gate = self.gate.heads(ops, x, self.config.heads);
         (self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out))), state)
     }

@@ -35,8 +35,10 @@ pub struct Rwkv7Config {
     pub heads: usize,
     /// Width of a head's keys and values.
     pub head: usize,
-    /// Rank of the decay, of the learning rate and of the share of the first layer's values; the gate has twice it.
+    /// Rank of the decay and of the learning rate; the gate has twice it.
     pub rank: usize,
+    /// Rank of the share of the first layer's values.
+    pub value_rank: usize,
 }
 
 /// RWKV-7's time mixing.
@@ -98,13 +100,13 @@ impl MixerConfig for Rwkv7Config {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         shift::of_tokens_only(Self::NAME, mixer)?;
-        let [heads, head, rank] = ["heads", "head", "rank"].map(|option| number(mixer, option));
-        Ok(Self { heads, head, rank })
+        let [heads, head] = ["heads", "head"].map(|option| number(mixer, option));
+        Ok(Self { heads, head, rank: number(mixer, "rank"), value_rank: number(mixer, "value-rank") })
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv7, ModelError> {
         causal_only(Self::NAME, site)?;
-        let Self { heads, head, rank } = *self;
+        let Self { heads, head, rank, .. } = *self;
         let (width, inner) = (site.settings.width, heads * head);
         let low_rank = |site: &mut _, name, rank, bias| low_rank(site, name, [width, rank, inner], bias);
         Ok(Rwkv7 {
@@ -145,7 +147,7 @@ impl Rwkv7Config {
     /// The form of layers after the first, which are lent its values.
     pub(super) fn init_later<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv7, ModelError> {
         let first = self.init(site)?;
-        let sizes = [site.settings.width, self.rank, self.heads * self.head];
+        let sizes = [site.settings.width, self.value_rank, self.heads * self.head];
         Ok(Rwkv7 { mix: Some(low_rank(site, "v_mix", sizes, Some(Fill::Uniform(0.53, 0.93)))), ..first })
     }
 }

@@ -1,6 +1,6 @@
 //! What every mixer of the table of cases must do.
 
-use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
+use rung_engine::{Entry, Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::seeded;
 
@@ -92,6 +92,27 @@ fn the_state_has_the_size_that_the_plan_says() {
             assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
         }
     }
+}
+
+/// Matrices and convolutions are what a plan counts, Mamba-1's matrix of rates among them; biases, gains and other rates are not.
+#[test]
+fn the_matrices_have_the_size_that_the_plan_says() {
+    let mut apart = Vec::new();
+    for &(text, positions) in CASES {
+        let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(11));
+        let mut site = Site::new(settings(positions, 4), &mut weights, &mut rng);
+        // The plan counts a layer of RWKV-7 that is not the first.
+        let later = resolve(text).name() == "rwkv7";
+        let init = if later { Builtin::init_reader } else { Builtin::init };
+        init(&resolve(text), &mut site).unwrap();
+        let counts = |entry: &Entry| entry.decay || entry.name == "A_log" && entry.shape.len() == 2;
+        let matrices = weights.entries().filter(|(_, entry)| counts(entry)).map(|(_, entry)| entry.range.len());
+        let (found, expected) = (matrices.sum::<usize>() as u128, resolve(text).facts().parameters);
+        if found != expected {
+            apart.push(format!("{text}: {found}, the plan says {expected}"));
+        }
+    }
+    assert!(apart.is_empty(), "{}", apart.join("\n"));
 }
 
 #[test]
@@ -281,6 +302,8 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("conv{channels=5,gated=no}", causal).contains("channels is 5; expected 12"));
     assert!(error("window{key=4,value=2,tied=yes}", causal).contains("value width is 2; expected 4"));
     assert!(error("hgrn2{expand=5}", causal).contains("expand is 5; expected a divisor of 12"));
+    assert!(error("inline{heads=5}", causal).contains("heads is 5; expected a divisor of 12"));
+    assert!(error("rglru{inner=10,heads=4}", causal).contains("heads is 4; expected a divisor of 10"));
     for mixer in ["rwkv6{channel=yes}", "rwkv7{channel=yes}"] {
         assert!(error(mixer, causal).contains("channel mixing with a shift of its own has no network"));
     }
@@ -328,6 +351,9 @@ fn fresh_weights_lie_where_the_references_put_them() {
     within(&rwkv, "time_decay", -6.0, -1.0, |value| value);
     within(&rwkv, "time_maa_k", 0.0, 1.0, |value| value);
     within(&rwkv, "time_maa_w1", 0.0, 0.0, |value| value);
+    let unit = fresh("rglru{inner=64,heads=4}");
+    // The exponential of minus the softplus.
+    within(&unit, "rg_lru.recurrent_param", 0.9, 0.999, |value| 1.0 / (1.0 + value.exp()));
     let retnet = fresh("retnet{heads=2,key=4,value=6}");
     let reach = |gain: f64, sum: usize| gain * (6.0 / sum as f64).sqrt();
     let into = reach(2_f64.powf(-2.5), WIDTH + 8);
@@ -345,7 +371,8 @@ fn fresh_weights_lie_where_the_references_put_them() {
 fn only_matrices_decay_and_no_rates() {
     for &(text, positions) in CASES {
         for (_, entry) in build::<f32>(text, positions, 1).weights.entries() {
-            let rate = ["A_log", "L", "time_faaaa", "lower_bounds"].contains(&entry.name.as_str());
+            let rates = ["A_log", "L", "time_faaaa", "lower_bounds"];
+            let rate = rates.contains(&entry.name.as_str()) || entry.name.ends_with("_bias");
             assert_eq!(entry.decay, entry.shape.len() > 1 && !rate, "{text}: {}", entry.name);
         }
     }

@@ -22,8 +22,7 @@ fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) 
     (model, weights)
 }
 
-const ALL: &str =
-    "full window{size=3} linear retnet gla mamba2{state=8} rwkv7{rank=2} deltanet gdn conv none full+gdn rwkv7{rank=2}";
+const ALL: &str = "full window{size=3} linear retnet lightning gla mamba2{state=8} rglru rwkv7{rank=2} deltanet gdn conv none full+gdn rwkv7{rank=2}";
 
 #[test]
 fn every_kind_of_model_runs_whole_and_from_a_state() {

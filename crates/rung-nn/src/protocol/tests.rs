@@ -50,7 +50,7 @@ fn hold<S: Scalar>(subject: &Subject<'_, S>, prompt: &[u32]) -> Conversation<S> 
     Conversation::hold(subject, prompt, players(subject.task, prompt), Width::whole::<S>()).unwrap()
 }
 
-const STACKS: [&str; 13] = [
+const STACKS: [&str; 15] = [
     "full full",
     "full{kv=1} full",
     "full{conv=3} full",
@@ -61,6 +61,8 @@ const STACKS: [&str; 13] = [
     "mamba2 full mamba2",
     "full deltanet full",
     "gdn full",
+    "lightning full",
+    "full rglru full",
     "rwkv7{rank=2} full",
     "conv full",
     "full+gdn full",

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rung_engine::{Parameters, Scalar};
 
 use super::{Reading, Reads, Trace};
-use crate::construct::Touched;
+use crate::construct::{Touched, WRITERS};
 use crate::model::{ModelConfig, NormConfig, Placement};
 
 /// One token reads another.
@@ -170,7 +170,7 @@ pub(super) fn answered<S: Scalar>(config: &ModelConfig, width: usize, weights: &
 
 /// For every reading of a layer, the heads whose output nobody uses: their columns of the output projection are zero.
 pub(super) fn idle<S: Scalar>(layer: usize, readings: &[Reading], weights: &Parameters<S>) -> Vec<Vec<bool>> {
-    let output = weights.find(&format!("layers.{layer}.mixer.o_proj.weight"));
+    let output = WRITERS.iter().find_map(|name| weights.find(&format!("layers.{layer}.mixer.{name}")));
     let idle = |reading: &Reading| {
         let none = vec![false; reading.heads];
         let Some(id) = output.filter(|_| reading.reads != Reads::Convolution) else { return none };

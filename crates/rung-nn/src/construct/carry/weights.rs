@@ -1,5 +1,7 @@
 //! The weights with which each mixer carries, through its own gates, feature map and norms:
 //!
+//! - lightning attention norms all heads at once, which forget at different rates: bits go through the slowest alone, in pairs;
+//! - RG-LRU's gates open for the giver alone, who overwrites the state;
 //! - linear attention divides by the sum of weights, and only the giver has weight;
 //! - `RetNet` and GLA norm each head, which keeps bits of ±1 as they are, and gate with a constant;
 //! - Mamba-2, `DeltaNet` and Gated `DeltaNet` pass values through SiLU: each bit goes as a pair (b, -b), since
@@ -233,6 +235,46 @@ pub(super) fn retnet(plate: &mut Plate<'_>) {
     plate.normed_bits(heads, value, silu(OPEN));
 }
 
+/// The last head forgets most slowly. Bits go through it in pairs; the other heads stay empty.
+pub(super) fn lightning(plate: &mut Plate<'_>) {
+    let [heads, head] = ["heads", "head"].map(|option| plate.number(option));
+    let (inner, pair, bits) = (heads * head, Pair::bent(), plate.carry.from.size);
+    let first = (heads - 1) * 3 * head;
+    plate.constant("qkv_proj", first..first + head, OPEN);
+    plate.mark("qkv_proj", first + head..first + head + 1, UNIT, 0.0);
+    plate.constant("output_gate", 0..inner, -FROZEN);
+    plate.all("norm.weight", inner, 1.0);
+    let scale = (2.0 * bits as f64 / inner as f64 * pair.square).sqrt() / pair.apart;
+    for (bit, column) in plate.carry.from.columns().enumerate() {
+        for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
+            plate.read("qkv_proj", first + 2 * head + channel, column, sign * pair.size);
+            plate.write("out_proj", inner, bit, (heads - 1) * head + channel, sign * scale);
+        }
+    }
+}
+
+/// The first channel of a head marks the giver, whose gates are open; all others keep what there is and take nothing in.
+pub(super) fn rglru(plate: &mut Plate<'_>) {
+    let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| plate.number(option));
+    let head = inner / heads;
+    plate.pass("conv_1d", inner, taps);
+    plate.all("linear_y.bias", inner, OPEN);
+    plate.all("rg_lru.recurrent_param", inner, -FROZEN);
+    for from in (0..inner).step_by(head) {
+        plate.mark("linear_x", from..from + 1, 1.0, -1.0);
+        for gate in ["input_gate", "recurrent_gate"] {
+            let name = format!("rg_lru.{gate}_weight");
+            (1..head).for_each(|to| plate.put(&name, from * head + to, SHUT));
+        }
+    }
+    for (bit, column) in plate.carry.from.columns().enumerate() {
+        let channel = bit / (head - 1) * head + 1 + bit % (head - 1);
+        plate.read("linear_x", channel, column, 1.0);
+        // GELU of a number this high is the number.
+        plate.write("linear_out", inner, bit, channel, 1.0 / OPEN);
+    }
+}
+
 pub(super) fn gla(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
     plate.keys("k_proj", 0, heads, key, 1.0, 0.0);
@@ -254,8 +296,8 @@ pub(super) fn mamba2(plate: &mut Plate<'_>) {
     plate.all("dt_bias", heads, UNIT_STEP);
     plate.all("A_log", heads, FROZEN);
     plate.all("norm.weight", inner, 1.0);
-    // The norm is over all channels, so heads are one.
-    plate.normed_pairs(&Pair::bent(), ("in_proj", inner), ("out_proj", inner), inner - inner % 2, 1.0);
+    // The norm is over the channels of a group, whose heads are one. An odd channel of a group stays empty.
+    plate.normed_pairs(&Pair::bent(), ("in_proj", inner), ("out_proj", inner), inner / groups, 1.0);
 }
 
 pub(super) fn deltanet(plate: &mut Plate<'_>) {
@@ -295,8 +337,8 @@ pub(super) fn kda(plate: &mut Plate<'_>) {
     let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| plate.number(option));
     delta(plate, heads, value_heads, value, 1.0);
     plate.constant("b_proj", 0..value_heads, -FROZEN);
-    plate.all("dt_bias", heads * key, UNIT_STEP);
-    plate.all("A_log", heads, FROZEN);
+    plate.all("dt_bias", value_heads * key, UNIT_STEP);
+    plate.all("A_log", value_heads, FROZEN);
     // Its output gate is a sigmoid.
     plate.all("g_proj.1.bias", value_heads * value, -FROZEN);
 }

@@ -6,8 +6,10 @@ use rung_theory::task::seeded;
 use super::super::gdn::GatedDeltanetConfig;
 use super::super::hgrn2::Hgrn2Config;
 use super::super::inline::InlineConfig;
+use super::super::lightning::LightningConfig;
 use super::super::linear::LinearAttentionConfig;
 use super::super::loglinear_gdn::LogLinearDeltanetConfig;
+use super::super::rglru::GatedUnitConfig;
 use super::super::rwkv6::Rwkv6Config;
 use super::super::{MixerConfig, TokenMixer};
 use super::reductions::{concrete, copy_common, read, set};
@@ -87,9 +89,9 @@ fn equal_levels_are_one_state() {
     let (gated, gated_weights) = concrete::<GatedDeltanetConfig>(&format!("gdn{{{sizes}}}"));
     let (levels, mut weights) = concrete::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes}}}"));
     copy_common(&gated_weights, &mut weights);
-    // The softplus of zero.
+    // The softplus of zero; and a read that is not divided by the root of the key width.
     set(&mut weights, "L", 0.0);
-    let expected = read(&gated_weights, |ops, x| ops.scale(&gated.read(ops, x, None).0, 2_f64.ln()));
+    let expected = read(&gated_weights, |ops, x| ops.scale(&gated.read(ops, x, None).0, 2_f64.ln() * 3_f64.sqrt()));
     assert_close(&read(&weights, |ops, x| levels.read(ops, x, None).0), &expected, 1e-12, "gdn");
 }
 
@@ -132,6 +134,56 @@ fn levels_grow_with_the_logarithm_of_the_text() {
     }
 }
 
+/// With a gate that is always half open, RG-LRU is an exponential moving average of the tokens after the first.
+#[test]
+fn constant_gates_are_a_moving_average() {
+    let (unit, mut weights) = concrete::<GatedUnitConfig>("rglru{inner=6,heads=2,conv=1}");
+    for name in ["input_gate_weight", "input_gate_bias", "recurrent_gate_weight", "recurrent_gate_bias"] {
+        set(&mut weights, &format!("rg_lru.{name}"), 0.0);
+    }
+    set(&mut weights, "conv_1d.weight", 1.0);
+    set(&mut weights, "conv_1d.bias", 0.0);
+    let rate = 0.3_f64;
+    set(&mut weights, "rg_lru.recurrent_param", rate);
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let values = &input::<f64>(TIME, 1.0)[..TIME * 6];
+    let x = ops.constant(&[1, TIME, 6], values);
+    let found = ops.values(&unit.read(&ops, &x, None).0);
+    let kept = (-8.0 * 0.5 * rate.exp().ln_1p()).exp();
+    let mut state = [0.0; 6];
+    for (token, (row, found)) in values.chunks_exact(6).zip(found.chunks_exact(6)).enumerate() {
+        let share = if token == 0 { 1.0 } else { (1.0 - kept * kept).sqrt() };
+        state = std::array::from_fn(|channel| kept * state[channel] + share * 0.5 * row[channel]);
+        assert_close(found, &state, 1e-12, &format!("token {token}"));
+    }
+}
+
+/// A layer of lightning attention keeps `exp(-s)` of its state at a token that writes nothing: in the first layer by its head's slope,
+/// in the last all of it.
+#[test]
+fn lightning_forgets_by_head_and_layer() {
+    let (heads, layers) = (4, 5);
+    for layer in 0..layers {
+        let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
+        let mut site = Site::new(settings(Positions::None, 4), &mut weights, &mut rng);
+        site.depth = Depth { layer, layers };
+        let config = LightningConfig::resolve(&resolve("lightning{heads=4,head=2}")).unwrap();
+        let mixer = config.init(&mut site).unwrap();
+        let ops = Native::new();
+        ops.bind_frozen(&weights);
+        let first = ops.constant(&[1, 1, WIDTH], &input::<f64>(1, 1.0)[..WIDTH]);
+        let (_, state) = mixer.read(&ops, &first, None);
+        let (_, next) = mixer.read(&ops, &ops.zeros(&[1, 1, WIDTH]), Some(&state));
+        let [before, after] = [&state, &next].map(|state| ops.values(state.tensors[0].as_ref().unwrap()));
+        for head in 0..heads {
+            let slope = 0.25_f64.powi(head as i32 + 1) * (1.0 - layer as f64 / (layers - 1) as f64);
+            let expected: Vec<f64> = before[head * 4..][..4].iter().map(|value| (-slope).exp() * value).collect();
+            assert_close(&after[head * 4..][..4], &expected, 2e-5, &format!("layer {layer}, head {head}"));
+        }
+    }
+}
+
 /// Rows sum to one, so that values that are all alike come out as they are; and unlike those of normalised linear attention, they
 /// notice the size of a query.
 #[test]
@@ -139,6 +191,7 @@ fn inline_rows_sum_to_one_and_see_the_size_of_a_query() {
     let (inline, weights) = concrete::<InlineConfig>("inline{heads=2,key=4,value=6}");
     let mut far = weights.clone();
     set(&mut far, "residual.2.weight", 0.0);
+    set(&mut far, "residual.2.bias", 0.0);
     let mut alike = far.clone();
     set(&mut alike, "v_proj.weight", 0.25);
     let ops = Native::new();

@@ -22,6 +22,28 @@ fn token_sparse_attention_to_every_token_is_latent_attention() {
     }
 }
 
+/// A token that no index head likes scores exactly zero, as others may: of those the earlier are read.
+#[test]
+fn of_equal_index_scores_the_earlier_tokens_are_read() {
+    let mut sparse = build::<f64>(SPARSE, ROTARY, 1);
+    let importance = sparse.weights.find("indexer.weights_proj.weight").unwrap();
+    sparse.weights.get_mut(importance).fill(0.0);
+    let ops = Native::new();
+    ops.bind_frozen(&sparse.weights);
+    let (time, last) = (9, 8 * WIDTH..9 * WIDTH);
+    let output = |values: &[f64]| {
+        let x = ops.constant(&[BATCH, time, WIDTH], values);
+        ops.values(&sparse.mixer.forward(&ops, &x, None).0)[last.clone()].to_vec()
+    };
+    let values = input::<f64>(time, 1.0);
+    let before = output(&values);
+    for token in 0..time - 1 {
+        let mut changed = values.clone();
+        changed[token * WIDTH] += 1.0;
+        assert_eq!(output(&changed) != before, token < 4, "token {token} of the top 4");
+    }
+}
+
 /// The indexer's loss of a text, and its gradient.
 fn own_loss(mixed: &Built<f64>) -> (f64, Vec<f64>) {
     let ops = Native::new();

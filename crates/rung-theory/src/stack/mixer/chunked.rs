@@ -14,6 +14,9 @@
 //! # Reduces to
 //! Full attention when one chunk holds the whole text.
 //!
+//! # Held against
+//! Nothing: there is no network.
+//!
 //! # Source
 //! Used by Llama 4 beside full layers without positions.
 

@@ -5,7 +5,7 @@
 //!
 //! # Recurrence
 //! `A_i = softmax(Q_i K_i^T / sqrt(d))` for search i, `Ret_ij = A_i (X W_Vj)` for all pairs,
-//! `c_ij(t) = softmax_j(q_i(t) . W Ret_ij(t))`, output `W_o concat_i sum_j c_ij Ret_ij`. Causal by masking the A_i.
+//! `c_ij(t) = softmax_j(q_i(t) . W Ret_ij(t) / sqrt(d))`, output `W_o concat_i sum_j c_ij Ret_ij`. Causal by masking the A_i.
 //!
 //! # Parallel form
 //! As written: `searches * retrievals` weighted sums, then a softmax over retrievals within each token.
@@ -15,6 +15,12 @@
 //!
 //! # Reduces to
 //! Multi-head attention when `c_ij = [i = j]`; attention with shared values when `retrievals = 1`.
+//!
+//! # Held against
+//! A second implementation after the authors' code for contextual retrieval, where the queries of both softmaxes are divided
+//! by the root of the search's width, as here. Two differences. Their code for SCAN scores a retrieval by default with a
+//! linear layer on query and retrieval side by side; here the score is always the product of both. In their retrieval task a
+//! token does not see itself; here it does, as in a causal language model.
 //!
 //! # Source
 //! Mittal et al. 2022 (2110.09419).

@@ -19,6 +19,9 @@
 //! # Reduces to
 //! Attention with one shared key/value head when `ratio = 1` and `top = 0`.
 //!
+//! # Held against
+//! Nothing: there is no network.
+//!
 //! # Source
 //! Used by DeepSeek-V4, at ratio 4 with an indexer and at ratio 128 without one.
 

@@ -14,6 +14,9 @@
 //! # Reduces to
 //! The identity gate and one tap leave a token-wise map.
 //!
+//! # Held against
+//! `Lfm2ShortConv` of transformers: no difference.
+//!
 //! # Source
 //! LFM2 (2511.23404).
 

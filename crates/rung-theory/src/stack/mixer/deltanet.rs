@@ -16,6 +16,9 @@
 //! # Reduces to
 //! Exact recall for orthonormal keys and beta = 1; a reflection for beta = 2.
 //!
+//! # Held against
+//! A second implementation after `fla`'s layer: no difference known.
+//!
 //! # Source
 //! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
 

@@ -15,10 +15,16 @@
 //! # Reduces to
 //! Gated DeltaNet (or DeltaNet, ungated) when `steps = 1`.
 //!
+//! # Held against
+//! A second implementation after `fla`'s layer: no difference known.
+//!
 //! # Source
 //! Siems et al. 2025 (2502.10297).
 
-use super::{HEAD, KEY, KEY_HEADS, MixerKind, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, YES_NO, choice, size};
+use super::{
+    HEAD, KEY, KEY_HEADS, MixerKind, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, YES_NO, choice, gated_delta_facts, size,
+    without_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "deltaproduct",
@@ -34,5 +40,9 @@ pub(super) static KIND: MixerKind = MixerKind {
         choice("gate", "decay the state once per token", YES_NO),
         choice("negative", "allow negative eigenvalues", YES_NO),
     ],
-    facts: |n| super::gated_delta_facts(n, n.wide("steps")),
+    facts: |n| {
+        let gated = gated_delta_facts(n, n.wide("steps"));
+        // Of the words of this option, "yes" is the first.
+        if n.get("gate") == 0 { gated } else { without_weights(&gated, n.width() * n.wide("value-heads")) }
+    },
 };

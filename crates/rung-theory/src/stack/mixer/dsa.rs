@@ -16,6 +16,12 @@
 //! # Reduces to
 //! Latent attention when `top` reaches the length of the text.
 //!
+//! # Held against
+//! `DeepseekV32Attention` of transformers: no difference but in ties. DeepSeek's own code also rotates index keys by a Hadamard matrix,
+//! which changes no product, and keeps them in 8 bits. Scores that are equal at the border of the best `top` are common,
+//! since a token that no index head likes scores exactly 0: here the earlier tokens are taken, there it is left to
+//! `torch.topk`, which promises no order.
+//!
 //! # Source
 //! DeepSeek-V3.2 (2512.02556).
 

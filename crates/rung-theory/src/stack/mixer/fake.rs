@@ -20,6 +20,9 @@
 //! # Reduces to
 //! `window` for the policy `last`; full attention when `size` reaches the length of the text.
 //!
+//! # Held against
+//! A second implementation from the definition: there is no public one.
+//!
 //! # Source
 //! Ours; the policies are those of the cache-eviction literature.
 

@@ -16,6 +16,12 @@
 //! # Reduces to
 //! Normalised linear attention with features `[1, x]` (order 1) or `[1, x, vec(xx^T)/sqrt 2]` (order 2).
 //!
+//! # Held against
+//! A second implementation from the definition. The published code has four ways to normalise queries and keys; all but one
+//! divide by the largest norm of all tokens, and two also subtract a mean, over the features of a token or over all tokens.
+//! What looks at all tokens leaks the future into a causal model. Here every query and key is divided by its own norm, and no
+//! mean is subtracted, not even the causal one over the features of a token.
+//!
 //! # Source
 //! Gerami et al. 2024 (2402.07901).
 

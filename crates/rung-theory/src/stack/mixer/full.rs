@@ -18,10 +18,13 @@
 //! # Reduces to
 //! `kv = heads` is multi-head attention, `kv = 1` multi-query attention. A window as long as the text is this.
 //!
+//! # Held against
+//! `LlamaAttention` of transformers, with rotary keys and grouped heads: no difference.
+//!
 //! # Source
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
-use super::{Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, VALUE, attention, count};
+use super::{Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, VALUE, attention, count, with_weights};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "full",
@@ -40,7 +43,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             reach: Reach::Full(Message { heads, value, selection: None }),
             growing: n.wide("kv") * (n.wide("key") + value),
             front: n.width() * n.wide("conv").saturating_sub(1),
-            ..attention(n)
+            ..with_weights(&attention(n), n.width() * n.wide("conv"))
         }
     },
 };

@@ -16,6 +16,10 @@
 //! # Reduces to
 //! DeltaNet when nothing decays; Mamba-2's core when nothing is erased.
 //!
+//! # Held against
+//! `OlmoHybridGatedDeltaNet` of transformers, with negative eigenvalues: no difference. It convolves queries, keys and values
+//! at once, with the same filters.
+//!
 //! # Source
 //! Yang et al. 2024 (2412.06464).
 

@@ -16,6 +16,9 @@
 //! # Reduces to
 //! Linear attention without normaliser when the gates are open; RetNet's core when all channels of a head agree.
 //!
+//! # Held against
+//! A second implementation after `fla`'s layer: no difference known.
+//!
 //! # Source
 //! Yang et al. 2023 (2312.06635).
 

@@ -14,6 +14,9 @@
 //! # Reduces to
 //! GLA with `k = 1 - alpha`; the elementwise HGRN when `expand = 1`.
 //!
+//! # Held against
+//! A second implementation after `fla`'s layer: no difference known.
+//!
 //! # Source
 //! Qin et al. 2024 (2404.07904).
 

@@ -5,7 +5,8 @@
 //!
 //! # Recurrence
 //! With prefix sums S of `k v^T`, z of k and the mean of v over the n tokens so far: `o = S^T q / n + (1 - q.z / n) mean(v)`, q
-//! divided by the root of its width; plus a short convolution of the values, with taps that the token chooses.
+//! divided by the root of its width; plus a short convolution of the values, with taps that the token chooses, each head's from the
+//! head's share of its channels.
 //!
 //! # Parallel form
 //! `w_ts = (q_t.k_s - mean_s q_t.k_s + 1) / n`; rows sum to one, entries may be negative.
@@ -16,6 +17,11 @@
 //!
 //! # Reduces to
 //! Not to linear attention: scaling a query changes an InLine row and leaves a normalised linear row as it was.
+//!
+//! # Held against
+//! A second implementation after the authors' code for DeiT: no difference known in the network that makes the taps (for each
+//! head by itself, with biases), nor in the two sums. The authors' local term is a 3 x 3 neighbourhood in an image, without
+//! its class token; here it is the last `local` tokens, and in a bidirectional model those around a token.
 //!
 //! # Source
 //! Han et al. 2024 (2412.06590).

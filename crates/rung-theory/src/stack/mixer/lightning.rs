@@ -4,7 +4,8 @@
 //! Ling/Ring models use between full layers.
 //!
 //! # Recurrence
-//! `S_t = gamma_h S_{t-1} + k_t v_t^T`, `o_t = S_t^T q_t`, then a norm and a sigmoid gate.
+//! `S_t = exp(-s_h) S_{t-1} + k_t v_t^T`, `o_t = S_t^T q_t`, then a norm over all heads and a sigmoid gate. Head h of H, counted from
+//! 1, has `s_h = 2^(-8h/H) (1 - l/(L-1))` in layer l of L, counted from 0: later layers forget more slowly, the last hardly at all.
 //!
 //! # Parallel form
 //! As RetNet: a decay mask inside a chunk, the state between chunks.
@@ -13,7 +14,12 @@
 //! `heads * head * head` numbers.
 //!
 //! # Reduces to
-//! RetNet with `value = key` and no rotation.
+//! RetNet with `value = key`, without rotation and with other decays.
+//!
+//! # Held against
+//! `MiniMaxLightningAttention` of transformers, in the first and in a later layer: no difference. Ling and Ring, which the
+//! audit reads as this mixer, add a rotation, norms of queries and keys, and a norm per group of heads; their sizes are the
+//! same.
 //!
 //! # Source
 //! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313).
@@ -27,6 +33,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| {
         let (heads, head) = (n.wide("heads"), n.wide("head"));
         let core = with_weights(&matrix_state(heads, head, head, n.width(), false), n.width() * heads * head);
-        Facts { network: false, ..core }
+        // One norm over heads that forget at different rates: bits go through the slowest head alone, in pairs.
+        Facts { carries: head / 2, ..core }
     },
 };

@@ -16,6 +16,10 @@
 //! # Reduces to
 //! RetNet with decay 1 and no rotation, GLA with open gates, Fastmax of order 1 with the map `[1, x]`.
 //!
+//! # Held against
+//! A second implementation from the definition. `idiap/fast-transformers` adds the same epsilon of 1e-6 to the normaliser,
+//! where `fla` adds 1e-10. Without a normaliser it is `fla`'s layer: queries scaled, a norm per head.
+//!
 //! # Source
 //! Katharopoulos et al. 2020 (2006.16236).
 

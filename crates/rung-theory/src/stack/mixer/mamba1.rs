@@ -15,6 +15,9 @@
 //! # Reduces to
 //! Mamba-2 when A is constant within a head.
 //!
+//! # Held against
+//! `MambaMixer` of transformers: no difference.
+//!
 //! # Source
 //! Gu and Dao 2023 (2312.00752).
 

@@ -5,7 +5,7 @@
 //!
 //! # Recurrence
 //! `S_t = exp(dt_t a_h) S_{t-1} + B_t (dt_t x_t)^T`, `y_t = S_t^T C_t + D_h x_t`; a short convolution and SiLU on (x, B, C); the
-//! gate SiLU(z) before a norm over all channels.
+//! gate SiLU(z) before a norm, over the channels of each group of heads by itself.
 //!
 //! # Parallel form
 //! `Y = (C B^T . L)(dt . X)` with `L_ts = exp(sum of dt a over s+1..t)`; chunks as in RetNet.
@@ -15,6 +15,10 @@
 //!
 //! # Reduces to
 //! Linear attention with scalar decay, `q = C, k = B, v = dt x`.
+//!
+//! # Held against
+//! `BambaMixer` of transformers with two groups, whose gated norm is per group as in mamba_ssm: no difference. `Mamba2Mixer`
+//! of transformers norms all channels at once, which is the same for one group only.
 //!
 //! # Source
 //! Dao and Gu 2024 (2405.21060).

@@ -16,6 +16,11 @@
 //! # Reduces to
 //! Full attention with `heads` key/value heads whose joint projection has rank `latent`.
 //!
+//! # Held against
+//! `DeepseekV3Attention` of transformers, whose norms have an epsilon of 1e-6: no difference. DeepSeek's weights turn
+//! neighbouring channels of the rotary key; here channel i turns with channel i + rope/2, which is a permutation of those
+//! weights.
+//!
 //! # Source
 //! DeepSeek-V2 (2405.04434).
 

@@ -18,6 +18,10 @@
 //! # Reduces to
 //! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
 //!
+//! # Held against
+//! A second implementation after the authors' naive form: no difference known with `summary=mean`. Of equally good blocks the
+//! earlier is taken.
+//!
 //! # Source
 //! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 

@@ -521,6 +521,15 @@ fn with_weights(facts: &Facts, weights: u128) -> Facts {
     }
 }
 
+/// Takes projections or gates with that many weights away again.
+fn without_weights(facts: &Facts, weights: u128) -> Facts {
+    Facts {
+        parameters: facts.parameters - weights,
+        work: Work { token: facts.work.token - 2 * weights, ..facts.work },
+        ..*facts
+    }
+}
+
 /// The sizes of softmax attention over key/value heads, before it is said how far it sees.
 fn attention(n: &Numbers) -> Facts {
     let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
@@ -599,7 +608,8 @@ mod tests {
         let unique: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(names.len(), unique.len());
         for page in pages() {
-            for heading in ["# Recurrence", "# Parallel form", "# State", "# Reduces to", "# Source"] {
+            for heading in ["# Recurrence", "# Parallel form", "# State", "# Reduces to", "# Held against", "# Source"]
+            {
                 assert!(page.text().contains(heading), "{} lacks {heading}", page.name);
             }
         }

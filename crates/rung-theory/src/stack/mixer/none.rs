@@ -14,6 +14,9 @@
 //! # Reduces to
 //! Nothing smaller.
 //!
+//! # Held against
+//! Nothing: it has no weights.
+//!
 //! # Source
 //! Layers of this kind: Puzzle, Bercovich et al. 2024 (2411.19146).
 

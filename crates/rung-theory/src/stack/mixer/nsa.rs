@@ -16,6 +16,12 @@
 //! # Reduces to
 //! Full causal attention in its second branch when `top` reaches the number of blocks.
 //!
+//! # Held against
+//! A second implementation from the definition, simpler than the paper in three ways. The branches share keys and values, as
+//! in `fla`; the paper gives each its own. A summary is a weighted sum over the places of its tokens, for each channel; the
+//! paper has an MLP with positions, `fla` a mean. The first block, the one before and the query's own are always taken, as in
+//! `fla`.
+//!
 //! # Source
 //! Yuan et al. 2025 (2502.11089).
 

@@ -14,6 +14,10 @@
 //! # Reduces to
 //! Linear attention without normaliser when gamma = 1 and nothing is rotated.
 //!
+//! # Held against
+//! A second implementation after torchscale, whose norm per head has an epsilon of 1e-6. Torchscale also divides rows of the
+//! decay mask and of the scores by their sums, which its norm undoes up to that epsilon; that is left out here.
+//!
 //! # Source
 //! Sun et al. 2023 (2307.08621).
 

@@ -3,8 +3,8 @@
 //! The smallest recurrence in use: one number per channel, forgotten at a rate that two gates set.
 //!
 //! # Recurrence
-//! `a_t = a^(c r_t)`, `h_t = a_t . h_{t-1} + sqrt(1 - a_t^2) . (i_t . x_t)`, r and i sigmoid gates of the token, x after a short
-//! convolution.
+//! `a_t = a^(8 r_t)`, `h_t = a_t . h_{t-1} + sqrt(1 - a_t^2) . (i_t . x_t)`, x the token through a projection and a short convolution, r
+//! and i sigmoid gates of x, each head's channels by themselves. The first token of a text enters without the root.
 //!
 //! # Parallel form
 //! An associative scan over elementwise pairs.
@@ -14,6 +14,10 @@
 //!
 //! # Reduces to
 //! An exponential moving average when the gates are constant.
+//!
+//! # Held against
+//! `RecurrentGemmaRecurrentBlock` of transformers: the same outputs. It cuts the derivative of the root off at 1000; here it
+//! is exact.
 //!
 //! # Source
 //! De et al. 2024 (2402.19427).
@@ -32,6 +36,10 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (inner, width) = (n.wide("inner"), n.width());
         let parameters = 3 * width * inner + 2 * inner * inner / n.wide("heads");
         let work = Work { token: 2 * parameters + 8 * inner, ..Work::default() };
-        with_convolution(&Facts { state: inner, parameters, work, network: false, ..Facts::NOTHING }, inner, n.wide("conv"))
+        // One channel of each head marks the token that gives.
+        let network = inner.is_multiple_of(n.wide("heads"));
+        let carries = if network { inner - n.wide("heads") } else { 0 };
+        let core = Facts { state: inner, parameters, work, carries, network, ..Facts::NOTHING };
+        with_convolution(&core, inner, n.wide("conv"))
     },
 };

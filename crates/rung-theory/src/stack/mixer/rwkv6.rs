@@ -16,6 +16,10 @@
 //! # Reduces to
 //! GLA's state of the step before, when u = 0; linear attention when u = 1 and w = 1.
 //!
+//! # Held against
+//! A second implementation after RWKV-LM's v6 model: no difference known in the mixer. Weights start otherwise: by the same
+//! ranges, but not in the order of channels.
+//!
 //! # Source
 //! Peng et al. 2024 (2404.05892).
 

@@ -16,10 +16,17 @@
 //! # Reduces to
 //! Full attention when `size` reaches the length of the text.
 //!
+//! # Held against
+//! A second implementation from the definition, with the current token counted as part of the window. Implementations that
+//! count it apart see one token more.
+//!
 //! # Source
 //! Beltagy et al. 2020 (2004.05150); sinks: Xiao et al. 2023 (2309.17453).
 
-use super::{Facts, HEAD, KEY, KV_HEADS, MixerKind, NO_YES, QUERY_HEADS, VALUE, Work, attention, choice, count, size};
+use super::{
+    Facts, HEAD, KEY, KV_HEADS, MixerKind, NO_YES, QUERY_HEADS, VALUE, Work, attention, choice, count, size,
+    without_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "window",
@@ -35,14 +42,20 @@ pub(super) static KIND: MixerKind = MixerKind {
         choice("tied", "one vector serves as key and value", NO_YES),
     ],
     facts: |n| {
+        let (attention, values) = (attention(n), n.wide("kv") * n.wide("value"));
+        let (attention, apart) = match n.get("tied") {
+            0 => (attention, values),
+            _ => (without_weights(&attention, n.width() * values), 0),
+        };
         Facts {
-            window: n.wide("kv") * (n.wide("key") + if n.get("tied") == 0 { n.wide("value") } else { 0 }),
+            window: n.wide("kv") * n.wide("key") + apart,
             window_tokens: n.wide("size") + n.wide("sinks"),
             // A window of one token hands nothing on.
-            carries: if n.get("size") > 1 { n.wide("kv") * n.wide("value") } else { 0 },
-            network: attention(n).network && (n.get("tied") == 0 || n.get("key") == n.get("value")),
-            work: Work { limit: Some(n.wide("size") + n.wide("sinks")), ..attention(n).work },
-            ..attention(n)
+            // Nor do weights exist for values that are keys.
+            carries: if n.get("size") > 1 { apart } else { 0 },
+            network: attention.network && (n.get("tied") == 0 || n.get("key") == n.get("value")),
+            work: Work { limit: Some(n.wide("size") + n.wide("sinks")), ..attention.work },
+            ..attention
         }
     },
 };

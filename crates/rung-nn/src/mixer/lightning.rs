@@ -1,0 +1,117 @@
+//! Lightning attention: linear attention that forgets at a fixed rate per head and layer.
+//!
+//! # Recurrence
+//! `S_t = exp(-s_h) S_{t-1} + k_t v_t'`, `o_t = S_t' q_t`, with SiLU on q, k and v; then a norm over all heads, times the sigmoid of
+//! a gate. Head h of H, counted from 1, has `s_h = 2^(-8h/H) (1 - l/(L-1))` in layer l of L, counted from 0: later layers forget
+//! more slowly, and the last hardly at all.
+//!
+//! # Parallel form
+//! `(Q K' . D) V` with `D_ts = exp(-s_h (t-s))`, in chunks.
+//!
+//! # State
+//! `heads * head * head` numbers.
+//!
+//! # Reduces to
+//! Linear attention without normaliser in the last layer, up to SiLU and a rate of about 1e-5.
+//!
+//! # Source
+//! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313). Held against `MiniMaxLightningAttention` of transformers, without a
+//! difference; its small numbers (1e-5 in the rates, an epsilon of 1e-6) are kept. Ling and Ring add a rotation, norms of q and k and
+//! a norm per group of heads, which are not here.
+
+use rung_engine::{Decay, Ops, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use crate::error::ModelError;
+use crate::parts::{Gain, Linear, Memory, join};
+use crate::site::{Depth, Site};
+
+/// Sizes of lightning attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LightningConfig {
+    /// Heads.
+    pub heads: usize,
+    /// Width of a head's queries, keys and values.
+    pub head: usize,
+}
+
+/// Lightning attention.
+pub struct Lightning {
+    config: LightningConfig,
+    /// Of every head first its query, then its key, then its value.
+    input: Linear,
+    gate: Linear,
+    norm: Gain,
+    output: Linear,
+    depth: Depth,
+    memory: Memory,
+}
+
+/// Epsilon of the norm.
+const EPSILON: f64 = 1e-6;
+/// Keeps the rate of the last layer above zero, and the quotient finite in a model of one layer.
+const SMALLEST: f64 = 1e-5;
+
+/// The logarithm of what a head of so many keeps of its state at each token.
+fn log_decay(head: usize, heads: usize, depth: Depth) -> f64 {
+    let slope = 2_f64.powf(-8.0 * (head + 1) as f64 / heads as f64);
+    let (layer, layers) = (depth.layer as f64, depth.layers as f64);
+    -slope * (1.0 - layer / (layers - 1.0 + SMALLEST) + SMALLEST)
+}
+
+impl MixerConfig for LightningConfig {
+    type Mixer = Lightning;
+    const NAME: &'static str = "lightning";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        Ok(Self { heads: number(mixer, "heads"), head: number(mixer, "head") })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Lightning, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let (width, inner) = (site.settings.width, self.heads * self.head);
+        Ok(Lightning {
+            config: *self,
+            input: site.linear("qkv_proj", width, 3 * inner),
+            gate: site.linear("output_gate", width, inner),
+            norm: site.gain("norm", inner),
+            output: site.linear("out_proj", inner, width),
+            depth: site.depth,
+            memory: site.memory(),
+        })
+    }
+}
+
+impl Lightning {
+    /// The read of every head before norm and gate, and the state.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let LightningConfig { heads, head } = self.config;
+        let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
+        let all = ops.silu(&self.input.heads(ops, x, heads));
+        let [query, key, value] = [0, 1, 2].map(|part| ops.slice(&all, 3, part * head..(part + 1) * head));
+        let decays: Vec<_> = (0..heads).map(|head| O::Scalar::of(log_decay(head, heads, self.depth))).collect();
+        let decay = ops.broadcast(&ops.constant(&[heads], &decays), &[batch, time, heads]);
+        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Scalar(&decay), None, state);
+        (out, State::new(State::seen(state) + time, [Some(matrix)]))
+    }
+}
+
+impl TokenMixer for Lightning {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, x, state);
+        let out = self.norm.norm_with(ops, &join(ops, &out), EPSILON);
+        let gate = ops.sigmoid(&self.gate.apply(ops, x));
+        (self.output.apply(ops, &ops.mul(&gate, &out)), state)
+    }
+}

@@ -1,0 +1,179 @@
+//! RG-LRU: a gated linear recurrence on vectors, as in Griffin and RecurrentGemma.
+//!
+//! # Recurrence
+//! `h_t = a_t . h_{t-1} + sqrt(1 - a_t^2) . i_t . x_t` with `log a_t = -8 r_t . softplus(L)`; r and i are sigmoid gates of x, each head's
+//! channels by themselves; x is the token through a projection and a short convolution. The first token of a text enters without
+//! the root. The output is h times GELU of a second projection, projected back.
+//!
+//! # Parallel form
+//! Per channel a recurrence with a state of one number and a scalar decay, in short chunks.
+//!
+//! # State
+//! `inner` numbers, and `conv - 1` inputs per channel of the convolution.
+//!
+//! # Reduces to
+//! An exponential moving average when the gates are constant.
+//!
+//! # Source
+//! De et al. 2024 (2402.19427). Held against `RecurrentGemmaRecurrentBlock` of transformers. Its output is the same; the derivative
+//! of the root, which it cuts off at 1000, is exact here.
+
+use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use crate::error::ModelError;
+use crate::parts::{Convolution, Linear, Memory, by_head, join, split};
+use crate::site::{Fill, Site};
+
+/// Sizes of an RG-LRU block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatedUnitConfig {
+    /// Channels of the recurrence.
+    pub inner: usize,
+    /// Groups of channels whose gates see each other.
+    pub heads: usize,
+    /// Taps of the convolution.
+    pub taps: usize,
+}
+
+/// An RG-LRU with the projections, the convolution and the gate around it.
+pub struct GatedUnit {
+    config: GatedUnitConfig,
+    gate: Linear,
+    input: Linear,
+    convolution: Convolution,
+    /// What of the token enters.
+    entry: HeadGate,
+    /// How fast a channel forgets, between not at all and its own fastest.
+    forget: HeadGate,
+    rate: Parameter,
+    output: Linear,
+    memory: Memory,
+}
+
+/// A gate of every head's channels by themselves.
+struct HeadGate {
+    /// `[heads, in, out]`.
+    weight: Parameter,
+    /// `[heads, out]`.
+    bias: Parameter,
+}
+
+impl HeadGate {
+    fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, heads: usize, width: usize) -> Self {
+        let fill = Fill::Normal((width as f64).powf(-0.5));
+        let weight = site.weight(&format!("rg_lru.{name}_weight"), &[heads, width, width], fill);
+        let bias = site.offset(&format!("rg_lru.{name}_bias"), &[heads, width], Fill::Constant(0.0));
+        Self { weight, bias }
+    }
+
+    /// `[batch, time, heads, width]` to `[batch, time, heads * width]`.
+    fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let raw = by_head(ops, x, &ops.parameter(self.weight), false);
+        join(ops, &ops.sigmoid(&ops.add(&raw, &ops.parameter(self.bias))))
+    }
+}
+
+/// Times a channel's rate, the fastest log-decay.
+const FASTEST: f64 = 8.0;
+/// Under the root: too small to show in a result, and enough for a finite derivative where nothing is forgotten.
+const SMALLEST: f64 = 1e-30;
+
+/// A parameter with `exp(-softplus)` from 0.9 to 0.999, as a function of a uniform number: the published start.
+fn rate(uniform: f64) -> f64 {
+    let (low, high) = (0.9_f64.powi(2), 0.999_f64.powi(2));
+    let kept = low + uniform * (high - low);
+    (-0.5 * kept.ln()).exp_m1().ln()
+}
+
+impl GatedUnitConfig {
+    /// Tokens per chunk at most: a state is one number wide.
+    const CHUNK: usize = 16;
+}
+
+impl MixerConfig for GatedUnitConfig {
+    type Mixer = GatedUnit;
+    const NAME: &'static str = "rglru";
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| number(mixer, option));
+        shared_evenly(Self::NAME, "heads", inner, heads)?;
+        Ok(Self { inner, heads, taps })
+    }
+
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<GatedUnit, ModelError> {
+        causal_only(Self::NAME, site)?;
+        let Self { inner, heads, taps } = *self;
+        let width = site.settings.width;
+        let memory = site.memory();
+        Ok(GatedUnit {
+            config: *self,
+            gate: site.linear_with_bias("linear_y", width, inner),
+            input: site.linear_with_bias("linear_x", width, inner),
+            convolution: Convolution {
+                weight: site.weight("conv_1d.weight", &[inner, 1, taps], Fill::Normal((taps as f64).powf(-0.5))),
+                bias: Some(site.offset("conv_1d.bias", &[inner], Fill::Constant(0.0))),
+                channels: inner,
+                taps,
+                rounding: site.settings.precision.state,
+            },
+            entry: HeadGate::init(site, "input_gate", heads, inner / heads),
+            forget: HeadGate::init(site, "recurrent_gate", heads, inner / heads),
+            rate: site.offset("rg_lru.recurrent_param", &[inner], Fill::Drawn(&rate)),
+            output: site.linear_with_bias("linear_out", inner, width),
+            memory: Memory { chunk: memory.chunk.min(Self::CHUNK), ..memory },
+        })
+    }
+}
+
+impl GatedUnit {
+    /// The state of every channel at every token, `[batch, time, inner]`, and the last one. `x` is the token's content through the
+    /// input projection, of the same shape.
+    pub(super) fn read<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let GatedUnitConfig { inner, heads, .. } = self.config;
+        let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
+        let (x, tail) = self.convolution.apply(ops, x, State::part(state, 1));
+        let by_head = split(ops, &x, heads);
+        let [entry, forget] = [&self.entry, &self.forget].map(|gate| gate.apply(ops, &by_head));
+        let rate = ops.scale(&ops.softplus(&ops.parameter(self.rate)), -FASTEST);
+        let decay = ops.mul(&forget, &rate);
+        let entry = ops.mul(&entry, &self.balance(ops, &decay, seen));
+        let value = ops.reshape(&ops.mul(&entry, &x), &[batch, time, inner, 1]);
+        let one = ops.full(&[batch, time, 1, 1], 1.0);
+        let (read, last) = self.memory.run(ops, [&one, &one, &value], Decay::Scalar(&decay), None, state);
+        (ops.reshape(&read, &[batch, time, inner]), State::new(seen + time, [Some(last), tail]))
+    }
+
+    /// `sqrt(1 - a^2)` from `log a`, which keeps the size of a state whatever is forgotten; 1 for the first token of a text.
+    fn balance<O: Ops>(&self, ops: &O, decay: &O::Tensor, seen: usize) -> O::Tensor {
+        // 1 - exp(2u) is -tanh(u) (1 + exp(2u)), without a difference of near numbers.
+        let kept = ops.exp(&ops.scale(decay, 2.0));
+        let rest = ops.mul(&ops.neg(&ops.tanh(decay)), &ops.affine(&kept, 1.0, 1.0));
+        let root = ops.sqrt(&ops.affine(&rest, 1.0, SMALLEST));
+        if seen > 0 {
+            return root;
+        }
+        let (batch, time, inner) = (ops.shape(decay)[0], ops.shape(decay)[1], self.config.inner);
+        let first = ops.full(&[batch, 1, inner], 1.0);
+        ops.concat(&[first, ops.slice(&root, 1, 1..time)], 1)
+    }
+}
+
+impl TokenMixer for GatedUnit {
+    fn forward<O: Ops>(
+        &self,
+        ops: &O,
+        x: &O::Tensor,
+        state: Option<&State<O::Tensor>>,
+    ) -> (O::Tensor, State<O::Tensor>) {
+        let (out, state) = self.read(ops, &self.input.apply(ops, x), state);
+        let gate = ops.gelu(&self.gate.apply(ops, x));
+        (self.output.apply(ops, &ops.mul(&gate, &out)), state)
+    }
+}
