@@ -65,7 +65,7 @@ struct Asked {
 
 impl Asked {
     fn draw(draws: &mut Draws) -> Self {
-        let layers = (0..1 + draws.below(4)).map(|_| LAYERS[draws.below(LAYERS.len() as u64) as usize]).collect();
+        let layers = (0..=draws.below(4)).map(|_| LAYERS[draws.below(LAYERS.len() as u64) as usize]).collect();
         let (heads, head_dim) = (1 + draws.below(3), 1 + draws.below(24));
         let defaults = Defaults { heads, head_dim, bits: 1 + draws.below(8), ..Defaults::default() };
         let hops = 1 + draws.below(3);
