@@ -44,6 +44,9 @@ pub fn join<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
 }
 
 /// Each head of `[batch, time, heads, width]` times its own matrix out of `[heads, rows, columns]`, which `flip` transposes.
+///
+/// # Panics
+/// If `x` has other than four axes.
 pub fn by_head<O: Ops>(ops: &O, x: &O::Tensor, matrices: &O::Tensor, flip: bool) -> O::Tensor {
     let [batch, time, heads, width] = ops.shape(x)[..] else { panic!("heads of {}", ops.shape(x)) };
     let x = ops.reshape(&ops.permute(x, &[2, 0, 1, 3]), &[heads, batch * time, width]);

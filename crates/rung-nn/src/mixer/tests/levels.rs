@@ -177,7 +177,7 @@ fn lightning_forgets_by_head_and_layer() {
         let (_, next) = mixer.read(&ops, &ops.zeros(&[1, 1, WIDTH]), Some(&state));
         let [before, after] = [&state, &next].map(|state| ops.values(state.tensors[0].as_ref().unwrap()));
         for head in 0..heads {
-            let slope = 0.25_f64.powi(head as i32 + 1) * (1.0 - layer as f64 / (layers - 1) as f64);
+            let slope = 0.25_f64.powf(head as f64 + 1.0) * (1.0 - layer as f64 / (layers - 1) as f64);
             let expected: Vec<f64> = before[head * 4..][..4].iter().map(|value| (-slope).exp() * value).collect();
             assert_close(&after[head * 4..][..4], &expected, 2e-5, &format!("layer {layer}, head {head}"));
         }
