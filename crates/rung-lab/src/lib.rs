@@ -56,6 +56,7 @@ mod parallel;
 pub mod protocol;
 pub mod report;
 pub mod run;
+mod strict;
 pub mod sweep;
 pub mod trace;
 pub mod zoo;

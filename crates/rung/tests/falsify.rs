@@ -60,7 +60,7 @@ fn witnesses_are_found_and_checked_and_refused_once_a_token_is_changed() {
         arguments.extend(["--out".to_owned(), text(&path).to_owned()]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let (found, code) = json(&arguments);
-        assert_eq!((code, found["witness"]["method"].as_str()), (Some(0), Some(method)), "{stack}: {found}");
+        assert_eq!((code, found["method"].as_str()), (Some(0), Some(method)), "{stack}: {found}");
         let witness = &found["witness"];
         assert_ne!(witness["answers"][0], witness["answers"][1], "{stack}");
         assert_eq!(witness["outputs"][0], witness["outputs"][1], "{stack}");
@@ -170,7 +170,7 @@ fn bad_input_is_named() {
         std::fs::write(&path, &whole[..length]).unwrap();
         fails(&["witness", "check", text(&path)], "no whole witness");
     }
-    std::fs::write(&path, whole.replace("\"format\":1", "\"format\":7")).unwrap();
+    std::fs::write(&path, whole.replace("\"format\":2", "\"format\":7")).unwrap();
     let (held, code) = json(&["witness", "check", text(&path)]);
     assert_eq!((code, held["field"].as_str()), (Some(1), Some("format")));
     std::fs::write(&path, whole.replace("\"seed\":0", "\"seed\":1")).unwrap();

@@ -124,12 +124,12 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn F
         let holds = check::check(&witness, &suspect).is_ok_and(|verdict| verdict.is_ok());
         held += usize::from(holds);
         let listed = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        let tries = tried.last().map_or(0, |tried| tried.candidates);
+        let (method, tries) = tried.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
         table.row([
             Cell::code(stack),
             Cell::code(task),
             Cell::from(bits),
-            Cell::from(witness.method.name()),
+            Cell::from(method),
             Cell::from(tries.to_string()).known(Evidence::Measured),
             Cell::from(listed(&witness.answers)),
             Cell::from(listed(&witness.outputs)),

@@ -1,7 +1,8 @@
 //! The checker: whether a witness holds, found out by another way than it was.
 //!
 //! Searches run thousands of prompts side by side, token by token, from common states. The checker reads each prompt whole, alone, in the
-//! parallel form of every layer, asks the oracle for the answers, and compares all it finds with all that the file says. It shares with
+//! parallel form of every layer, asks the oracle for the answers, and computes the whole witness anew; a file that differs from it
+//! anywhere is refused. What is shown to a user is the witness that was computed, never the file. The checker shares with
 //! the searches nothing but the model. A witness is also written down here first ([`write_down`]), so that what is recorded is what
 //! the checker sees, and a search that was misled by rounding never gets that far.
 //!
@@ -10,22 +11,25 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
+use super::FalsifyError;
 use super::suspect::{Asked, Origin, Runner, Suspect, Views, best};
 use super::witness::{Accused, FORMAT, Witness};
-use super::{FalsifyError, Method};
+use crate::difference::first_difference;
 
 /// Why a witness does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct Refusal {
-    /// The field of the file.
-    pub field: &'static str,
+    /// The field of the file, such as `model.name` or `scores[1][3]`.
+    pub field: String,
     /// What was found and what was expected.
     pub reason: String,
 }
 
-pub(super) fn refuse<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { field, reason: reason.into() })
+pub(super) fn refuse<T>(field: impl Into<String>, reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { field: field.into(), reason: reason.into() })
 }
 
 /// What the checker sees of one prompt.
@@ -104,10 +108,12 @@ pub(super) fn border_of(first: &[u32], second: &[u32], fields: usize) -> usize {
 /// The model refuses the tokens.
 pub fn write_down(
     suspect: &Suspect,
-    method: Method,
     inputs: &[Vec<u32>],
     question: usize,
 ) -> Result<Result<Witness, Refusal>, FalsifyError> {
+    if !(1..=2).contains(&inputs.len()) {
+        return Ok(refuse("inputs", format!("found {} prompts, expected one or two", inputs.len())));
+    }
     let mut seen = Vec::new();
     for input in inputs {
         match look(suspect, input, question)? {
@@ -128,13 +134,7 @@ pub fn write_down(
     };
     let witness = Witness {
         format: FORMAT,
-        method,
-        model: Accused {
-            name: suspect.network.name.clone(),
-            origin: suspect.origin.clone(),
-            kept: suspect.kept,
-            fingerprint: suspect.fingerprint.clone(),
-        },
+        model: accused(suspect),
         task: suspect.task().spec(),
         inputs: inputs.to_vec(),
         question,
@@ -150,7 +150,16 @@ pub fn write_down(
     Ok(claim(&witness).map(|()| witness.sealed()))
 }
 
-/// Whether what a witness says, taken at its word, is a failure.
+fn accused(suspect: &Suspect) -> Accused {
+    Accused {
+        name: suspect.network.name.clone(),
+        origin: suspect.origin.clone(),
+        kept: suspect.kept,
+        fingerprint: suspect.fingerprint.clone(),
+    }
+}
+
+/// Whether what the checker saw is a failure.
 fn claim(witness: &Witness) -> Result<(), Refusal> {
     let Witness { inputs, answers, outputs, question, blind, .. } = witness;
     match (&inputs[..], &answers[..], &outputs[..]) {
@@ -186,50 +195,52 @@ pub fn open(witness: &Witness, folder: Option<PathBuf>) -> Result<Suspect, Falsi
     Suspect::open(origin, Some(&witness.task), witness.model.kept.map_or(Asked::Own, Asked::Exactly))
 }
 
-/// Runs the model again and compares everything.
+/// Runs the model again and computes the witness that belongs to the prompts; that one, if the file is no different.
 ///
 /// # Errors
 /// The model refuses the tokens.
-pub fn check(witness: &Witness, suspect: &Suspect) -> Result<Result<(), Refusal>, FalsifyError> {
-    if let Err(refusal) = at_its_word(witness, suspect) {
+pub fn check(witness: &Witness, suspect: &Suspect) -> Result<Result<Witness, Refusal>, FalsifyError> {
+    if let Err(refusal) = check_model(witness, suspect) {
         return Ok(Err(refusal));
     }
-    let again = match write_down(suspect, witness.method, &witness.inputs, witness.question)? {
-        Ok(again) => again,
+    let mut computed = match write_down(suspect, &witness.inputs, witness.question)? {
+        Ok(computed) => computed,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let fields: [(&'static str, bool); 7] = [
-        ("answers", again.answers == witness.answers),
-        ("outputs", again.outputs == witness.outputs),
-        ("scores", again.scores == witness.scores),
-        ("border", again.border == witness.border),
-        ("state", again.state == witness.state),
-        ("blind", again.blind == witness.blind),
-        ("task", again.task == witness.task),
-    ];
-    if let Some((field, _)) = fields.iter().find(|(_, same)| !same) {
-        return Ok(refuse(field, "the model run again says otherwise"));
+    if let Some(sets) = &witness.decomposition {
+        match sets.compute_again(suspect, &witness.inputs)? {
+            Ok(sets) => computed.decomposition = Some(sets),
+            Err(refusal) => return Ok(Err(refusal)),
+        }
     }
-    if let Some(sets) = &witness.decomposition
-        && let Err(refusal) = sets.check(suspect)?
-    {
-        return Ok(Err(refusal));
-    }
-    Ok(Ok(()))
+    // A folder may have moved: the origin says where to look for the model, and the fingerprint whether it is the one.
+    computed.model.origin = witness.model.origin.clone();
+    let computed = computed.sealed();
+    // The digest last: whatever differs changes it as well.
+    let same = compare("", &Witness { digest: computed.digest.clone(), ..witness.clone() }, &computed);
+    Ok(same.and_then(|()| compare("digest", &witness.digest, &computed.digest)).map(|()| computed))
 }
 
-/// What can be refused without running anything.
-fn at_its_word(witness: &Witness, suspect: &Suspect) -> Result<(), Refusal> {
-    if witness.format != FORMAT {
-        return refuse("format", format!("found {}, expected {FORMAT}", witness.format));
+/// What can be refused without running anything: another format, model, precision or task.
+fn check_model(witness: &Witness, suspect: &Suspect) -> Result<(), Refusal> {
+    compare("format", &witness.format, &FORMAT)?;
+    let mut expected = accused(suspect);
+    expected.origin = witness.model.origin.clone();
+    if let Some(kept) = witness.model.kept.filter(|kept| kept.message.is_some() == suspect.bounded()) {
+        let found = kept.message.map_or_else(|| "null".to_owned(), |range| range.to_string());
+        let expected = if suspect.bounded() { "null: only states are rounded" } else { "the range of messages" };
+        return refuse("model.kept.message", format!("found {found}, expected {expected} in this stack"));
     }
-    if witness.model.fingerprint != suspect.fingerprint {
-        let (found, expected) = (&suspect.fingerprint, &witness.model.fingerprint);
-        return refuse("model.fingerprint", format!("the model's is {found}, expected {expected}"));
-    }
-    claim(witness)?;
-    if witness.digest != witness.proper_digest() {
-        return refuse("digest", format!("found {}, expected {}", witness.digest, witness.proper_digest()));
-    }
-    Ok(())
+    compare("model", &witness.model, &expected)?;
+    compare("task", &witness.task, &suspect.task().spec())
+}
+
+/// Refuses a part of a file that is not what was computed.
+fn compare<T: Serialize>(field: &str, found: &T, computed: &T) -> Result<(), Refusal> {
+    let [found, computed] = [found, computed].map(|value| {
+        serde_json::to_value(value).unwrap_or_else(|error| unreachable!("a witness is plain data: {error}"))
+    });
+    let Some(difference) = first_difference(&found, &computed) else { return Ok(()) };
+    let path = [field, &difference.path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
+    refuse(path, format!("found {}, computed {}", difference.found, difference.expected))
 }

@@ -172,7 +172,7 @@ pub fn birthday(
                 };
                 let [first, second] = [earlier, number].map(|number| beginnings.prompt(number));
                 let Some(pair) = beginnings.told_apart(&first, &second, question) else { continue };
-                if let Ok(witness) = write_down(suspect, Method::StateCollision, &pair, question)?
+                if let Ok(witness) = write_down(suspect, &pair, question)?
                     && witness.state.is_some()
                 {
                     tried.note = reach(suspect, border, distinct);
@@ -240,7 +240,7 @@ pub fn drown(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(O
                 }
                 let [one, other] = [earlier, first].map(|first| repeat(first, again));
                 let Some(pair) = beginnings.told_apart(&one, &other, question) else { continue };
-                if let Ok(witness) = write_down(suspect, Method::Drowning, &pair, question)? {
+                if let Ok(witness) = write_down(suspect, &pair, question)? {
                     return Ok((Some(witness), tried));
                 }
                 tried.misled += 1;

@@ -30,13 +30,13 @@ const MOST_FIRST: u128 = 32;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Decomposition {
-    /// Z_0.
+    /// Z_0: all starts.
     pub starts: Vec<u32>,
     /// Every w.
     pub queries: Vec<u32>,
-    /// Z_1: first tables.
+    /// Z_1: first tables, in increasing order.
     pub first: Vec<Vec<u32>>,
-    /// R: second tables that look alike.
+    /// R: all second tables that look alike, in the order of their numbers.
     pub alike: Vec<Vec<u32>>,
     /// All second tables there are.
     pub of: u64,
@@ -48,40 +48,87 @@ impl Decomposition {
         (self.of as f64 / self.alike.len() as f64).log2()
     }
 
-    /// Runs every choice from the lists with every member, and compares what later tokens hold.
+    /// The sets that belong to these first tables, to the first of these second tables and to these prompts: R is found anew among
+    /// all second tables, each of which is run with every choice from the lists until a later token tells it from the first one.
     ///
     /// # Errors
     /// The model refuses the tokens.
-    pub fn check(&self, suspect: &Suspect) -> Result<Result<(), Refusal>, FalsifyError> {
-        let Some(task) = two_hops(suspect) else {
-            return Ok(refuse("decomposition", "found for a task that has none"));
+    pub fn compute_again(&self, suspect: &Suspect, inputs: &[Vec<u32>]) -> Result<Result<Self, Refusal>, FalsifyError> {
+        let Some(task) = two_hops(suspect).filter(|_| small_enough(suspect)) else {
+            return Ok(refuse("decomposition", "found for a task whose sets are not built"));
         };
-        let sizes = task.sizes();
-        let fits =
-            |table: &Vec<u32>, size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
-        let sound = self.first.iter().all(|table| fits(table, sizes[0]))
-            && self.alike.iter().all(|table| fits(table, sizes[1]))
-            && self.starts.iter().all(|start| *start < sizes[0])
-            && self.queries.iter().all(|query| *query < task.branches()[0])
-            && u128::from(self.of) == tables(sizes[1]).unwrap_or(0);
-        if !sound || self.alike.len() < 2 {
-            return Ok(refuse("decomposition", "found sets that are not of this task"));
+        if let Err(refusal) = self.check_tables(task) {
+            return Ok(Err(refusal));
         }
+        let mut sets = Self::empty(task);
+        sets.first.clone_from(&self.first);
+        sets.alike = sets.tables_like(suspect, task, &self.alike[0])?;
+        let pair = differing(task, &sets).map(|(pair, _)| pair);
+        if pair.as_ref().map(|pair| &pair[..]) != Some(inputs) {
+            return Ok(refuse(
+                "decomposition",
+                "the prompts are not the first two from these sets whose answers differ",
+            ));
+        }
+        Ok(Ok(sets))
+    }
+
+    /// All starts and queries, and no tables yet.
+    fn empty(task: &FuncComp) -> Self {
+        Self {
+            starts: (0..task.sizes()[0]).collect(),
+            queries: (0..task.branches()[0]).collect(),
+            first: Vec::new(),
+            alike: Vec::new(),
+            of: tables(task.sizes()[1]).unwrap_or(0) as u64,
+        }
+    }
+
+    /// Refuses first tables, and a first member of R, that are not of the task.
+    fn check_tables(&self, task: &FuncComp) -> Result<(), Refusal> {
+        let fits = |table: &[u32], size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
+        let [small, large] = [task.sizes()[0], task.sizes()[1]];
+        if self.first.is_empty() || !self.first.iter().all(|table| fits(table, small)) {
+            return refuse(
+                "decomposition.first",
+                format!("expected at least one table, each of {small} values below it"),
+            );
+        }
+        if !self.first.is_sorted_by(|one, next| one < next) {
+            return refuse("decomposition.first", "expected different tables in increasing order");
+        }
+        if !self.alike.first().is_some_and(|table| fits(table, large)) {
+            return refuse("decomposition.alike", format!("expected tables of {large} values below it"));
+        }
+        Ok(())
+    }
+
+    /// Every second table that later tokens cannot tell from this one, with any choice from the lists.
+    fn tables_like(&self, suspect: &Suspect, task: &FuncComp, member: &[u32]) -> Result<Vec<Vec<u32>>, FalsifyError> {
+        let later = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
+            let views = runner.views(&prompt(task, first, second, start, query), 1, None)?;
+            let from = second.len() * views.width;
+            Ok::<_, FalsifyError>(views.layers.iter().flat_map(|layer| layer[from..].to_vec()).collect::<Vec<f32>>())
+        };
+        let choices = || self.first.iter().flat_map(|first| self.choices().map(move |choice| (first, choice)));
         let runner = Runner::new(suspect);
-        for first in &self.first {
-            for (start, query) in self.choices() {
-                let mut seen = None;
-                for second in &self.alike {
-                    let prompt = prompt(task, first, second, start, query);
-                    let views = runner.views(&prompt, 1, None)?;
-                    let signature = views.signature(0, &(sizes[1] as usize..views.time));
-                    if *seen.get_or_insert(signature) != signature {
-                        return Ok(refuse("decomposition", "later tokens tell two members apart"));
-                    }
+        let expected: Vec<Vec<f32>> =
+            choices().map(|(first, choice)| later(&runner, first, member, choice)).collect::<Result<_, _>>()?;
+        let is_like = |runner: &Runner<'_>, second: &[u32]| -> Result<bool, FalsifyError> {
+            for ((first, choice), expected) in choices().zip(&expected) {
+                if later(runner, first, second, choice)? != *expected {
+                    return Ok(false);
                 }
             }
-        }
-        Ok(Ok(()))
+            Ok(true)
+        };
+        let all: Vec<Vec<u32>> = (0..self.of).map(|number| table(number.into(), task.sizes()[1])).collect();
+        let like = parallel::map(&all.chunks(64).collect::<Vec<_>>(), |chunk| {
+            let runner = Runner::new(suspect);
+            let chosen = chunk.iter().map(|second| Ok(is_like(&runner, second)?.then(|| second.clone())));
+            chosen.filter_map(Result::transpose).collect::<Result<Vec<_>, FalsifyError>>()
+        });
+        Ok(like.into_iter().collect::<Result<Vec<_>, FalsifyError>>()?.concat())
     }
 
     fn choices(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
@@ -137,13 +184,7 @@ pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness
     let (small, large) = (*small, *large);
     let mut tried = Tried::new(Method::BorderSearch, "pairs of tables");
     let (firsts, seconds) = (tables(small).unwrap_or(0), tables(large).unwrap_or(0));
-    let mut sets = Decomposition {
-        starts: (0..small).collect(),
-        queries: (0..task.branches()[0]).collect(),
-        first: Vec::new(),
-        alike: Vec::new(),
-        of: seconds as u64,
-    };
+    let mut sets = Decomposition::empty(task);
     // For every first table, what the later tokens hold with each second table.
     let mut seen: Vec<(Vec<u32>, Vec<u64>)> = Vec::new();
     for number in 0..firsts {
@@ -177,12 +218,14 @@ pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness
         sets.alike = group.into_iter().map(|number| table(number as u128, large)).collect();
     }
     tried.complete = seen.len() + sets.first.len() == firsts as usize;
+    let Some(member) = sets.alike.first().cloned() else { return Ok((None, tried)) };
+    // The checker has the last word on the sets: whole prompts, alone, to the bit.
+    sets.first.sort();
+    sets.alike = sets.tables_like(suspect, task, &member)?;
     let Some((pair, question)) = differing(task, &sets) else { return Ok((None, tried)) };
-    let Ok(mut witness) = write_down(suspect, Method::BorderSearch, &pair, question)? else { return Ok((None, tried)) };
+    let Ok(mut witness) = write_down(suspect, &pair, question)? else { return Ok((None, tried)) };
     witness.decomposition = Some(sets);
-    let witness = witness.sealed();
-    // The checker has the last word on the sets, too.
-    Ok((super::check::check(&witness, suspect)?.is_ok().then_some(witness), tried))
+    Ok((Some(witness.sealed()), tried))
 }
 
 /// What the later tokens hold, over all starts and queries, for some second tables.

@@ -60,7 +60,7 @@ fn all(suspect: &Suspect, count: u64, clock: &Clock<'_>) -> Result<(Option<Witne
         for found in parallel::map(&chunks, |prompts| leads(suspect, prompts)) {
             for lead in found? {
                 tried.candidates += 1;
-                if let Some(witness) = wrong(suspect, Method::EveryInstance, &lead)? {
+                if let Some(witness) = wrong(suspect, &lead)? {
                     return Ok((Some(witness), tried));
                 }
             }
@@ -97,7 +97,7 @@ fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Opti
         for found in parallel::map(&chunks, |prompts: &Vec<Vec<u32>>| leads(suspect, prompts)) {
             for lead in found? {
                 tried.candidates += 1;
-                if let Some(witness) = wrong(suspect, Method::GuidedErrors, &lead)? {
+                if let Some(witness) = wrong(suspect, &lead)? {
                     return Ok((Some(witness), tried));
                 }
                 kept.push(lead);
@@ -150,9 +150,9 @@ fn leads(suspect: &Suspect, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelErro
 }
 
 /// The witness, if the checker sees a wrong answer too.
-fn wrong(suspect: &Suspect, method: Method, lead: &Lead) -> Result<Option<Witness>, FalsifyError> {
+fn wrong(suspect: &Suspect, lead: &Lead) -> Result<Option<Witness>, FalsifyError> {
     if lead.by > 0.0 {
         return Ok(None);
     }
-    Ok(write_down(suspect, method, std::slice::from_ref(&lead.prompt), lead.question)?.ok())
+    Ok(write_down(suspect, std::slice::from_ref(&lead.prompt), lead.question)?.ok())
 }

@@ -60,7 +60,7 @@ use std::time::{Duration, Instant};
 
 use rung_nn::ModelError;
 use rung_theory::task::TaskError;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::network::NetworkError;
 use crate::parallel;
@@ -73,7 +73,7 @@ pub use witness::Witness;
 pub const PAGE: &str = include_str!("mod.rs");
 
 /// How a witness was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Method {
     /// A token repeated until what stood before it is forgotten.
     #[serde(rename = "drowning")]
@@ -291,6 +291,13 @@ pub struct Found {
     pub tried: Vec<Tried>,
 }
 
+impl Found {
+    /// The method that found the witness, if there is one.
+    pub fn method(&self) -> Option<Method> {
+        self.witness.as_ref().and(self.tried.last()).map(|tried| tried.method)
+    }
+}
+
 /// The methods for a suspect, in order.
 fn methods(suspect: &Suspect) -> Vec<Method> {
     let plan = &suspect.network.plan;
@@ -388,7 +395,7 @@ fn plainest<'a>(
     if witness.decomposition.is_some() {
         return Ok((witness, None));
     }
-    if [Method::EveryInstance, Method::GuidedErrors].contains(&witness.method) {
+    if witness.inputs.len() == 1 {
         let whole = clock();
         for spec in shrink::smaller_tasks(suspect.task()) {
             if whole.over() {

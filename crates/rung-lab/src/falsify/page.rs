@@ -28,11 +28,19 @@ struct Shown {
     differs: Vec<bool>,
 }
 
+impl Shown {
+    /// Whether the inputs or their streams differ here.
+    fn is_different(&self) -> bool {
+        self.differs.contains(&true) || self.says.windows(2).any(|pair| pair[0] != pair[1])
+    }
+}
+
 /// A witness with what the model makes of it.
 pub struct Page<'a> {
     witness: &'a Witness,
     shown: Vec<Shown>,
-    left_out: usize,
+    /// Tokens that are not shown, and how many of them differ.
+    left_out: [usize; 2],
 }
 
 impl<'a> Page<'a> {
@@ -55,9 +63,11 @@ impl<'a> Page<'a> {
             Shown { position, says: witness.inputs.iter().map(says).collect(), differs: differs(position) }
         };
         let all: Vec<Shown> = (0..length).map(token).collect();
+        let differing = |tokens: &[Shown]| tokens.iter().filter(|shown| shown.is_different()).count();
+        let all_differing = differing(&all);
         let worth = |shown: &Shown| {
             let border = witness.border.is_some_and(|border| shown.position.abs_diff(border) <= 1);
-            length <= MOST_SHOWN || shown.position == witness.question || border || shown.differs.contains(&true)
+            length <= MOST_SHOWN || shown.position == witness.question || border || shown.is_different()
         };
         let mut shown: Vec<Shown> = all.into_iter().filter(worth).collect();
         if shown.len() > MOST_SHOWN {
@@ -65,14 +75,18 @@ impl<'a> Page<'a> {
             shown.truncate(MOST_SHOWN - end.len());
             shown.extend(end);
         }
-        let left_out = length - shown.len();
+        let left_out = [length - shown.len(), all_differing - differing(&shown)];
         Ok(Self { witness, shown, left_out })
     }
 
     /// What is wrong, in a sentence or two.
     pub fn verdict(&self) -> String {
         let Witness { task, answers, outputs, question, model, .. } = self.witness;
-        let bits = model.kept.map_or_else(String::new, |kept| format!(" in {} bits", kept.bits));
+        let bits = model.kept.map_or_else(String::new, |kept| {
+            let messages =
+                kept.message.map_or_else(String::new, |range| format!(", messages from -{range} to {range}"));
+            format!(" in {} bits (states from -{1} to {1}{messages})", kept.bits, kept.state)
+        });
         let name = format!("{}{bits}", model.name);
         match (&answers[..], &outputs[..]) {
             ([answer], [output]) => {
@@ -120,6 +134,16 @@ impl<'a> Page<'a> {
         Some([border, state.unwrap_or_default(), between, sets.unwrap_or_default()].concat())
     }
 
+    /// What is not shown.
+    fn left_out(&self) -> Option<String> {
+        match (self.left_out, self.witness.inputs.len()) {
+            ([0, _], _) => None,
+            ([tokens, _], 1) => Some(format!("{tokens} more tokens")),
+            ([tokens, 0], _) => Some(format!("{tokens} more tokens are the same in both")),
+            ([tokens, differing], _) => Some(format!("{tokens} more tokens, {differing} of which differ")),
+        }
+    }
+
     /// For a terminal.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -129,7 +153,7 @@ impl<'a> Page<'a> {
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        writeln!(text, "witness ({}; measured)", self.witness.method.name())?;
+        writeln!(text, "witness ({}; measured)", self.witness.kind())?;
         writeln!(text, "  {}", self.verdict())?;
         if let Some(stops) = self.stops() {
             writeln!(text, "  {stops}")?;
@@ -166,8 +190,8 @@ impl<'a> Page<'a> {
             }
             writeln!(text)?;
         }
-        if self.left_out > 0 {
-            writeln!(text, "  {} more tokens are the same in both", self.left_out)?;
+        if let Some(left_out) = self.left_out() {
+            writeln!(text, "  {left_out}")?;
         }
         Ok(())
     }
@@ -195,14 +219,14 @@ impl<'a> Page<'a> {
             table.row(row);
         }
         chapter.table(table);
-        if self.left_out > 0 {
-            chapter.paragraph(format!("{} more tokens are the same in both.", self.left_out));
+        if let Some(left_out) = self.left_out() {
+            chapter.paragraph(format!("{left_out}."));
         }
         chapter.paragraph(Prose::new().text("Check it: ").code(command));
         Report::new(format!("A witness against {}", self.witness.model.name))
             .summary(self.verdict())
-            .fact("found by", self.witness.method.name())
-            .fact("fingerprint of the weights", self.witness.model.fingerprint.clone())
+            .fact("kind", self.witness.kind())
+            .fact("fingerprint of the model", self.witness.model.fingerprint.clone())
             .chapter(chapter)
             .html()
     }

@@ -38,7 +38,7 @@ pub fn shrink(
                     return Ok(best);
                 }
                 // What is left must be of the same kind: a collision of states stays one.
-                if let Ok(found) = write_down(suspect, best.method, &inputs, best.question)?
+                if let Ok(found) = write_down(suspect, &inputs, best.question)?
                     && found.state.is_some() == best.state.is_some()
                     && found.blind.len() >= best.blind.len()
                 {

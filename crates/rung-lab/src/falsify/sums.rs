@@ -81,7 +81,7 @@ pub fn relations(
         for relation in found.iter().take(RELATIONS) {
             let reason = match prompts(suspect, &writes, &chosen, relation) {
                 Err(reason) => reason,
-                Ok(pair) => match write_down(suspect, Method::IntegerRelation, &pair, suspect.question())? {
+                Ok(pair) => match write_down(suspect, &pair, suspect.question())? {
                     Ok(witness) if witness.state.is_some() => return Ok((Some(witness), tried)),
                     Ok(_) => "the states differ once rounded".to_owned(),
                     Err(refusal) => refusal.to_string(),

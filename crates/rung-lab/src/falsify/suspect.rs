@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
+use rung_nn::hash::Hash;
 use rung_nn::{ModelError, ModelState, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use super::FalsifyError;
 use crate::network::Network;
 use crate::run::RunConfig;
 use crate::run::source::{Fit, stirred};
+use crate::strict;
 
 /// The longest prompts that are searched.
 pub const MOST_TOKENS: usize = 1 << 16;
@@ -28,7 +30,7 @@ const LOOKED_AT: u64 = 8;
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Origin {
     /// An untrained model: a run before its first step.
-    Fresh(Box<RunConfig>),
+    Fresh(#[serde(deserialize_with = "strict::object")] Box<RunConfig>),
     /// The folder of a finished run or of a construction.
     Folder(PathBuf),
 }
@@ -43,6 +45,7 @@ pub struct Kept {
     /// The largest size of a number of a state.
     pub state: f64,
     /// The largest size of a number that goes from layer to layer or is cached; none if those are left as they are.
+    #[serde(deserialize_with = "strict::required")]
     pub message: Option<f64>,
 }
 
@@ -73,7 +76,7 @@ pub struct Suspect {
     pub network: Network<f32>,
     /// Bits that were asked for here; none if the network is taken as it is.
     pub kept: Option<Kept>,
-    /// A hash of its stack and weights.
+    /// A hash of its stack, its config and its weights.
     pub fingerprint: String,
     task: Box<dyn AnyTask>,
     fit: Fit,
@@ -190,38 +193,11 @@ impl Suspect {
     }
 }
 
-/// FNV-1a in 128 bits: short, and only there to notice what has changed by accident.
-#[derive(Clone, Copy)]
-pub struct Hash(u128);
-
-impl Hash {
-    /// Of nothing.
-    pub fn new() -> Self {
-        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
-    }
-
-    /// With more bytes.
-    #[must_use]
-    pub fn with(self, bytes: &[u8]) -> Self {
-        let step = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
-        Self(bytes.iter().fold(self.0, step))
-    }
-
-    /// In hexadecimal digits.
-    pub fn text(self) -> String {
-        format!("{:032x}", self.0)
-    }
-}
-
-impl Default for Hash {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 fn fingerprint(network: &Network<f32>) -> String {
     let subject = network.subject();
     let mut hash = Hash::new().with(subject.plan.to_stack().to_string().as_bytes());
+    // Norms, positions, rounding and the like make another model of the same weights.
+    hash = hash.with(format!("{:?}", subject.config).as_bytes());
     for (id, entry) in subject.weights.entries() {
         hash = hash.with(entry.name.as_bytes()).with(&[0]);
         for weight in subject.weights.get(id) {

@@ -130,7 +130,7 @@ fn search(
                         continue;
                     }
                     let pair = [content(earlier), content(number)];
-                    if let Ok(witness) = write_down(suspect, method, &pair, question)? {
+                    if let Ok(witness) = write_down(suspect, &pair, question)? {
                         let views = if first_with.len() == 1 { "view" } else { "different views" };
                         tried.note = format!("{} {views} in this prompt", first_with.len());
                         return Ok((Some(witness), tried));

@@ -2,8 +2,7 @@
 //!
 //! ```json
 //! {
-//!   "format": 1,
-//!   "method": "state collision",
+//!   "format": 2,
 //!   "model": {"name": "linear", "origin": {"fresh": {"stack": "linear", "seed": 0, ..}}, "kept": {"bits": 4, "state": 2.0, "message": null},
 //!             "fingerprint": "6c62.."},
 //!   "task": "funccomp{hops=1,m=8,..}",
@@ -19,19 +18,24 @@
 //!   "digest": ".."                           of all of the above
 //! }
 //! ```
+//!
+//! The checker is given where the model comes from, its bits, the task, the prompts, the question and the first tables of the sets, and
+//! computes the rest. How a witness was found is not in it: that cannot be computed from the prompts.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use rung_nn::hash::Hash;
 use serde::{Deserialize, Serialize};
 
+use super::FalsifyError;
 use super::decomposition::Decomposition;
-use super::suspect::{Hash, Kept, Origin};
-use super::{FalsifyError, Method};
+use super::suspect::{Kept, Origin};
+use crate::strict;
 
-/// The only format so far.
-pub const FORMAT: u32 = 1;
+/// The format that is written and read. Format 1 also named the search that had found the witness.
+pub const FORMAT: u32 = 2;
 
 /// More bytes than a witness has.
 const MOST_BYTES: u64 = 1 << 26;
@@ -45,8 +49,9 @@ pub struct Accused {
     /// Where it comes from.
     pub origin: Origin,
     /// Bits that were asked for.
+    #[serde(deserialize_with = "strict::optional_object")]
     pub kept: Option<Kept>,
-    /// A hash of its stack and weights.
+    /// A hash of its stack, its config and its weights.
     pub fingerprint: String,
 }
 
@@ -56,9 +61,8 @@ pub struct Accused {
 pub struct Witness {
     /// See [`FORMAT`].
     pub format: u32,
-    /// How it was found.
-    pub method: Method,
     /// The model.
+    #[serde(deserialize_with = "strict::object")]
     pub model: Accused,
     /// The task, with every option.
     pub task: String,
@@ -73,12 +77,15 @@ pub struct Witness {
     /// The model's scores there.
     pub scores: Vec<Vec<f32>>,
     /// From this position on the inputs are the same.
+    #[serde(deserialize_with = "strict::required")]
     pub border: Option<usize>,
     /// The state that both leave behind at the border.
+    #[serde(deserialize_with = "strict::required")]
     pub state: Option<Vec<f32>>,
     /// Positions whose streams are the same after every layer.
     pub blind: Vec<usize>,
     /// The sets of the lower bound, where they were built.
+    #[serde(deserialize_with = "strict::optional_object")]
     pub decomposition: Option<Decomposition>,
     /// A hash of everything else.
     pub digest: String,
@@ -96,6 +103,15 @@ impl Witness {
     pub fn proper_digest(&self) -> String {
         let bare = Self { digest: String::new(), ..self.clone() };
         Hash::new().with(bare.text().as_bytes()).text()
+    }
+
+    /// What kind of failure it shows.
+    pub fn kind(&self) -> &'static str {
+        match (self.inputs.len(), &self.state) {
+            (1, _) => "wrong answer",
+            (_, Some(_)) => "equal states",
+            (_, None) => "equal streams",
+        }
     }
 
     /// As JSON.
@@ -116,6 +132,24 @@ impl Witness {
         if bytes.len() as u64 > MOST_BYTES {
             return Err(malformed(format!("found more than {MOST_BYTES} bytes, expected a witness")));
         }
-        serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))
+        parse(&bytes).map_err(|error| malformed(other_format(&bytes).unwrap_or_else(|| error.to_string())))
     }
+}
+
+/// A witness and nothing after it.
+fn parse(bytes: &[u8]) -> Result<Witness, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let witness = strict::object(&mut reader)?;
+    reader.end().map(|()| witness)
+}
+
+/// What to say of a file whose keys are those of another format.
+fn other_format(bytes: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let Version { format } = serde_json::from_slice(bytes).ok()?;
+    let message = format!("format: found {format}, expected {FORMAT}; search again with `rung falsify`");
+    (format != FORMAT).then_some(message)
 }

@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use super::error::RunError;
 use super::repel::RepulsionPart;
 use super::source::Source;
+use crate::strict;
 
 /// A run as typed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,13 +48,13 @@ pub struct RunConfig {
     #[serde(default)]
     pub seed: u64,
     /// What the stack does not say about the model.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strict::object")]
     pub model: ModelPart,
     /// How it is trained.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strict::object")]
     pub train: TrainPart,
     /// When and how it is looked at.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strict::object")]
     pub evaluate: EvaluatePart,
     /// Easier tasks that come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,7 +1,7 @@
 //! Which run a file belongs to.
 //!
-//! Checkpoints and weights carry the config that they were made with, every default spelled out. Who reads one compares it with the
-//! config of the run at hand: a checkpoint that goes on under an edited config would be recorded under a name whose own run gives
+//! Checkpoints and weights carry the config that they were made with, every default spelled out. Whoever reads one compares it with the
+//! config of the present run: a checkpoint that goes on under an edited config would be recorded under a name whose own run gives
 //! other numbers.
 
 use std::path::Path;

@@ -168,6 +168,7 @@ impl Falsify {
                 "task": suspect.task().spec(),
                 "kept": suspect.kept,
                 "found": found.witness.is_some(),
+                "method": found.method(),
                 "tried": found.tried,
                 "witness": found.witness,
             }));

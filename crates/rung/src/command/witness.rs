@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rung_lab::falsify::page::Page;
 use rung_lab::falsify::{Witness, check};
 use rung_lab::report::write_atomically;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::output::{check_destination, print, print_json};
 
@@ -55,25 +55,37 @@ impl WitnessCommand {
         }
         let witness = Witness::read(&given.file)?;
         let suspect = check::open(&witness, given.model.clone())?;
-        let verdict = check::check(&witness, &suspect)?;
         let file = given.file.display();
-        if let Err(refusal) = &verdict {
-            if given.json {
-                print_json(&json!({"holds": false, "field": refusal.field, "reason": refusal.reason}))?;
-            } else {
-                print(&format!("{file}: refused\n  {refusal}\n"))?;
+        // From here on only what the checker computed is shown.
+        let witness = match check::check(&witness, &suspect)? {
+            Ok(computed) => computed,
+            Err(refusal) => {
+                if given.json {
+                    print_json(&json!({"holds": false, "field": refusal.field, "reason": refusal.reason}))?;
+                } else {
+                    print(&format!("{file}: refused\n  {refusal}\n"))?;
+                }
+                return Ok(ExitCode::from(1));
             }
-            return Ok(ExitCode::from(1));
-        }
+        };
         let page = Page::new(&witness, &suspect)?;
         if let Some(path) = &given.html {
             write_atomically(path, page.html(&format!("rung witness check {file}"))?.as_bytes())?;
         }
         match (given.json, show) {
-            (true, _) => print_json(&json!({"holds": true, "verdict": page.verdict(), "witness": witness}))?,
+            (true, _) => print_json(&json!({"holds": true, "verdict": page.verdict(), "witness": shown(&witness)?}))?,
             (false, true) => print(&page.text())?,
             (false, false) => print(&format!("{file}: holds\n  {}\n", page.verdict()))?,
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A witness without the origin of its model: that says where to look for the model, and has settings of which none is computed.
+fn shown(witness: &Witness) -> serde_json::Result<Value> {
+    let mut shown = serde_json::to_value(witness)?;
+    if let Some(model) = shown["model"].as_object_mut() {
+        model.remove("origin");
+    }
+    Ok(shown)
 }
