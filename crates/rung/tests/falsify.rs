@@ -170,7 +170,7 @@ fn bad_input_is_named() {
         std::fs::write(&path, &whole[..length]).unwrap();
         fails(&["witness", "check", text(&path)], "no whole witness");
     }
-    std::fs::write(&path, whole.replace("\"format\":1", "\"format\":7")).unwrap();
+    std::fs::write(&path, whole.replace("\"format\":2", "\"format\":7")).unwrap();
     let (held, code) = json(&["witness", "check", text(&path)]);
     assert_eq!((code, held["field"].as_str()), (Some(1), Some("format")));
     std::fs::write(&path, whole.replace("\"seed\":0", "\"seed\":1")).unwrap();
