@@ -35,9 +35,14 @@ fn difference_at(path: String, found: Option<&Value>, expected: Option<&Value>) 
                 .map(|(at, (one, other))| (format!("{path}[{at}]"), Some(one), Some(other)))
                 .find_map(|(path, one, other)| difference_at(path, one, other))
         }
-        (Some(one), Some(other)) if one.to_string() == other.to_string() => None,
+        (Some(one), Some(other)) if same_text(one, other) => None,
         _ => Some(Difference { path, found: shown(found), expected: shown(expected) }),
     }
+}
+
+fn same_text(one: &Value, other: &Value) -> bool {
+    let [one, other] = [one, other].map(Value::to_string);
+    one == other
 }
 
 fn shown(value: Option<&Value>) -> String {

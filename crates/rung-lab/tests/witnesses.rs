@@ -1,5 +1,8 @@
 //! Forged witnesses: each genuine one is changed in every way that comes to mind, its digest computed anew, and refused.
 
+// The size of an error matters in loops, not in tests.
+#![allow(clippy::result_large_err)]
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ fn suspect(stack: &str, task: &str, asked: Asked) -> Suspect {
 }
 
 fn genuine(stack: &str, task: &str, asked: Asked) -> Value {
-    let effort = Effort { budget: Duration::from_secs(120), ..Effort::default() };
+    let effort = Effort { budget: Duration::from_mins(2), ..Effort::default() };
     let found = falsify(&suspect(stack, task, asked), &effort, &|_, _| true).unwrap();
     serde_json::from_str(&found.witness.expect(stack).text()).unwrap()
 }
@@ -44,7 +47,7 @@ fn decomposition() -> Value {
     let stack = "linear{heads=1,key=2,value=2} full{heads=1,head=4}";
     let suspect = suspect(stack, "funccomp{hops=2,m=2,n=[2]}", Asked::Bits(3, None));
     let only = Some(rung_lab::falsify::Method::BorderSearch);
-    let effort = Effort { budget: Duration::from_secs(120), only, ..Effort::default() };
+    let effort = Effort { budget: Duration::from_mins(2), only, ..Effort::default() };
     let found = falsify(&suspect, &effort, &|_, _| true).unwrap();
     let witness: Value = serde_json::from_str(&found.witness.unwrap().text()).unwrap();
     assert!(witness["decomposition"]["alike"].as_array().unwrap().len() > 2, "{witness}");

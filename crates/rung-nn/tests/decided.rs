@@ -308,7 +308,7 @@ fn solved_means_verified_at_its_own_bits() {
         if solved >= 220 && LAYERS.iter().all(|layer| mixers.contains(layer)) {
             break;
         }
-        let layers: Vec<&str> = (0..1 + draws.below(5)).map(|_| draws.pick(LAYERS)).collect();
+        let layers: Vec<&str> = (0..=draws.below(5)).map(|_| draws.pick(LAYERS)).collect();
         let bits = bits[draws.below(bits.len() as u64) as usize];
         let (heads, head_dim) = (1 + draws.below(2), 12 + 2 * draws.below(7));
         let m = 2 + draws.below(10) as u32;
