@@ -17,6 +17,7 @@ mod convex;
 mod estimate;
 pub mod papers;
 pub mod question;
+pub mod reach;
 mod relax;
 pub mod search;
 pub mod shortcut;
@@ -35,6 +36,7 @@ pub fn pages() -> Vec<Page> {
         bound("shortcuts", include_str!("shortcut.rs")),
         bound("block-sparse", include_str!("sparse.rs")),
         bound("papers", include_str!("papers.rs")),
+        bound("reach", include_str!("reach.rs")),
     ];
     pages.extend(construction::pages());
     pages

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_theory::page::{Page, Subject, pages};
-use rung_theory::{spec, stack};
+use rung_theory::{bound, spec, stack};
 use serde_json::json;
 
 use crate::output::{print, print_json};
@@ -42,7 +42,8 @@ impl Explain {
         if self.json {
             print_json(&json!({"name": page.name, "subject": page.subject.word(), "text": page.text()}))?;
         } else {
-            print(&format!("{} ({})\n\n{}{}", page.name, page.subject.word(), page.text(), options(page)))?;
+            let tables = if page.name == "reach" { bound::reach::text() } else { options(page) };
+            print(&format!("{} ({})\n\n{}{tables}", page.name, page.subject.word(), page.text()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
