@@ -26,7 +26,7 @@ pub struct Rung {
 /// What is known of one number of hops.
 pub fn rung(plan: &Plan, capacity: &Capacity, hops: usize) -> Rung {
     let question = Question::of(capacity, hops, [1; 3]);
-    let fits = |found: &Certified| plan.log2_context().is_none_or(|most| found.accepted.tokens.bits() <= most);
+    let fits = |found: &Certified| plan.covers_tokens(&found.accepted.tokens);
     Rung {
         hops,
         solved: solved_up_to(plan, capacity, hops),

@@ -8,16 +8,17 @@
 //!
 //! Numbers are decimal strings without sign, leading zeros or exponent, because they outgrow every number type. Every
 //! field up to `tokens_per` is required. `stack` and `conventions` say which stack it is about; the checker never sees them, but
-//! [`names_its_stack`] compares them with the numbers. The annotations of a test vector (`accept`, `why`) are passed over. Any
-//! other field is an error, since a reader that skips what it does not know
-//! would let a typo pass for a proof.
+//! [`names_its_stack`] compares them with the numbers. A test vector may say `accept` and `why`. Any other field, a field that
+//! is named twice and a value of the wrong type are errors at every depth: a reader that skips what it does not know would let
+//! a typo pass for a proof.
 
 use num_bigint::BigUint;
 use serde_json::{Map, Value, json};
 
 use super::checker::{MAX_HOPS, Point};
-use super::question::Question;
-use crate::stack::{Convention, Defaults, Plan};
+use super::conventions::Conventions;
+pub use super::conventions::{conventions, names_its_stack};
+use super::strict::Strict;
 
 /// Longer files are refused before they are parsed.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -63,11 +64,8 @@ pub enum CertificateError {
 /// # Errors
 /// What is wrong with the text, and where.
 pub fn read(text: &str) -> Result<Point, CertificateError> {
-    if text.len() > MAX_BYTES {
-        return Err(CertificateError::TooLong(text.len()));
-    }
-    let value: Strict = serde_json::from_str(text).map_err(|error| CertificateError::Json(error.to_string()))?;
-    let Value::Object(fields) = value.0 else { return Err(CertificateError::NotAnObject(kind(&value.0))) };
+    let fields = fields(text)?;
+    read_annotations(&fields)?;
     if let Some(name) =
         fields.keys().find(|name| !FIELDS.contains(&name.as_str()) && !ANNOTATIONS.contains(&name.as_str()))
     {
@@ -101,33 +99,26 @@ pub fn read(text: &str) -> Result<Point, CertificateError> {
     })
 }
 
-/// JSON whose objects may not name a field twice: of two values for `m`, one would be checked and the other read.
-struct Strict(Value);
-
-impl<'de> serde::Deserialize<'de> for Strict {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Value;
-
-            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                out.write_str("a certificate")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-                let mut fields = Map::new();
-                while let Some((name, value)) = access.next_entry::<String, Value>()? {
-                    if fields.contains_key(&name) {
-                        let name = shorten(&name);
-                        return Err(serde::de::Error::custom(format!("field `{name}` stands twice")));
-                    }
-                    fields.insert(name, value);
-                }
-                Ok(Value::Object(fields))
-            }
-        }
-        deserializer.deserialize_map(Visitor).map(Strict)
+/// The fields of a certificate, each named once.
+pub(super) fn fields(text: &str) -> Result<Map<String, Value>, CertificateError> {
+    if text.len() > MAX_BYTES {
+        return Err(CertificateError::TooLong(text.len()));
     }
+    let value: Strict = serde_json::from_str(text).map_err(|error| CertificateError::Json(error.to_string()))?;
+    match value.0 {
+        Value::Object(fields) => Ok(fields),
+        other => Err(CertificateError::NotAnObject(kind(&other))),
+    }
+}
+
+/// The types of the fields that the checker does not see.
+fn read_annotations(fields: &Map<String, Value>) -> Result<(), CertificateError> {
+    for (name, expected) in [("stack", "a string"), ("why", "a string"), ("accept", "true or false")] {
+        if let Some(value) = fields.get(name).filter(|value| kind(value) != expected) {
+            return Err(wrong(name, value, expected));
+        }
+    }
+    fields.get("conventions").map(Conventions::read).transpose().map(|_| ())
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -141,12 +132,12 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     let short: String = text.chars().take(40).collect();
     if short.len() < text.len() { format!("{short}..") } else { short }
 }
 
-fn wrong(field: &str, value: &Value, expected: &'static str) -> CertificateError {
+pub(super) fn wrong(field: &str, value: &Value, expected: &'static str) -> CertificateError {
     let found = match value {
         Value::Array(_) | Value::Object(_) => kind(value).to_owned(),
         other => shorten(&other.to_string()),
@@ -168,62 +159,6 @@ fn decimal(field: &str, value: &Value) -> Result<BigUint, CertificateError> {
 fn small(field: &str, value: &Value, most: u64) -> Result<u64, CertificateError> {
     let number = value.as_u64().filter(|&number| number <= most);
     number.ok_or_else(|| wrong(field, value, "a small whole number"))
-}
-
-/// The conventions under which a stack's bits were counted, as a certificate carries them.
-pub fn conventions(defaults: &Defaults, message: Convention) -> Value {
-    json!({
-        "message": message.name(),
-        "message_formula": message.formula(),
-        "heads": defaults.heads,
-        "head_dim": defaults.head_dim,
-        "kv_heads": defaults.kv_heads,
-        "width": defaults.model_width,
-        "bits_per_number": defaults.bits,
-        "attention": "sums run from left to right in registers, or exactly; one causal forward pass; any weights",
-    })
-}
-
-/// Whether the numbers of a certificate are those of the stack it names: bits counted anew must not exceed the point's.
-///
-/// Answers false where the text names no stack, or not how its bits were counted.
-///
-/// # Errors
-/// The stack cannot be read, or the point says less than its stack needs.
-pub fn names_its_stack(text: &str, point: &Point) -> Result<bool, String> {
-    let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return Ok(false) };
-    let (Some(Value::String(stack)), Some(counted)) = (fields.get("stack"), fields.get("conventions")) else {
-        return Ok(false);
-    };
-    if stack.is_empty() {
-        return Ok(false);
-    }
-    let size = |name: &str| counted.get(name).and_then(Value::as_u64);
-    let message = counted.get("message").and_then(Value::as_str).map(str::parse::<Convention>);
-    let (Some(heads), Some(head_dim), Some(bits), Some(Ok(message))) =
-        (size("heads"), size("head_dim"), size("bits_per_number"), message)
-    else {
-        return Err("field `conventions` does not say how the bits of `stack` were counted".to_owned());
-    };
-    let defaults = Defaults { heads, head_dim, kv_heads: size("kv_heads"), model_width: size("width"), bits };
-    let plan = Plan::parse(stack, &defaults).map_err(|error| format!("field `stack`: {error}"))?;
-    let capacity = plan.capacity_with(message);
-    let Some(question) = Question::of(&capacity, point.hops, [1; 3]) else {
-        return Err(format!(
-            "field `stack`: it has {} rungs, so {} hops are within its reach",
-            capacity.rungs, point.hops
-        ));
-    };
-    let counted = question.case == point.case
-        && question.message_bits <= point.message_bits
-        && question.covers_beside(point)
-        && question.state_bits.len() == point.state_bits.len()
-        && question.state_bits.iter().zip(&point.state_bits).all(|(needed, had)| needed <= had);
-    if counted {
-        Ok(true)
-    } else {
-        Err("the stack has wider messages or states than the certificate counts".to_owned())
-    }
 }
 
 /// Writes a certificate; `stack` and `conventions` are carried along for people.

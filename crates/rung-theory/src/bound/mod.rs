@@ -13,6 +13,7 @@
 pub mod certificate;
 pub mod checker;
 pub mod construction;
+mod conventions;
 mod convex;
 mod estimate;
 pub mod papers;
@@ -21,6 +22,7 @@ mod relax;
 pub mod search;
 pub mod shortcut;
 pub mod sparse;
+mod strict;
 pub mod tables;
 pub mod verdict;
 

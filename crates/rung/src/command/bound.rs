@@ -10,6 +10,7 @@ use rung_lab::report::write_atomically;
 use rung_theory::bound::question::Question;
 use rung_theory::bound::search::{self, Certified, MAX_SEARCH_HOPS};
 use rung_theory::bound::{certificate, papers};
+use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
 use super::stack::{Sizes, heads_dim_bits};
@@ -47,7 +48,8 @@ struct Asked {
     question: Option<Question>,
     stack: String,
     heads_dim_bits: Option<u128>,
-    log2_context: Option<u64>,
+    /// Absent where the bits were given directly.
+    plan: Option<Plan>,
 }
 
 impl Bound {
@@ -66,7 +68,8 @@ impl Bound {
         let bar = spinner(format!("searching for {}", hops(self.hops)));
         let found = asked.question.as_ref().and_then(search::smallest);
         bar.finish_and_clear();
-        let fits = |found: &Certified| asked.log2_context.is_none_or(|most| found.accepted.tokens.bits() <= most);
+        let fits =
+            |found: &Certified| asked.plan.as_ref().is_none_or(|plan| plan.covers_tokens(&found.accepted.tokens));
         let (found, too_long) = match found {
             Some(found) if fits(&found) => (Some(found), false),
             Some(_) => (None, true),
@@ -129,12 +132,7 @@ impl Bound {
                 ),
             };
             let question = Question::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
-            return Ok(Asked {
-                question: Some(question),
-                stack: String::new(),
-                heads_dim_bits: None,
-                log2_context: None,
-            });
+            return Ok(Asked { question: Some(question), stack: String::new(), heads_dim_bits: None, plan: None });
         }
         let Some(stack) = &self.stack else {
             bail!("give a stack such as `linear full`, or --message-bits and --state-bits");
@@ -145,7 +143,7 @@ impl Bound {
             question: Question::of(&capacity, self.hops, tokens_per),
             stack: stack.clone(),
             heads_dim_bits: heads_dim_bits(&capacity, self.sizes.convention(), &plan),
-            log2_context: plan.log2_context(),
+            plan: Some(plan),
         })
     }
 
