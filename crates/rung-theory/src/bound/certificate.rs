@@ -1,22 +1,25 @@
 //! Certificates as files: strict JSON in, the same JSON out.
 //!
 //! ```json
-//! {"case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "164", "n": ["17"],
-//!  "x": ["153", "34"], "sigma": ["1340"], "kappa": ["17"], "tokens_per": [1, 1, 1],
-//!  "stack": "linear full linear", "conventions": {"message": "paper"}}
+//! {"theorem": "product", "case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "152", "n": ["17"],
+//!  "x": ["5", "40"], "sigma": ["130"], "kappa": ["1"], "varying": "150", "live": ["17"], "freeze": [-1],
+//!  "tokens_per": [1, 1, 1], "stack": "linear full linear", "conventions": {"message": "paper"}}
 //! ```
 //!
-//! Numbers are decimal strings without sign, leading zeros or exponent, because they outgrow every number type. Every
-//! field up to `tokens_per` is required. `stack` and `conventions` say which stack it is about; the checker never sees them, but
-//! [`names_its_stack`] compares them with the numbers. A test vector may say `accept` and `why`. Any other field, a field that
+//! Numbers are decimal strings without sign, leading zeros or exponent, because they outgrow every number type. `theorem` names
+//! a theorem of the checker and decides which fields of its own are required beside the common ones (`case` to `n` and
+//! `tokens_per`); without it the certificate is one of Theorem 0. `beside_bits` and `embedding` (`{"hops": 2, "middle": 1}`) may
+//! be absent. `stack` and `conventions` say which stack it is about; the checker never sees them, but
+//! [`names_its_stack`] compares them with the numbers, and a proof that needs w-major tables must say so in
+//! `conventions.table_order`. A test vector may say `accept` and `why`. Any other field, a field that
 //! is named twice and a value of the wrong type are errors at every depth: a reader that skips what it does not know would let
 //! a typo pass for a proof.
 
 use num_bigint::BigUint;
 use serde_json::{Map, Value, json};
 
-use super::checker::{MAX_HOPS, Point};
-use super::conventions::Conventions;
+use super::checker::{Cells, Embedding, Lazy, Lists, MAX_HOPS, Point, Theorem};
+use super::conventions::{Conventions, W_MAJOR};
 pub use super::conventions::{conventions, names_its_stack};
 use super::strict::Strict;
 
@@ -25,9 +28,18 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// Longer numbers are refused: those of eight hops have a few hundred digits.
 pub const MAX_DIGITS: usize = 2000;
 
-const FIELDS: [&str; 10] =
-    ["case", "hops", "message_bits", "state_bits", "m", "n", "x", "sigma", "kappa", "tokens_per"];
-const ANNOTATIONS: [&str; 4] = ["stack", "conventions", "accept", "why"];
+const COMMON: [&str; 7] = ["case", "hops", "message_bits", "state_bits", "m", "n", "tokens_per"];
+const OPTIONAL: [&str; 7] = ["theorem", "beside_bits", "embedding", "stack", "conventions", "accept", "why"];
+
+/// The theorems with the fields of their own; the first is that of certificates that name none.
+const THEOREMS: [(&str, &[&str]); 6] = [
+    ("decomposition", &["x", "sigma", "kappa"]),
+    ("state", &[]),
+    ("entropy", &[]),
+    ("product", &["x", "sigma", "kappa", "varying", "live", "freeze"]),
+    ("cells", &["cell", "group"]),
+    ("cell-lists", &["cell", "group", "x", "sigma"]),
+];
 
 /// Why a text is no certificate.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +59,9 @@ pub enum CertificateError {
     /// A field is not known.
     #[error("field `{0}` is not part of a certificate")]
     Unknown(String),
+    /// The proof leaves rows of the tables constant, which needs w-major tables.
+    #[error("field `live` is smaller than `n`: expected `conventions.table_order` to be w-major")]
+    TableOrder,
     /// A field has the wrong form.
     #[error("field `{field}`: found {found}, expected {expected}")]
     Wrong {
@@ -64,39 +79,137 @@ pub enum CertificateError {
 /// # Errors
 /// What is wrong with the text, and where.
 pub fn read(text: &str) -> Result<Point, CertificateError> {
-    let fields = fields(text)?;
-    read_annotations(&fields)?;
-    if let Some(name) =
-        fields.keys().find(|name| !FIELDS.contains(&name.as_str()) && !ANNOTATIONS.contains(&name.as_str()))
-    {
-        return Err(CertificateError::Unknown(shorten(name)));
+    let fields = Fields(fields(text)?);
+    let conventions = fields.annotations()?;
+    let (theorem, own) = fields.theorem_name()?;
+    fields.refuse_unknown(own)?;
+    let point = Point {
+        case: small("case", fields.get("case")?, 1)? as u8,
+        hops: small("hops", fields.get("hops")?, MAX_HOPS as u64)? as usize,
+        message_bits: fields.number("message_bits")?,
+        state_bits: fields.list("state_bits")?,
+        beside_bits: fields.0.get("beside_bits").map_or(Ok(BigUint::ZERO), |value| decimal("beside_bits", value))?,
+        m: fields.number("m")?,
+        n: fields.list("n")?,
+        tokens_per: fields.tokens_per()?,
+        theorem: fields.theorem(theorem)?,
+        embedding: fields.embedding()?,
+    };
+    if point.needs_w_major() && !conventions.w_major {
+        return Err(CertificateError::TableOrder);
     }
-    let field = |name: &'static str| fields.get(name).ok_or(CertificateError::Missing(name));
-    let list = |name: &'static str| -> Result<Vec<BigUint>, CertificateError> {
-        let Value::Array(items) = field(name)? else {
-            return Err(wrong(name, field(name)?, "a list of decimal strings"));
-        };
-        items.iter().enumerate().map(|(index, item)| decimal(&format!("{name}[{index}]"), item)).collect()
-    };
-    let tokens_per = match field("tokens_per")? {
-        Value::Array(items) if items.len() == 3 => {
-            let count = |index: usize| small(&format!("tokens_per[{index}]"), &items[index], 1 << 32);
-            [count(0)?.into(), count(1)?.into(), count(2)?.into()]
+    Ok(point)
+}
+
+/// The fields of an object, read one by one.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn get(&self, name: &'static str) -> Result<&Value, CertificateError> {
+        self.0.get(name).ok_or(CertificateError::Missing(name))
+    }
+
+    fn number(&self, name: &'static str) -> Result<BigUint, CertificateError> {
+        decimal(name, self.get(name)?)
+    }
+
+    fn items<T>(
+        &self,
+        name: &'static str,
+        expected: &'static str,
+        read: impl Fn(&str, &Value) -> Result<T, CertificateError>,
+    ) -> Result<Vec<T>, CertificateError> {
+        match self.get(name)? {
+            Value::Array(items) => {
+                items.iter().enumerate().map(|(index, item)| read(&format!("{name}[{index}]"), item)).collect()
+            }
+            other => Err(wrong(name, other, expected)),
         }
-        other => return Err(wrong("tokens_per", other, "a list of three whole numbers")),
-    };
-    Ok(Point {
-        case: small("case", field("case")?, 1)? as u8,
-        hops: small("hops", field("hops")?, MAX_HOPS as u64)? as usize,
-        message_bits: decimal("message_bits", field("message_bits")?)?,
-        state_bits: list("state_bits")?,
-        m: decimal("m", field("m")?)?,
-        n: list("n")?,
-        x: list("x")?,
-        sigma: list("sigma")?,
-        kappa: list("kappa")?,
-        tokens_per,
-    })
+    }
+
+    fn list(&self, name: &'static str) -> Result<Vec<BigUint>, CertificateError> {
+        self.items(name, "a list of decimal strings", decimal)
+    }
+
+    fn tokens_per(&self) -> Result<[BigUint; 3], CertificateError> {
+        let expected = "a list of three whole numbers";
+        let counts =
+            self.items("tokens_per", expected, |field, value| small(field, value, 1 << 32).map(BigUint::from))?;
+        counts.try_into().map_err(|_| wrong("tokens_per", &self.0["tokens_per"], expected))
+    }
+
+    /// The name of the theorem and its own fields.
+    fn theorem_name(&self) -> Result<(&'static str, &'static [&'static str]), CertificateError> {
+        let Some(value) = self.0.get("theorem") else { return Ok(THEOREMS[0]) };
+        let known = THEOREMS.into_iter().find(|(name, _)| value.as_str() == Some(name));
+        known.ok_or_else(|| wrong("theorem", value, "state, entropy, product, cells, cell-lists or decomposition"))
+    }
+
+    fn refuse_unknown(&self, own: &[&str]) -> Result<(), CertificateError> {
+        let known = |name: &str| [&COMMON[..], &OPTIONAL, own].iter().any(|names| names.contains(&name));
+        match self.0.keys().find(|name| !known(name)) {
+            Some(name) => Err(CertificateError::Unknown(shorten(name))),
+            None => Ok(()),
+        }
+    }
+
+    fn theorem(&self, name: &str) -> Result<Theorem, CertificateError> {
+        let lists = || Ok(Lists { x: self.list("x")?, sigma: self.list("sigma")?, kappa: self.list("kappa")? });
+        Ok(match name {
+            "state" => Theorem::State,
+            "entropy" => Theorem::Entropy,
+            "cells" => Theorem::Cells(self.cells()?),
+            "cell-lists" => {
+                let [sigma] = self.exactly("sigma", "a list of one decimal string")?;
+                let x = self.exactly("x", "a list of two decimal strings")?;
+                Theorem::CellLists { cells: self.cells()?, x, sigma }
+            }
+            "product" => Theorem::Product(
+                lists()?,
+                Lazy {
+                    varying: self.number("varying")?,
+                    live: self.list("live")?,
+                    freeze: self.items("freeze", "a list of whole numbers", player)?,
+                },
+            ),
+            _ => Theorem::Decomposition(lists()?),
+        })
+    }
+
+    fn cells(&self) -> Result<Cells, CertificateError> {
+        Ok(Cells { cell: self.number("cell")?, group: self.number("group")? })
+    }
+
+    fn exactly<const N: usize>(
+        &self,
+        name: &'static str,
+        expected: &'static str,
+    ) -> Result<[BigUint; N], CertificateError> {
+        self.list(name)?.try_into().map_err(|_| wrong(name, &self.0[name], expected))
+    }
+
+    fn embedding(&self) -> Result<Option<Embedding>, CertificateError> {
+        let Some(value) = self.0.get("embedding") else { return Ok(None) };
+        let Value::Object(parts) = value else { return Err(wrong("embedding", value, "an object")) };
+        if let Some(name) = parts.keys().find(|name| !["hops", "middle"].contains(&name.as_str())) {
+            return Err(CertificateError::Unknown(format!("embedding.{}", shorten(name))));
+        }
+        let part = |name: &str, field| match parts.get(name) {
+            Some(value) => small(field, value, MAX_HOPS as u64).map(|count| count as usize),
+            None => Err(CertificateError::Missing(field)),
+        };
+        Ok(Some(Embedding { hops: part("hops", "embedding.hops")?, middle: part("middle", "embedding.middle")? }))
+    }
+
+    /// The types of the fields that the checker does not see.
+    fn annotations(&self) -> Result<Conventions, CertificateError> {
+        for (name, expected) in [("stack", "a string"), ("why", "a string"), ("accept", "true or false")] {
+            if let Some(value) = self.0.get(name).filter(|value| kind(value) != expected) {
+                return Err(wrong(name, value, expected));
+            }
+        }
+        self.0.get("conventions").map_or(Ok(Conventions::default()), Conventions::read)
+    }
 }
 
 /// The fields of a certificate, each named once.
@@ -109,16 +222,6 @@ pub(super) fn fields(text: &str) -> Result<Map<String, Value>, CertificateError>
         Value::Object(fields) => Ok(fields),
         other => Err(CertificateError::NotAnObject(kind(&other))),
     }
-}
-
-/// The types of the fields that the checker does not see.
-fn read_annotations(fields: &Map<String, Value>) -> Result<(), CertificateError> {
-    for (name, expected) in [("stack", "a string"), ("why", "a string"), ("accept", "true or false")] {
-        if let Some(value) = fields.get(name).filter(|value| kind(value) != expected) {
-            return Err(wrong(name, value, expected));
-        }
-    }
-    fields.get("conventions").map(Conventions::read).transpose().map(|_| ())
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -161,22 +264,52 @@ fn small(field: &str, value: &Value, most: u64) -> Result<u64, CertificateError>
     number.ok_or_else(|| wrong(field, value, "a small whole number"))
 }
 
-/// Writes a certificate; `stack` and `conventions` are carried along for people.
+/// A player's index: -1 for w.
+fn player(field: &str, value: &Value) -> Result<i64, CertificateError> {
+    let index = value.as_i64().filter(|index| (-1..=MAX_HOPS as i64).contains(index));
+    index.ok_or_else(|| wrong(field, value, "a player from -1 on"))
+}
+
+/// Writes a certificate; `stack` and `conventions` are carried along.
 pub fn write(point: &Point, stack: &str, conventions: &Value) -> Value {
     let list = |numbers: &[BigUint]| numbers.iter().map(BigUint::to_string).collect::<Vec<_>>();
     let tokens_per = point.tokens_per.each_ref().map(|count| u64::try_from(count).unwrap_or(u64::MAX));
-    json!({
+    let mut text = json!({
+        "theorem": point.theorem.name(),
         "case": point.case,
         "hops": point.hops,
         "message_bits": point.message_bits.to_string(),
         "state_bits": list(&point.state_bits),
+        "beside_bits": point.beside_bits.to_string(),
         "m": point.m.to_string(),
         "n": list(&point.n),
-        "x": list(&point.x),
-        "sigma": list(&point.sigma),
-        "kappa": list(&point.kappa),
         "tokens_per": tokens_per,
-        "stack": stack,
-        "conventions": conventions,
-    })
+    });
+    if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &point.theorem {
+        text["x"] = json!(list(&lists.x));
+        text["sigma"] = json!(list(&lists.sigma));
+        text["kappa"] = json!(list(&lists.kappa));
+    }
+    if let Theorem::Product(_, lazy) = &point.theorem {
+        text["varying"] = json!(lazy.varying.to_string());
+        text["live"] = json!(list(&lazy.live));
+        text["freeze"] = json!(lazy.freeze);
+    }
+    if let Theorem::Cells(cells) | Theorem::CellLists { cells, .. } = &point.theorem {
+        text["cell"] = json!(cells.cell.to_string());
+        text["group"] = json!(cells.group.to_string());
+    }
+    if let Theorem::CellLists { x, sigma, .. } = &point.theorem {
+        text["x"] = json!(list(x));
+        text["sigma"] = json!([sigma.to_string()]);
+    }
+    if let Some(Embedding { hops, middle }) = point.embedding {
+        text["embedding"] = json!({"hops": hops, "middle": middle});
+    }
+    text["stack"] = json!(stack);
+    text["conventions"] = conventions.clone();
+    if point.needs_w_major() {
+        text["conventions"]["table_order"] = json!(W_MAJOR);
+    }
+    text
 }

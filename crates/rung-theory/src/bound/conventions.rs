@@ -11,7 +11,9 @@ use super::question::Question;
 use crate::stack::{Convention, Defaults, Plan};
 
 const SIZES: [&str; 5] = ["heads", "head_dim", "kv_heads", "width", "bits_per_number"];
-const TEXTS: [&str; 3] = ["message", "message_formula", "attention"];
+const TEXTS: [&str; 4] = ["message", "message_formula", "attention", "table_order"];
+/// What `table_order` says where the proof needs tables that list w as the major index.
+pub(super) const W_MAJOR: &str = "w-major";
 
 /// What the field `conventions` says; every part may be absent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +24,8 @@ pub(super) struct Conventions {
     kv_heads: Option<u64>,
     width: Option<u64>,
     bits: Option<u64>,
+    /// The certificate is about tables that list w as the major index.
+    pub(super) w_major: bool,
 }
 
 impl Conventions {
@@ -44,6 +48,9 @@ impl Conventions {
             return Err(wrong("conventions.message_formula", &entries["message_formula"], expected));
         }
         text(entries, "attention")?;
+        if text(entries, "table_order")?.is_some_and(|order| order != W_MAJOR) {
+            return Err(wrong("conventions.table_order", &entries["table_order"], "w-major"));
+        }
         Ok(Self {
             message,
             heads: size(entries, "heads", false)?,
@@ -51,6 +58,7 @@ impl Conventions {
             kv_heads: size(entries, "kv_heads", true)?,
             width: size(entries, "width", true)?,
             bits: size(entries, "bits_per_number", false)?,
+            w_major: entries.contains_key("table_order"),
         })
     }
 
@@ -128,12 +136,7 @@ pub fn names_its_stack(text: &str, point: &Point) -> Result<bool, String> {
             capacity.rungs, point.hops
         ));
     };
-    let covered = question.case == point.case
-        && question.message_bits <= point.message_bits
-        && question.covers_beside(point)
-        && question.state_bits.len() == point.state_bits.len()
-        && question.state_bits.iter().zip(&point.state_bits).all(|(needed, had)| needed <= had);
-    if !covered {
+    if !question.is_covered_by(point) {
         return Err("the stack has wider messages or states than the certificate counts".to_owned());
     }
     let accepted = check(point).map_err(|refusal| refusal.to_string())?;

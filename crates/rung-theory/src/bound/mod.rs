@@ -33,7 +33,7 @@ pub fn pages() -> Vec<Page> {
     let bound = |name, source| Page { name, subject: Subject::Bound, source };
     let mut pages = vec![
         bound("capacity", include_str!("../stack/capacity.rs")),
-        bound("composition", include_str!("checker.rs")),
+        bound("composition", include_str!("checker/mod.rs")),
         bound("shortcuts", include_str!("shortcut.rs")),
         bound("block-sparse", include_str!("sparse.rs")),
         bound("papers", include_str!("papers.rs")),
