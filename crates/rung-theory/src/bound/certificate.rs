@@ -2,7 +2,7 @@
 //!
 //! ```json
 //! {"theorem": "product", "case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "152", "n": ["17"],
-//!  "x": ["5", "40"], "sigma": ["130"], "kappa": ["1"], "varying": "150", "live": ["17"], "freeze": [-1],
+//!  "x": ["5", "40"], "sigma": ["130"], "kappa": ["1"], "varying": "150", "live": ["17"], "freeze": [0],
 //!  "tokens_per": [1, 1, 1], "stack": "linear full linear", "conventions": {"message": "paper"}}
 //! ```
 //!
@@ -169,7 +169,7 @@ impl Fields {
                 Lazy {
                     varying: self.number("varying")?,
                     live: self.list("live")?,
-                    freeze: self.items("freeze", "a list of whole numbers", player)?,
+                    freeze: self.items("freeze", "a list of whole numbers", count)?,
                 },
             ),
             _ => Theorem::Decomposition(lists()?),
@@ -195,7 +195,7 @@ impl Fields {
             return Err(CertificateError::Unknown(format!("embedding.{}", shorten(name))));
         }
         let part = |name: &str, field| match parts.get(name) {
-            Some(value) => small(field, value, MAX_HOPS as u64).map(|count| count as usize),
+            Some(value) => count(field, value),
             None => Err(CertificateError::Missing(field)),
         };
         Ok(Some(Embedding { hops: part("hops", "embedding.hops")?, middle: part("middle", "embedding.middle")? }))
@@ -264,10 +264,9 @@ fn small(field: &str, value: &Value, most: u64) -> Result<u64, CertificateError>
     number.ok_or_else(|| wrong(field, value, "a small whole number"))
 }
 
-/// A player's index: -1 for w.
-fn player(field: &str, value: &Value) -> Result<i64, CertificateError> {
-    let index = value.as_i64().filter(|index| (-1..=MAX_HOPS as i64).contains(index));
-    index.ok_or_else(|| wrong(field, value, "a player from -1 on"))
+/// A number of hops, tables or players.
+fn count(field: &str, value: &Value) -> Result<usize, CertificateError> {
+    small(field, value, MAX_HOPS as u64).map(|count| count as usize)
 }
 
 /// Writes a certificate; `stack` and `conventions` are carried along.

@@ -19,7 +19,7 @@ pub(super) struct Sizes {
     pub(super) k: Vec<BigUint>,
     /// g: the entries of z_1 that vary are g x_0.
     pub(super) groups: BigUint,
-    pub(super) freeze: Vec<i64>,
+    pub(super) freeze: Vec<usize>,
 }
 
 /// The same as logarithms.
@@ -31,7 +31,7 @@ struct Logs {
     x: Vec<f64>,
     k: Vec<f64>,
     groups: f64,
-    freeze: Vec<i64>,
+    freeze: Vec<usize>,
 }
 
 impl From<&Sizes> for Logs {
@@ -133,11 +133,11 @@ impl<'a> Estimate<'a> {
         let mut independent = add(self.beside, if case == 1 { s[0] } else { queries });
         let mut joint = f64::NEG_INFINITY;
         let mut reach = p.x[0];
-        let mut frozen = i64::from(case) - 1;
+        let mut frozen = usize::from(case);
         let mut sigmas = Vec::with_capacity(l - 1);
         for e in 0..l - 1 {
             let layer = if case == 1 { e } else { e + 1 };
-            let (step, j) = (p.x[e + 1], p.freeze[e]);
+            let (step, next) = (p.x[e + 1], p.freeze[e]);
             let need = if e == 0 { step + independent - p.groups } else { add(step + add(independent, joint), 0.0) };
             let sigma = self.largest_sigma(p.k[e] + size[e], step + reach, need);
             sigmas.push(sigma);
@@ -146,13 +146,13 @@ impl<'a> Estimate<'a> {
             let (f1, f3) = if layer == 0 {
                 (f64::NEG_INFINITY, f64::NEG_INFINITY)
             } else {
-                let late = (0..=e).filter(|&i| i as i64 > frozen).map(|i| states(i, e));
+                let late = (0..=e).filter(|&i| i >= frozen).map(|i| states(i, e));
                 (sum(late), states(e + 1, e + 1) + (layer as f64).log2())
             };
             let f4 = sum(s[1..=layer].iter().copied());
-            let border = s[layer + 1] + cases((j + 1) as usize, e + 1);
-            let until = |i: usize| if i as i64 <= frozen { e } else { e + 1 };
-            let mess = sum((0..=e + 1).filter(|&i| i as i64 <= j).map(|i| states(i, until(i))));
+            let border = s[layer + 1] + cases(next, e + 1);
+            let until = |i: usize| if i < frozen { e } else { e + 1 };
+            let mess = sum((0..next).map(|i| states(i, until(i))));
             if e > 0 {
                 joint = sum([step + joint, 0.0, f1, f2, f3, f4, border, mess]);
             } else if case == 1 {
@@ -162,7 +162,7 @@ impl<'a> Estimate<'a> {
                 independent = sum([independent, f1, f3]);
                 joint = sum([f2, mess, border, f4]);
             }
-            frozen = j;
+            frozen = next;
             reach = p.live[e] - p.k[e] + sigma;
         }
         (sigmas, reach + size[l - 1].log2() - add(independent, joint))
@@ -284,7 +284,7 @@ impl<'a> Estimate<'a> {
         m: &BigUint,
         n: &[BigUint],
         (x, k, groups): (&[f64], &[f64], f64),
-        freeze: &[i64],
+        freeze: &[usize],
     ) -> Vec<Sizes> {
         let l = self.setting.question.hops;
         let mut found = Vec::new();
@@ -402,7 +402,7 @@ impl Integers {
         &self.values[self.hops..2 * self.hops - 1]
     }
 
-    fn logs(&self, m: f64, freeze: &[i64]) -> Logs {
+    fn logs(&self, m: f64, freeze: &[usize]) -> Logs {
         let (l, k) = (self.hops, self.k());
         let right = |e: usize| k.get(e).copied().unwrap_or(0.0);
         let live: Vec<f64> = (1..l).map(|e| self.values[e] + k[e - 1] + right(e)).collect();
@@ -417,7 +417,7 @@ impl Integers {
         Logs { m, n, live, x, k: k.to_vec(), groups: self.values[self.groups()], freeze: freeze.to_vec() }
     }
 
-    fn sizes(&self, m: BigUint, freeze: &[i64]) -> Sizes {
+    fn sizes(&self, m: BigUint, freeze: &[usize]) -> Sizes {
         let whole: Vec<BigUint> = self.values.iter().map(|&log| round(log)).collect();
         let (l, one) = (self.hops, BigUint::from(1_u8));
         let k = whole[l..2 * l - 1].to_vec();

@@ -194,7 +194,7 @@ impl<'a> Relaxation<'a> {
     }
 
     /// F2 of step e: messages into w.
-    fn into_query(&self, e: usize) -> Linear {
+    fn query_messages(&self, e: usize) -> Linear {
         let (layout, hops) = (&self.layout, self.setting.question.hops);
         let classes = (0..hops - 1).fold(Linear::default(), |sum, i| sum.plus(&layout.k(i)));
         let pairs = (1..hops).fold(layout.x(0), |sum, i| sum.plus(&layout.live(i))).minus(&classes);
@@ -202,26 +202,25 @@ impl<'a> Relaxation<'a> {
     }
 
     /// The summands of step e that go to P and to J, beside what both were before.
-    fn summands(&self, e: usize, freeze: &[i64]) -> (Vec<Linear>, Vec<Linear>) {
+    fn summands(&self, e: usize, freeze: &[usize]) -> (Vec<Linear>, Vec<Linear>) {
         let layout = &self.layout;
         let layer = if self.case() == 1 { e } else { e + 1 };
         let before = match e {
-            0 => i64::from(self.case()) - 1,
+            0 => usize::from(self.case()),
             _ => freeze[e - 1],
         };
-        let j = freeze[e];
+        let next = freeze[e];
         let mut f1 = Vec::new();
         if layer > 0 {
-            f1.extend((0..=e).filter(|&i| i as i64 > before).flat_map(|i| self.states(i, e)));
+            f1.extend((0..=e).filter(|&i| i >= before).flat_map(|i| self.states(i, e)));
             let times = Linear::constant((layer as f64).log2());
             f1.extend(self.states(e + 1, e + 1).into_iter().map(|term| term.plus(&times)));
         }
-        let until = |i: usize| if i as i64 <= before { e } else { e + 1 };
-        let mut last: Vec<Linear> =
-            (0..=e + 1).filter(|&i| i as i64 <= j).flat_map(|i| self.states(i, until(i))).collect();
-        last.push(self.into_query(e));
+        let until = |i: usize| if i < before { e } else { e + 1 };
+        let mut last: Vec<Linear> = (0..next).flat_map(|i| self.states(i, until(i))).collect();
+        last.push(self.query_messages(e));
         let border = Self::constant(self.state[layer + 1]);
-        let border = border.map(|bits| bits.plus(&layout.cases((j + 1) as usize, e + 1)));
+        let border = border.map(|bits| bits.plus(&layout.cases(next, e + 1)));
         let states = self.state[1..=layer].iter().filter_map(|&bits| Self::constant(bits));
         match (e, self.case()) {
             (0, 1) => (last, border.into_iter().collect()),
@@ -269,7 +268,7 @@ impl<'a> Relaxation<'a> {
     }
 
     /// The summands of each unknown number of bits, with its variable.
-    fn sums(&self, freeze: &[i64]) -> Vec<(usize, Vec<Linear>)> {
+    fn sums(&self, freeze: &[usize]) -> Vec<(usize, Vec<Linear>)> {
         let layout = &self.layout;
         let mut sums = vec![(layout.independent(0), self.start_bits())];
         for e in 0..self.setting.question.hops - 1 {
@@ -287,7 +286,7 @@ impl<'a> Relaxation<'a> {
     }
 
     /// The program for one choice of the places where borders are frozen.
-    pub(super) fn program(&self, freeze: &[i64]) -> Program {
+    pub(super) fn program(&self, freeze: &[usize]) -> Program {
         let (layout, hops) = (&self.layout, self.setting.question.hops);
         let mut constraints: Vec<Expression> = self
             .sums(freeze)
@@ -346,7 +345,7 @@ impl<'a> Relaxation<'a> {
 
     /// A point in the domain from which the solver finds its way: the given one, or the shape of a good point, x_{L-j} about
     /// B^j and as many classes as lists are long; the numbers of bits are worked out from the rest.
-    pub(super) fn start(&self, freeze: &[i64], near: Option<&[f64]>) -> Vec<f64> {
+    pub(super) fn start(&self, freeze: &[usize], near: Option<&[f64]>) -> Vec<f64> {
         let mut start = near.map_or_else(|| self.shape(), <[f64]>::to_vec);
         for (bits, terms) in self.sums(freeze) {
             // Twice what each sum comes to, so that its condition holds with room.

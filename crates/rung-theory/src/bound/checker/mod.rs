@@ -1,6 +1,6 @@
 //! The lower bounds on function composition, and their checker: exact integers, no search, no floats.
 //!
-//! This is the folder to read first: whoever believes it needs to believe nothing else here. It has LINES lines of code in
+//! This is the folder to read first: whoever believes it needs to believe nothing else here. It has 536 lines of code in
 //! seven files and shares nothing with the search; one file is one theorem, with its conditions in the order of `docs/proof.md`.
 //!
 //! # Claim
@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | `state` (S) | no full layer, any L | none |
 //! | `entropy` (1) | case 1, L = 2 | none |
-//! | `product` (2) | both cases, L >= 2 | `x`, `sigma`, `kappa`, `varying` (u), `live` (n'), `freeze` (j) |
+//! | `product` (2) | both cases, L >= 2 | `x`, `sigma`, `kappa`, `varying` (u), `live` (n'), `freeze` (j + 1) |
 //! | `cells` (3) | case 0, L = 2, nothing beside layer 1 | `cell` (r), `group` (nu) |
 //! | `cell-lists` (4) | the same | `cell` (r), `group` (nu), `x` (two), `sigma` (one) |
 //! | `decomposition` (0) | both cases, any L | `x`, `sigma`, `kappa` |
@@ -121,8 +121,8 @@ pub struct Lazy {
     pub varying: BigUint,
     /// n'_1 .. n'_{L-1}: the last values of w_e for which entries of z_{e+1} vary.
     pub live: Vec<BigUint>,
-    /// j_0 .. j_{L-2}: the border of step e is frozen before player j_e, or before w for -1.
-    pub freeze: Vec<i64>,
+    /// j_0 + 1 .. j_{L-2} + 1: how many of the players 0, 1, .. stand behind the border of step e; 0 is just before w.
+    pub freeze: Vec<usize>,
 }
 
 /// A task of fewer hops inside the tables. The first `middle` tables z_1, z_2, .. are the identity (their n are 1) and count as

@@ -24,10 +24,10 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), 
     let mut independent = p.beside + if p.case == 1 { s[0].clone() } else { b * tw * queries }; // P
     let mut joint = BigUint::ZERO; // J
     let mut reach = x[0].clone(); // D
-    let mut frozen = if p.case == 1 { 0 } else { -1 }; // f
+    let mut frozen = usize::from(p.case); // f + 1
     for e in 0..p.hops - 1 {
         let layer = if p.case == 1 { e } else { e + 1 }; // lay
-        let (step, j) = (&x[e + 1], freeze[e]);
+        let (step, next) = (&x[e + 1], freeze[e]); // X, j_e + 1
         let tail = Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
         let drawn = if e == 0 {
             tail.exceeds(&(u / &x[0]), &(step * &independent))
@@ -38,13 +38,13 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), 
             return Err(Refusal::Tail { step: e + 1 });
         }
         let f2 = b * tw * &pairs * cases(1, e);
-        let late = (0..=e).filter(|&i| i as i64 > frozen).map(|i| states(i, e));
+        let late = (0..=e).filter(|&i| i >= frozen).map(|i| states(i, e));
         let f1 = if layer == 0 { BigUint::ZERO } else { b * sum(late) };
         let f3 = b * states(e + 1, e + 1) * layer;
         let f4 = s[1..=layer].iter().sum::<BigUint>();
-        let border = &s[layer + 1] * cases((j + 1) as usize, e + 1);
-        let until = |i: usize| if i as i64 <= frozen { e } else { e + 1 };
-        let mess = b * sum((0..=e + 1).filter(|&i| i as i64 <= j).map(|i| states(i, until(i))));
+        let border = &s[layer + 1] * cases(next, e + 1);
+        let until = |i: usize| if i < frozen { e } else { e + 1 };
+        let mess = b * sum((0..next).map(|i| states(i, until(i))));
         if e > 0 {
             joint = step * joint + 1_u8 + f1 + f2 + f3 + f4 + border + mess;
         } else if p.case == 1 {
@@ -54,13 +54,13 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), 
             independent += f1 + f3;
             joint = f2 + mess + border + f4;
         }
-        frozen = j;
+        frozen = next;
         reach = &live[e] / &k[e] * &sigma[e];
     }
     p.compare_with_answers(&(independent + joint), &reach)
 }
 
-/// x_0 <= u <= m, n'_e <= n_e, n'_{L-1} = n_{L-1}, -1 <= j_e <= e+1, and the divisibilities with n' for n.
+/// x_0 <= u <= m, n'_e <= n_e, n'_{L-1} = n_{L-1}, j_e <= e+1, and the divisibilities with n' for n.
 fn well_formed(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), Refusal> {
     if p.hops < 2 {
         return malformed("theorem `product` is about two hops or more");
@@ -71,8 +71,8 @@ fn well_formed(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), Refus
     if lazy.live.iter().zip(p.n).any(|(live, n)| *live == BigUint::ZERO || live > n) || lazy.live.last() != p.n.last() {
         return malformed("live must have sizes from 1 to n, and end with the last n");
     }
-    if lazy.freeze.iter().enumerate().any(|(e, &j)| !(-1..=e as i64 + 1).contains(&j)) {
-        return malformed("freeze[e] must be from -1 to e + 1");
+    if lazy.freeze.iter().enumerate().any(|(e, &next)| next > e + 2) {
+        return malformed("freeze[e] must be at most e + 2");
     }
     if lazy.varying > *p.m {
         return malformed("varying exceeds m");

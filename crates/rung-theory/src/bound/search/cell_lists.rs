@@ -44,7 +44,7 @@ impl<'a> Relaxation<'a> {
     }
 
     /// B t0 times what follows, t0 with the identity tables in the middle.
-    fn into_start(&self, times: &Linear) -> Vec<Linear> {
+    fn start_messages(&self, times: &Linear) -> Vec<Linear> {
         let [te, t0, _] = self.tokens;
         let mut terms = vec![Linear::constant(self.message + t0).plus(times)];
         if self.setting.middle > 0 {
@@ -63,10 +63,10 @@ impl<'a> Relaxation<'a> {
         let border = Linear::constant(self.last);
         match place {
             0 => vec![border.plus(&lists)],
-            1 => [vec![border.plus(&variables(&[X1]))], self.into_start(&lists)].concat(),
+            1 => [vec![border.plus(&variables(&[X1]))], self.start_messages(&lists)].concat(),
             _ => {
                 let table = Linear::constant(self.message + self.tokens[0]).plus(&variables(&[A, G, C, X1]));
-                [vec![border, table], self.into_start(&lists)].concat()
+                [vec![border, table], self.start_messages(&lists)].concat()
             }
         }
     }
@@ -84,11 +84,11 @@ impl<'a> Relaxation<'a> {
             divisor: Some(Linear::default().minus(&Linear::variable(RHO))),
         };
         let answers = variables(&[A, G, C, NU, B, RHO]);
-        let mut lost = vec![bits(te, &[A, G, C, A, G]), bits(tw, &[NU, B]), bits(tw, &[B, NU, A, C])];
-        lost.extend(self.into_start(&m));
-        lost.extend(self.last(place).into_iter().map(|term| term.plus(&Linear::variable(B))));
+        let mut bits_lost = vec![bits(te, &[A, G, C, A, G]), bits(tw, &[NU, B]), bits(tw, &[B, NU, A, C])];
+        bits_lost.extend(self.start_messages(&m));
+        bits_lost.extend(self.last(place).into_iter().map(|term| term.plus(&Linear::variable(B))));
         let finish = Expression {
-            terms: lost.into_iter().map(|term| term.minus(&answers).into()).collect(),
+            terms: bits_lost.into_iter().map(|term| term.minus(&answers).into()).collect(),
             divisor: Some(m.clone().plus(&variables(&[NU, B]))),
         };
         let touch = Linear::constant(-1e-7);

@@ -23,7 +23,7 @@ use crate::bound::relax::{Given, Layout, Relaxation};
 #[derive(Clone)]
 struct Optimum {
     value: f64,
-    freeze: Vec<i64>,
+    freeze: Vec<usize>,
     point: Vec<f64>,
 }
 
@@ -68,8 +68,8 @@ pub(super) fn for_tables<'a>(
 fn optima(setting: &Setting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
     let steps = setting.question.hops - 1;
     let free = vec![false; relaxation.layout.variables()];
-    let mut known: HashMap<Vec<i64>, Option<Optimum>> = HashMap::new();
-    let mut solve = |freeze: &[i64], near: Option<&Optimum>| {
+    let mut known: HashMap<Vec<usize>, Option<Optimum>> = HashMap::new();
+    let mut solve = |freeze: &[usize], near: Option<&Optimum>| {
         let solved = known.entry(freeze.to_vec()).or_insert_with(|| {
             let program = relaxation.program(freeze);
             let start = relaxation.start(freeze, near.map(|near| &near.point[..]));
@@ -80,17 +80,17 @@ fn optima(setting: &Setting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
     };
     // With no state in the last block nothing is frozen there.
     let empty = setting.question.state_bits.last().is_some_and(|bits| *bits == BigUint::ZERO);
-    let last = |e: usize| if empty && e + 1 == steps { -1 } else { e as i64 + 1 };
-    let late: Vec<i64> = vec![-1; steps];
-    let early: Vec<i64> = (0..steps).map(last).collect();
+    let last = |e: usize| if empty && e + 1 == steps { 0 } else { e + 2 };
+    let late: Vec<usize> = vec![0; steps];
+    let early: Vec<usize> = (0..steps).map(last).collect();
     for start in [late, early] {
         let Some(mut best) = solve(&start, None) else { continue };
         loop {
             let before = best.value;
             for e in 0..steps {
-                for j in -1..=last(e) {
+                for place in 0..=last(e) {
                     let mut freeze = best.freeze.clone();
-                    freeze[e] = j;
+                    freeze[e] = place;
                     if let Some(found) = solve(&freeze, Some(&best))
                         && found.value < best.value - 1e-6
                     {
