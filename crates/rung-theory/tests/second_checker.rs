@@ -69,7 +69,7 @@ impl Interval {
 
     /// Whether it can be above another.
     fn may_exceed(self, other: Self) -> bool {
-        self.high > other.low || !(self.high <= other.low)
+        self.high > other.low || self.high.is_nan() || other.low.is_nan()
     }
 }
 
@@ -292,12 +292,12 @@ impl Inner {
             if !passes {
                 return false;
             }
-            let lay = e + extra;
+            let done_layers = e + extra;
             let into_query = self.b.times(self.tw).times(q).times(tuples(1, e));
-            let late = sum((0..=e).filter(|&i| lay > 0 && i >= done).map(|i| states(i, e)));
-            let own = states(e + 1, e + 1).times(Interval::whole(lay as f64));
-            let blocks = sum(self.s[..=lay].iter().skip(1).copied());
-            let border = self.s[lay + 1].times(tuples(place, e + 1));
+            let late = sum((0..=e).filter(|&i| done_layers > 0 && i >= done).map(|i| states(i, e)));
+            let own = states(e + 1, e + 1).times(Interval::whole(done_layers as f64));
+            let blocks = sum(self.s[..=done_layers].iter().skip(1).copied());
+            let border = self.s[done_layers + 1].times(tuples(place, e + 1));
             let mut messages = Interval::whole(0.0);
             for i in 0..=e + 1 {
                 if i < place {
@@ -364,10 +364,10 @@ impl Inner {
             s2.times(x1).plus(start),
             sum([s2, start, self.b.times(self.te).times(m).times(x1)]),
         ];
-        let least = |end: fn(&Interval) -> f64| places.iter().map(end).fold(f64::INFINITY, f64::min);
+        let cheapest = |end: fn(&Interval) -> f64| places.iter().map(end).fold(f64::INFINITY, f64::min);
         let last = match s2.high {
             0.0 => Interval::whole(0.0),
-            _ => Interval { low: least(|place| place.low), high: least(|place| place.high) },
+            _ => Interval { low: cheapest(|place| place.low), high: cheapest(|place| place.high) },
         };
         let first = sum([self.te.times(m).times(r), self.tw.times(n), self.t0.times(m)]).times(self.b);
         let second = n.over(nu).times(self.b.times(self.tw).times(nu).times(x0).plus(last));
