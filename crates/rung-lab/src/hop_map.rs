@@ -40,7 +40,7 @@ pub struct Solved {
 /// What is known of one number of hops.
 pub fn rung(plan: &Plan, capacity: &Capacity, hops: usize) -> Rung {
     let question = Question::of(capacity, hops, [1; 3]);
-    let fits = |found: &Certified| plan.log2_context().is_none_or(|most| found.accepted.tokens.bits() <= most);
+    let fits = |found: &Certified| plan.covers_tokens(&found.accepted.tokens);
     let solved_all = solved_all(plan, capacity, hops);
     let further = |some: &Solved| solved_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + 4.0);
     Rung {

@@ -49,7 +49,7 @@ fn huge_and_deep_certificates_cost_nothing() {
     assert!(refused(&CERTIFICATE.replacen("164", &long, 1)).to_string().contains("2000 digits"));
     assert!(matches!(refused(&"[".repeat(500_000)), CertificateError::Json(_)));
     assert!(matches!(refused(""), CertificateError::Json(_)));
-    assert!(matches!(refused("[]"), CertificateError::Json(_)));
+    assert_eq!(refused("[]"), CertificateError::NotAnObject("a list"));
 }
 
 #[test]
@@ -142,4 +142,79 @@ proptest! {
             let _ = certificate::read(&text).map(|point| check(&point));
         }
     }
+}
+
+/// A certificate that names its stack and how its bits were counted.
+const NAMED: &str = r#"{"case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "164", "n": ["17"],
+ "x": ["153", "35"], "sigma": ["1352"], "kappa": ["17"], "tokens_per": [1, 1, 1], "stack": "linear full linear",
+ "conventions": {"message": "paper", "message_formula": "2*H*d*p", "heads": 1, "head_dim": 4, "kv_heads": null,
+  "width": null, "bits_per_number": 4, "attention": "sums run from left to right"}}"#;
+
+#[test]
+fn wrongly_typed_conventions_are_malformed() {
+    let point = certificate::read(NAMED).unwrap();
+    assert_eq!(certificate::names_its_stack(NAMED, &point), Ok(true));
+    let change = |from: &str, to: &str| {
+        assert!(NAMED.contains(from), "{from}");
+        refused(&NAMED.replacen(from, to, 1)).to_string()
+    };
+    for wrong in ["\"8192\"", "8192.0", "-8192", "[8192]", "true", "{}", "0"] {
+        let message = change("\"width\": null", &format!("\"width\": {wrong}"));
+        assert!(message.contains("field `conventions.width`"), "{message}");
+    }
+    for (from, to, field) in [
+        ("\"heads\": 1", "\"heads\": \"1\"", "conventions.heads"),
+        ("\"heads\": 1", "\"heads\": null", "conventions.heads"),
+        ("\"head_dim\": 4", "\"head_dim\": 4.5", "conventions.head_dim"),
+        ("\"kv_heads\": null", "\"kv_heads\": \"2\"", "conventions.kv_heads"),
+        ("\"bits_per_number\": 4", "\"bits_per_number\": [4]", "conventions.bits_per_number"),
+        ("\"paper\"", "7", "conventions.message"),
+        ("\"paper\"", "\"papers\"", "conventions.message"),
+        ("\"2*H*d*p\"", "\"H*d*p\"", "conventions.message_formula"),
+        ("\"sums run from left to right\"", "[]", "conventions.attention"),
+        ("\"linear full linear\"", "[\"linear\"]", "stack"),
+        ("\"stack\"", "\"accept\": \"yes\", \"stack\"", "accept"),
+        ("\"stack\"", "\"why\": 3, \"stack\"", "why"),
+    ] {
+        let message = change(from, to);
+        assert!(message.contains(&format!("field `{field}`: found")), "{message}");
+    }
+    let whole = NAMED.find("{\"message\"").unwrap();
+    for wrong in ["null", "[]", "\"paper\"", "1"] {
+        let message = refused(&format!("{}{wrong}}}", &NAMED[..whole])).to_string();
+        assert!(message.contains("field `conventions`: found"), "{message}");
+    }
+}
+
+#[test]
+fn unknown_and_duplicate_keys_are_malformed_at_every_depth() {
+    let change = |from: &str, to: &str| refused(&NAMED.replacen(from, to, 1)).to_string();
+    let unknown = change("\"heads\": 1", "\"heads\": 1, \"layers\": 3");
+    assert!(unknown.contains("field `conventions.layers` is not part of a certificate"), "{unknown}");
+    let twice = change("\"heads\": 1", "\"heads\": 1, \"heads\": 2");
+    assert!(twice.contains("field `heads` stands twice"), "{twice}");
+    assert!(change("\"stack\"", "\"stack\": \"full\", \"stack\"").contains("field `stack` stands twice"));
+    assert!(change("\"164\"", "{\"a\": 1, \"a\": 2}").contains("field `a` stands twice"));
+}
+
+#[test]
+fn a_stack_is_not_vouched_for_beyond_the_length_for_which_its_bits_were_counted() {
+    // Sixteen levels hold the state of prompts shorter than 2^15 tokens.
+    let stack = "loglinear-gdn{levels=16,conv=0} full";
+    let defaults = Defaults { heads: 1, head_dim: 4, bits: 4, ..Defaults::default() };
+    let plan = Plan::parse(stack, &defaults).unwrap();
+    let limit = plan.log2_context().unwrap();
+    let capacity = plan.capacity();
+    let question = rung_theory::bound::question::Question::of(&capacity, 2, [1; 3]).unwrap();
+    let conventions = certificate::conventions(&defaults, rung_theory::stack::Convention::Paper);
+    let judge = |m: u32, n: u32| {
+        let found = rung_theory::bound::search::for_tables(&question, &m.into(), &[n.into()]).unwrap();
+        let text = certificate::write(&found.point, stack, &conventions).to_string();
+        let point = certificate::read(&text).unwrap();
+        (found.accepted.tokens.bits(), certificate::names_its_stack(&text, &point))
+    };
+    let (bits, inside) = judge(2000, 14);
+    assert!(bits <= limit && inside == Ok(true), "{bits} {limit} {inside:?}");
+    let (bits, beyond) = judge(40_000, 100);
+    assert!(bits > limit && beyond.as_ref().is_err_and(|reason| reason.contains("tokens")), "{bits} {beyond:?}");
 }

@@ -82,6 +82,8 @@ pub fn smaller_tasks(task: &dyn AnyTask) -> Vec<String> {
         return Vec::new();
     };
     let m = task.sizes()[0];
-    let smaller = (1..=m).filter_map(|m| FuncComp::new(m, task.branches(), Order::Hard, 1, task.mixed()).ok());
+    let smaller = (1..=m)
+        .filter_map(|m| FuncComp::new(m, task.branches(), Order::Hard, 1, task.mixed()).ok())
+        .map(|smaller| smaller.with_listing(task.listing()));
     smaller.map(|small| small.to_string()).filter(|spec| *spec != task.to_string()).collect()
 }

@@ -1,32 +1,45 @@
 //! Certificates as files: strict JSON in, the same JSON out.
 //!
 //! ```json
-//! {"case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "164", "n": ["17"],
-//!  "x": ["153", "34"], "sigma": ["1340"], "kappa": ["17"], "tokens_per": [1, 1, 1],
-//!  "stack": "linear full linear", "conventions": {"message": "paper"}}
+//! {"theorem": "product", "case": 1, "hops": 2, "message_bits": "32", "state_bits": ["80", "80"], "m": "152", "n": ["17"],
+//!  "x": ["5", "40"], "sigma": ["130"], "kappa": ["1"], "varying": "150", "live": ["17"], "freeze": [0],
+//!  "tokens_per": [1, 1, 1], "stack": "linear full linear", "conventions": {"message": "paper"}}
 //! ```
 //!
-//! Numbers are decimal strings without sign, leading zeros or exponent, because they outgrow every number type. Every
-//! field up to `tokens_per` is required. `stack` and `conventions` say which stack it is about; the checker never sees them, but
-//! [`names_its_stack`] compares them with the numbers. The annotations of a test vector (`accept`, `why`) are passed over. Any
-//! other field is an error, since a reader that skips what it does not know
-//! would let a typo pass for a proof.
+//! Numbers are decimal strings without sign, leading zeros or exponent, because they outgrow every number type. `theorem` names
+//! a theorem of the checker and decides which fields of its own are required beside the common ones (`case` to `n` and
+//! `tokens_per`); without it the certificate is one of Theorem 0. `beside_bits` and `embedding` (`{"hops": 2, "middle": 1}`) may
+//! be absent. `stack` and `conventions` say which stack it is about; the checker never sees them, but
+//! [`names_its_stack`] compares them with the numbers, and a proof that needs w-major tables must say so in
+//! `conventions.table_order`. A test vector may say `accept` and `why`. Any other field, a field that
+//! is named twice and a value of the wrong type are errors at every depth: a reader that skips what it does not know would let
+//! a typo pass for a proof.
 
 use num_bigint::BigUint;
 use serde_json::{Map, Value, json};
 
-use super::checker::{MAX_HOPS, Point};
-use super::question::Question;
-use crate::stack::{Convention, Defaults, Plan};
+use super::checker::{Cells, Embedding, Lazy, Lists, MAX_HOPS, Point, Theorem};
+use super::conventions::{Conventions, W_MAJOR};
+pub use super::conventions::{conventions, names_its_stack};
+use super::strict::Strict;
 
 /// Longer files are refused before they are parsed.
 pub const MAX_BYTES: usize = 1 << 20;
 /// Longer numbers are refused: those of eight hops have a few hundred digits.
 pub const MAX_DIGITS: usize = 2000;
 
-const FIELDS: [&str; 10] =
-    ["case", "hops", "message_bits", "state_bits", "m", "n", "x", "sigma", "kappa", "tokens_per"];
-const ANNOTATIONS: [&str; 4] = ["stack", "conventions", "accept", "why"];
+const COMMON: [&str; 7] = ["case", "hops", "message_bits", "state_bits", "m", "n", "tokens_per"];
+const OPTIONAL: [&str; 7] = ["theorem", "beside_bits", "embedding", "stack", "conventions", "accept", "why"];
+
+/// The theorems with the fields of their own; the first is that of certificates that name none.
+const THEOREMS: [(&str, &[&str]); 6] = [
+    ("decomposition", &["x", "sigma", "kappa"]),
+    ("state", &[]),
+    ("entropy", &[]),
+    ("product", &["x", "sigma", "kappa", "varying", "live", "freeze"]),
+    ("cells", &["cell", "group"]),
+    ("cell-lists", &["cell", "group", "x", "sigma"]),
+];
 
 /// Why a text is no certificate.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +59,9 @@ pub enum CertificateError {
     /// A field is not known.
     #[error("field `{0}` is not part of a certificate")]
     Unknown(String),
+    /// The proof leaves rows of the tables constant, which needs w-major tables.
+    #[error("field `live` is smaller than `n`: expected `conventions.table_order` to be w-major")]
+    TableOrder,
     /// A field has the wrong form.
     #[error("field `{field}`: found {found}, expected {expected}")]
     Wrong {
@@ -63,70 +79,148 @@ pub enum CertificateError {
 /// # Errors
 /// What is wrong with the text, and where.
 pub fn read(text: &str) -> Result<Point, CertificateError> {
+    let fields = Fields(fields(text)?);
+    let conventions = fields.annotations()?;
+    let (theorem, own) = fields.theorem_name()?;
+    fields.refuse_unknown(own)?;
+    let point = Point {
+        case: small("case", fields.get("case")?, 1)? as u8,
+        hops: small("hops", fields.get("hops")?, MAX_HOPS as u64)? as usize,
+        message_bits: fields.number("message_bits")?,
+        state_bits: fields.list("state_bits")?,
+        beside_bits: fields.0.get("beside_bits").map_or(Ok(BigUint::ZERO), |value| decimal("beside_bits", value))?,
+        m: fields.number("m")?,
+        n: fields.list("n")?,
+        tokens_per: fields.tokens_per()?,
+        theorem: fields.theorem(theorem)?,
+        embedding: fields.embedding()?,
+    };
+    if point.needs_w_major() && !conventions.w_major {
+        return Err(CertificateError::TableOrder);
+    }
+    Ok(point)
+}
+
+/// The fields of an object, read one by one.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn get(&self, name: &'static str) -> Result<&Value, CertificateError> {
+        self.0.get(name).ok_or(CertificateError::Missing(name))
+    }
+
+    fn number(&self, name: &'static str) -> Result<BigUint, CertificateError> {
+        decimal(name, self.get(name)?)
+    }
+
+    fn items<T>(
+        &self,
+        name: &'static str,
+        expected: &'static str,
+        read: impl Fn(&str, &Value) -> Result<T, CertificateError>,
+    ) -> Result<Vec<T>, CertificateError> {
+        match self.get(name)? {
+            Value::Array(items) => {
+                items.iter().enumerate().map(|(index, item)| read(&format!("{name}[{index}]"), item)).collect()
+            }
+            other => Err(wrong(name, other, expected)),
+        }
+    }
+
+    fn list(&self, name: &'static str) -> Result<Vec<BigUint>, CertificateError> {
+        self.items(name, "a list of decimal strings", decimal)
+    }
+
+    fn tokens_per(&self) -> Result<[BigUint; 3], CertificateError> {
+        let expected = "a list of three whole numbers";
+        let counts =
+            self.items("tokens_per", expected, |field, value| small(field, value, 1 << 32).map(BigUint::from))?;
+        counts.try_into().map_err(|_| wrong("tokens_per", &self.0["tokens_per"], expected))
+    }
+
+    /// The name of the theorem and its own fields.
+    fn theorem_name(&self) -> Result<(&'static str, &'static [&'static str]), CertificateError> {
+        let Some(value) = self.0.get("theorem") else { return Ok(THEOREMS[0]) };
+        let known = THEOREMS.into_iter().find(|(name, _)| value.as_str() == Some(name));
+        known.ok_or_else(|| wrong("theorem", value, "state, entropy, product, cells, cell-lists or decomposition"))
+    }
+
+    fn refuse_unknown(&self, own: &[&str]) -> Result<(), CertificateError> {
+        let known = |name: &str| [&COMMON[..], &OPTIONAL, own].iter().any(|names| names.contains(&name));
+        match self.0.keys().find(|name| !known(name)) {
+            Some(name) => Err(CertificateError::Unknown(shorten(name))),
+            None => Ok(()),
+        }
+    }
+
+    fn theorem(&self, name: &str) -> Result<Theorem, CertificateError> {
+        let lists = || Ok(Lists { x: self.list("x")?, sigma: self.list("sigma")?, kappa: self.list("kappa")? });
+        Ok(match name {
+            "state" => Theorem::State,
+            "entropy" => Theorem::Entropy,
+            "cells" => Theorem::Cells(self.cells()?),
+            "cell-lists" => {
+                let [sigma] = self.exactly("sigma", "a list of one decimal string")?;
+                let x = self.exactly("x", "a list of two decimal strings")?;
+                Theorem::CellLists { cells: self.cells()?, x, sigma }
+            }
+            "product" => Theorem::Product(
+                lists()?,
+                Lazy {
+                    varying: self.number("varying")?,
+                    live: self.list("live")?,
+                    freeze: self.items("freeze", "a list of whole numbers", count)?,
+                },
+            ),
+            _ => Theorem::Decomposition(lists()?),
+        })
+    }
+
+    fn cells(&self) -> Result<Cells, CertificateError> {
+        Ok(Cells { cell: self.number("cell")?, group: self.number("group")? })
+    }
+
+    fn exactly<const N: usize>(
+        &self,
+        name: &'static str,
+        expected: &'static str,
+    ) -> Result<[BigUint; N], CertificateError> {
+        self.list(name)?.try_into().map_err(|_| wrong(name, &self.0[name], expected))
+    }
+
+    fn embedding(&self) -> Result<Option<Embedding>, CertificateError> {
+        let Some(value) = self.0.get("embedding") else { return Ok(None) };
+        let Value::Object(parts) = value else { return Err(wrong("embedding", value, "an object")) };
+        if let Some(name) = parts.keys().find(|name| !["hops", "middle"].contains(&name.as_str())) {
+            return Err(CertificateError::Unknown(format!("embedding.{}", shorten(name))));
+        }
+        let part = |name: &str, field| match parts.get(name) {
+            Some(value) => count(field, value),
+            None => Err(CertificateError::Missing(field)),
+        };
+        Ok(Some(Embedding { hops: part("hops", "embedding.hops")?, middle: part("middle", "embedding.middle")? }))
+    }
+
+    /// The types of the fields that the checker does not see.
+    fn annotations(&self) -> Result<Conventions, CertificateError> {
+        for (name, expected) in [("stack", "a string"), ("why", "a string"), ("accept", "true or false")] {
+            if let Some(value) = self.0.get(name).filter(|value| kind(value) != expected) {
+                return Err(wrong(name, value, expected));
+            }
+        }
+        self.0.get("conventions").map_or(Ok(Conventions::default()), Conventions::read)
+    }
+}
+
+/// The fields of a certificate, each named once.
+pub(super) fn fields(text: &str) -> Result<Map<String, Value>, CertificateError> {
     if text.len() > MAX_BYTES {
         return Err(CertificateError::TooLong(text.len()));
     }
     let value: Strict = serde_json::from_str(text).map_err(|error| CertificateError::Json(error.to_string()))?;
-    let Value::Object(fields) = value.0 else { return Err(CertificateError::NotAnObject(kind(&value.0))) };
-    if let Some(name) =
-        fields.keys().find(|name| !FIELDS.contains(&name.as_str()) && !ANNOTATIONS.contains(&name.as_str()))
-    {
-        return Err(CertificateError::Unknown(shorten(name)));
-    }
-    let field = |name: &'static str| fields.get(name).ok_or(CertificateError::Missing(name));
-    let list = |name: &'static str| -> Result<Vec<BigUint>, CertificateError> {
-        let Value::Array(items) = field(name)? else {
-            return Err(wrong(name, field(name)?, "a list of decimal strings"));
-        };
-        items.iter().enumerate().map(|(index, item)| decimal(&format!("{name}[{index}]"), item)).collect()
-    };
-    let tokens_per = match field("tokens_per")? {
-        Value::Array(items) if items.len() == 3 => {
-            let count = |index: usize| small(&format!("tokens_per[{index}]"), &items[index], 1 << 32);
-            [count(0)?.into(), count(1)?.into(), count(2)?.into()]
-        }
-        other => return Err(wrong("tokens_per", other, "a list of three whole numbers")),
-    };
-    Ok(Point {
-        case: small("case", field("case")?, 1)? as u8,
-        hops: small("hops", field("hops")?, MAX_HOPS as u64)? as usize,
-        message_bits: decimal("message_bits", field("message_bits")?)?,
-        state_bits: list("state_bits")?,
-        m: decimal("m", field("m")?)?,
-        n: list("n")?,
-        x: list("x")?,
-        sigma: list("sigma")?,
-        kappa: list("kappa")?,
-        tokens_per,
-    })
-}
-
-/// JSON whose objects may not name a field twice: of two values for `m`, one would be checked and the other read.
-struct Strict(Value);
-
-impl<'de> serde::Deserialize<'de> for Strict {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Value;
-
-            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                out.write_str("a certificate")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-                let mut fields = Map::new();
-                while let Some((name, value)) = access.next_entry::<String, Value>()? {
-                    if fields.contains_key(&name) {
-                        let name = shorten(&name);
-                        return Err(serde::de::Error::custom(format!("field `{name}` stands twice")));
-                    }
-                    fields.insert(name, value);
-                }
-                Ok(Value::Object(fields))
-            }
-        }
-        deserializer.deserialize_map(Visitor).map(Strict)
+    match value.0 {
+        Value::Object(fields) => Ok(fields),
+        other => Err(CertificateError::NotAnObject(kind(&other))),
     }
 }
 
@@ -141,12 +235,12 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     let short: String = text.chars().take(40).collect();
     if short.len() < text.len() { format!("{short}..") } else { short }
 }
 
-fn wrong(field: &str, value: &Value, expected: &'static str) -> CertificateError {
+pub(super) fn wrong(field: &str, value: &Value, expected: &'static str) -> CertificateError {
     let found = match value {
         Value::Array(_) | Value::Object(_) => kind(value).to_owned(),
         other => shorten(&other.to_string()),
@@ -170,78 +264,51 @@ fn small(field: &str, value: &Value, most: u64) -> Result<u64, CertificateError>
     number.ok_or_else(|| wrong(field, value, "a small whole number"))
 }
 
-/// The conventions under which a stack's bits were counted, as a certificate carries them.
-pub fn conventions(defaults: &Defaults, message: Convention) -> Value {
-    json!({
-        "message": message.name(),
-        "message_formula": message.formula(),
-        "heads": defaults.heads,
-        "head_dim": defaults.head_dim,
-        "kv_heads": defaults.kv_heads,
-        "width": defaults.model_width,
-        "bits_per_number": defaults.bits,
-        "attention": "sums run from left to right in registers, or exactly; one causal forward pass; any weights",
-    })
+/// A number of hops, tables or players.
+fn count(field: &str, value: &Value) -> Result<usize, CertificateError> {
+    small(field, value, MAX_HOPS as u64).map(|count| count as usize)
 }
 
-/// Whether the numbers of a certificate are those of the stack it names: bits counted anew must not exceed the point's.
-///
-/// Answers false where the text names no stack, or not how its bits were counted.
-///
-/// # Errors
-/// The stack cannot be read, or the point says less than its stack needs.
-pub fn names_its_stack(text: &str, point: &Point) -> Result<bool, String> {
-    let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return Ok(false) };
-    let (Some(Value::String(stack)), Some(counted)) = (fields.get("stack"), fields.get("conventions")) else {
-        return Ok(false);
-    };
-    if stack.is_empty() {
-        return Ok(false);
-    }
-    let size = |name: &str| counted.get(name).and_then(Value::as_u64);
-    let message = counted.get("message").and_then(Value::as_str).map(str::parse::<Convention>);
-    let (Some(heads), Some(head_dim), Some(bits), Some(Ok(message))) =
-        (size("heads"), size("head_dim"), size("bits_per_number"), message)
-    else {
-        return Err("field `conventions` does not say how the bits of `stack` were counted".to_owned());
-    };
-    let defaults = Defaults { heads, head_dim, kv_heads: size("kv_heads"), model_width: size("width"), bits };
-    let plan = Plan::parse(stack, &defaults).map_err(|error| format!("field `stack`: {error}"))?;
-    let capacity = plan.capacity_with(message);
-    let Some(question) = Question::of(&capacity, point.hops, [1; 3]) else {
-        return Err(format!(
-            "field `stack`: it has {} rungs, so {} hops are within its reach",
-            capacity.rungs, point.hops
-        ));
-    };
-    let counted = question.case == point.case
-        && question.message_bits <= point.message_bits
-        && question.covers_beside(point)
-        && question.state_bits.len() == point.state_bits.len()
-        && question.state_bits.iter().zip(&point.state_bits).all(|(needed, had)| needed <= had);
-    if counted {
-        Ok(true)
-    } else {
-        Err("the stack has wider messages or states than the certificate counts".to_owned())
-    }
-}
-
-/// Writes a certificate; `stack` and `conventions` are carried along for people.
+/// Writes a certificate; `stack` and `conventions` are carried along.
 pub fn write(point: &Point, stack: &str, conventions: &Value) -> Value {
     let list = |numbers: &[BigUint]| numbers.iter().map(BigUint::to_string).collect::<Vec<_>>();
     let tokens_per = point.tokens_per.each_ref().map(|count| u64::try_from(count).unwrap_or(u64::MAX));
-    json!({
+    let mut text = json!({
+        "theorem": point.theorem.name(),
         "case": point.case,
         "hops": point.hops,
         "message_bits": point.message_bits.to_string(),
         "state_bits": list(&point.state_bits),
+        "beside_bits": point.beside_bits.to_string(),
         "m": point.m.to_string(),
         "n": list(&point.n),
-        "x": list(&point.x),
-        "sigma": list(&point.sigma),
-        "kappa": list(&point.kappa),
         "tokens_per": tokens_per,
-        "stack": stack,
-        "conventions": conventions,
-    })
+    });
+    if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &point.theorem {
+        text["x"] = json!(list(&lists.x));
+        text["sigma"] = json!(list(&lists.sigma));
+        text["kappa"] = json!(list(&lists.kappa));
+    }
+    if let Theorem::Product(_, lazy) = &point.theorem {
+        text["varying"] = json!(lazy.varying.to_string());
+        text["live"] = json!(list(&lazy.live));
+        text["freeze"] = json!(lazy.freeze);
+    }
+    if let Theorem::Cells(cells) | Theorem::CellLists { cells, .. } = &point.theorem {
+        text["cell"] = json!(cells.cell.to_string());
+        text["group"] = json!(cells.group.to_string());
+    }
+    if let Theorem::CellLists { x, sigma, .. } = &point.theorem {
+        text["x"] = json!(list(x));
+        text["sigma"] = json!([sigma.to_string()]);
+    }
+    if let Some(Embedding { hops, middle }) = point.embedding {
+        text["embedding"] = json!({"hops": hops, "middle": middle});
+    }
+    text["stack"] = json!(stack);
+    text["conventions"] = conventions.clone();
+    if point.needs_w_major() {
+        text["conventions"]["table_order"] = json!(W_MAJOR);
+    }
+    text
 }

@@ -13,6 +13,7 @@
 pub mod certificate;
 pub mod checker;
 pub mod construction;
+mod conventions;
 mod convex;
 mod estimate;
 pub mod papers;
@@ -22,6 +23,7 @@ mod relax;
 pub mod search;
 pub mod shortcut;
 pub mod sparse;
+mod strict;
 pub mod tables;
 pub mod verdict;
 
@@ -32,7 +34,7 @@ pub fn pages() -> Vec<Page> {
     let bound = |name, source| Page { name, subject: Subject::Bound, source };
     let mut pages = vec![
         bound("capacity", include_str!("../stack/capacity.rs")),
-        bound("composition", include_str!("checker.rs")),
+        bound("composition", include_str!("checker/mod.rs")),
         bound("shortcuts", include_str!("shortcut.rs")),
         bound("block-sparse", include_str!("sparse.rs")),
         bound("papers", include_str!("papers.rs")),

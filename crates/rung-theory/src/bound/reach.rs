@@ -49,9 +49,8 @@ const SMALL_SIZES: &[(u64, u64, u64)] = &[(1, 4, 4), (1, 8, 4), (1, 8, 8), (1, 1
 pub fn line(stack: &'static str, hops: usize, sizes: (u64, u64, u64), convention: Convention) -> Line {
     let (heads, head_dim, bits) = sizes;
     let defaults = Defaults { heads, head_dim, bits, ..Defaults::default() };
-    let question = Plan::parse(stack, &defaults)
-        .ok()
-        .and_then(|plan| Question::of(&plan.capacity_with(convention), hops, [1; 3]));
+    let question =
+        Plan::parse(stack, &defaults).ok().and_then(|plan| Question::of(&plan.capacity_with(convention), hops, [1; 3]));
     let found = question.as_ref().and_then(search::smallest);
     Line {
         stack,

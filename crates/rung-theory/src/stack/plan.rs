@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use num_bigint::BigUint;
+
 use super::mixer::{Message, Mixer, Reach};
 use super::{Stack, StackError};
 use crate::spec::{self, Call};
@@ -266,6 +268,11 @@ impl Plan {
     pub fn log2_context(&self) -> Option<u64> {
         let mixers = self.layers.iter().flat_map(|layer| layer.mixers.iter());
         mixers.filter_map(|mixer| mixer.facts().log2_context).min()
+    }
+
+    /// Whether the bits of every mixer were counted for prompts of so many tokens.
+    pub fn covers_tokens(&self, tokens: &BigUint) -> bool {
+        self.log2_context().is_none_or(|most| tokens.bits() <= most)
     }
 
     /// The shortest text that reads back as this plan, with every number.

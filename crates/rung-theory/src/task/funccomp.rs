@@ -15,7 +15,8 @@
 //! - The answer is `i_L`. With `mixed=yes` each query draws h from 1 .. L uniformly, says so in its w token, and
 //!   the answer is `i_h`; the parts from `w_h` on are then drawn but play no role.
 //!
-//! `order` says where things stand; a table's entries always come in the order of their arguments.
+//! `order` says where things stand. `listing` says how a table lists its entries: `w-major`, in the order of their arguments, so that
+//! all entries of one w stand together; or `i-major`, where all entries of one i do.
 //!
 //! | order | prompt | answers |
 //! |---|---|---|
@@ -99,6 +100,18 @@ pub enum Order {
 const ORDERS: [(&str, Order); 3] =
     [("hard", Order::Hard), ("query-first", Order::QueryFirst), ("streaming", Order::Streaming)];
 
+/// How a table lists its entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Listing {
+    /// All entries of one w together: the order of arguments, which some certificates need.
+    #[default]
+    WMajor,
+    /// All entries of one i together.
+    IMajor,
+}
+
+const LISTINGS: [(&str, Listing); 2] = [("w-major", Listing::WMajor), ("i-major", Listing::IMajor)];
+
 /// The task.
 #[derive(Clone, Debug)]
 pub struct FuncComp {
@@ -107,6 +120,7 @@ pub struct FuncComp {
     /// `n_1 .. n_(L-1)`.
     branches: Vec<u32>,
     order: Order,
+    listing: Listing,
     queries: usize,
     mixed: bool,
     places: Places,
@@ -199,12 +213,20 @@ impl FuncComp {
             return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_CELLS} ids"));
         }
         let places = Places::new(&sizes, order);
-        Ok(Self { sizes, branches: branches.to_vec(), order, queries, mixed, places, layout: Layout::default() })
+        let (branches, listing) = (branches.to_vec(), Listing::default());
+        Ok(Self { sizes, branches, order, listing, queries, mixed, places, layout: Layout::default() })
+    }
+
+    /// The same task with another listing of its tables.
+    #[must_use]
+    pub fn with_listing(self, listing: Listing) -> Self {
+        Self { listing, layout: Layout::default(), ..self }
     }
 
     pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
         let order = options.word("order", &ORDERS)?;
-        Self::read_sizes(options, order)
+        let listing = options.word("listing", &LISTINGS)?;
+        Ok(Self::read_sizes(options, order)?.with_listing(listing))
     }
 
     /// Everything but the order, which is `hard`.
@@ -261,6 +283,11 @@ impl FuncComp {
     /// Where things stand.
     pub fn order(&self) -> Order {
         self.order
+    }
+
+    /// How a table lists its entries.
+    pub fn listing(&self) -> Listing {
+        self.listing
     }
 
     /// Questions per prompt.
@@ -344,6 +371,15 @@ impl FuncComp {
         Task::fields(self).iter().map(|field| field.vocabulary - 1).collect()
     }
 
+    /// The argument of the entry at a place of the table `z_(level+1)`.
+    fn listed_argument(&self, level: usize, place: u32) -> u32 {
+        if self.listing == Listing::WMajor || level == 0 {
+            return place;
+        }
+        let (branches, inner) = (self.branches[level - 1], self.sizes[level - 1]);
+        place % branches * inner + place / branches
+    }
+
     /// Writes all cells that are the same in every sample, and blanks elsewhere.
     fn lay_out(&self, prompt: &mut Prompt) {
         let places = &self.places;
@@ -356,7 +392,8 @@ impl FuncComp {
         for (level, first) in places.tables.iter().enumerate() {
             let inner_size = if level == 0 { self.sizes[0] } else { self.sizes[level - 1] };
             let rows = cells[first * width..].chunks_exact_mut(width);
-            for (argument, row) in (0..self.sizes[level]).zip(rows) {
+            for (place, row) in (0..self.sizes[level]).zip(rows) {
+                let argument = self.listed_argument(level, place);
                 row[KIND] = level as u32;
                 row[INNER] = argument % inner_size;
                 if level > 0 {
@@ -382,8 +419,8 @@ impl FuncComp {
 
 impl PartialEq for FuncComp {
     fn eq(&self, other: &Self) -> bool {
-        (&self.sizes, &self.branches, self.order, self.queries, self.mixed)
-            == (&other.sizes, &other.branches, other.order, other.queries, other.mixed)
+        (&self.sizes, &self.branches, self.order, self.listing, self.queries, self.mixed)
+            == (&other.sizes, &other.branches, other.order, other.listing, other.queries, other.mixed)
     }
 }
 
@@ -395,7 +432,11 @@ impl fmt::Display for FuncComp {
         let branches = listed_numbers(&self.branches);
         let (hops, m) = (self.hops(), self.sizes[0]);
         write!(out, "{}{{hops={hops},m={m},n=[{branches}],order={order},", Self::NAME)?;
-        write!(out, "queries={},mixed={}}}", self.queries, yes_no(self.mixed))
+        write!(out, "queries={},mixed={}", self.queries, yes_no(self.mixed))?;
+        // Runs that were stored before there was a choice keep their names.
+        let listing = LISTINGS.iter().skip(1).find(|(_, listing)| *listing == self.listing);
+        listing.map_or(Ok(()), |(word, _)| write!(out, ",listing={word}"))?;
+        out.write_str("}")
     }
 }
 
@@ -465,10 +506,16 @@ impl Task for FuncComp {
             self.lay_out(prompt);
         }
         let (width, places, cells) = (self.width(), &self.places, prompt.cells());
-        for (table, first) in instance.tables.iter().zip(&places.tables) {
+        for (level, (table, first)) in instance.tables.iter().zip(&places.tables).enumerate() {
             let rows = cells[first * width..(first + table.len()) * width].chunks_exact_mut(width);
-            for (row, value) in rows.zip(table) {
-                row[VALUE] = *value;
+            if self.listing == Listing::WMajor {
+                for (row, value) in rows.zip(table) {
+                    row[VALUE] = *value;
+                }
+            } else {
+                for (place, row) in (0..).zip(rows) {
+                    row[VALUE] = table[self.listed_argument(level, place) as usize];
+                }
             }
         }
         for (number, query) in instance.queries.iter().enumerate() {

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use num_bigint::BigUint;
 use rung_lab::report::write_atomically;
+use rung_theory::bound::checker::{Cells, Point, Theorem};
 use rung_theory::bound::question::Question;
 use rung_theory::bound::search::{self, Certified, MAX_SEARCH_HOPS};
 use rung_theory::bound::{certificate, papers};
+use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
 use super::stack::{Sizes, heads_dim_bits};
@@ -34,6 +36,9 @@ pub struct Bound {
     /// Tokens of a table entry, of z_0 and of w.
     #[arg(long, value_delimiter = ',', default_value = "1,1,1", value_name = "ENTRY,Z0,W")]
     tokens_per: Vec<u64>,
+    /// How tables list their entries: any, or w-major (all entries of one w together), which allows smaller certificates.
+    #[arg(long, default_value = "any", value_name = "ORDER")]
+    table_order: TableOrder,
     /// Write the certificate to a file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -42,12 +47,20 @@ pub struct Bound {
     json: bool,
 }
 
+/// What a certificate may assume about the order of a table's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum TableOrder {
+    Any,
+    WMajor,
+}
+
 /// What was asked, in the terms of the theorem; no question if the hops are within the rungs.
 struct Asked {
     question: Option<Question>,
     stack: String,
     heads_dim_bits: Option<u128>,
-    log2_context: Option<u64>,
+    /// Absent where the bits were given directly.
+    plan: Option<Plan>,
 }
 
 impl Bound {
@@ -62,11 +75,15 @@ impl Bound {
         if let Some(path) = &self.out {
             check_destination("--out", path, &[])?;
         }
-        let asked = self.asked()?;
+        let mut asked = self.asked()?;
+        if self.table_order == TableOrder::WMajor {
+            asked.question = asked.question.map(Question::with_w_major_tables);
+        }
         let bar = spinner(format!("searching for {}", hops(self.hops)));
         let found = asked.question.as_ref().and_then(search::smallest);
         bar.finish_and_clear();
-        let fits = |found: &Certified| asked.log2_context.is_none_or(|most| found.accepted.tokens.bits() <= most);
+        let fits =
+            |found: &Certified| asked.plan.as_ref().is_none_or(|plan| plan.covers_tokens(&found.accepted.tokens));
         let (found, too_long) = match found {
             Some(found) if fits(&found) => (Some(found), false),
             Some(_) => (None, true),
@@ -88,7 +105,7 @@ impl Bound {
             write_atomically(path, format!("{text:#}\n").as_bytes())
                 .with_context(|| format!("writing the certificate to {}", path.display()))?;
         }
-        let case = asked.question.as_ref().map(|question| question.case);
+        let case = found.as_ref().map(|found| found.point.case);
         let own = asked.heads_dim_bits.filter(|_| case.is_some()).map(|bits| papers::own_parameters(bits, self.hops));
         let closed = asked.heads_dim_bits.zip(case).map(|(bits, case)| papers::closed_form(bits, self.hops, case));
         if self.json {
@@ -102,6 +119,7 @@ impl Bound {
                 "trivial": found.as_ref().map(|found| found.accepted.trivial),
                 "papers_log2_tokens": own,
                 "papers_closed_form_log2_tokens": closed,
+                "theorem": found.as_ref().map(|found| found.point.theorem.name()),
                 "certificate": text,
             }))?;
         } else {
@@ -129,12 +147,7 @@ impl Bound {
                 ),
             };
             let question = Question::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
-            return Ok(Asked {
-                question: Some(question),
-                stack: String::new(),
-                heads_dim_bits: None,
-                log2_context: None,
-            });
+            return Ok(Asked { question: Some(question), stack: String::new(), heads_dim_bits: None, plan: None });
         }
         let Some(stack) = &self.stack else {
             bail!("give a stack such as `linear full`, or --message-bits and --state-bits");
@@ -145,7 +158,7 @@ impl Bound {
             question: Question::of(&capacity, self.hops, tokens_per),
             stack: stack.clone(),
             heads_dim_bits: heads_dim_bits(&capacity, self.sizes.convention(), &plan),
-            log2_context: plan.log2_context(),
+            plan: Some(plan),
         })
     }
 
@@ -179,18 +192,24 @@ impl Bound {
         if let (Some(own), Some(closed)) = (own, closed) {
             writeln!(text, "  papers     2^{own:.0} tokens by their own parameters, 2^{closed:.0} by the closed form")?;
         }
-        let theorem = if question.case == 1 {
+        let case = if point.case == 1 {
             "F = L-1 full layers, blocks anywhere"
         } else {
             "F = L full layers, blocks 0 and 1 empty"
         };
-        writeln!(text, "  theorem    case {}: {theorem}", question.case)?;
+        writeln!(text, "  theorem    {}, case {}: {case}", point.theorem.name(), point.case)?;
+        if let Some(inner) = point.embedding {
+            writeln!(text, "  embedding  {} inside these tables, the others constant", hops(inner.hops))?;
+        }
+        if point.needs_w_major() {
+            writeln!(text, "  tables     list w as the major index")?;
+        }
         writeln!(text, "  message    {} bits", grouped(&question.message_bits))?;
-        writeln!(text, "  blocks     {} state bits", listed(&question.state_bits))?;
+        writeln!(text, "  blocks     {} state bits", listed(&point.state_bits))?;
         writeln!(text, "  m          {}", brief(&point.m))?;
-        for (name, list) in [("n", &point.n), ("x", &point.x), ("sigma", &point.sigma), ("kappa", &point.kappa)] {
+        for (name, list) in parameters(point) {
             if !list.is_empty() {
-                writeln!(text, "  {name:<10} {}", listed(list))?;
+                writeln!(text, "  {name:<10} {}", listed(&list))?;
             }
         }
         match &self.out {
@@ -203,6 +222,33 @@ impl Bound {
 
 fn listed(numbers: &[BigUint]) -> String {
     numbers.iter().map(brief).collect::<Vec<_>>().join(" | ")
+}
+
+/// The numbers of a proof by name.
+fn parameters(point: &Point) -> Vec<(&'static str, Vec<BigUint>)> {
+    let mut named = vec![("n", point.n.clone())];
+    if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &point.theorem {
+        named.extend([("x", lists.x.clone()), ("sigma", lists.sigma.clone()), ("kappa", lists.kappa.clone())]);
+    }
+    match &point.theorem {
+        Theorem::Product(_, lazy) => {
+            named.push(("varying", vec![lazy.varying.clone()]));
+            if point.needs_w_major() {
+                named.push(("live", lazy.live.clone()));
+            }
+        }
+        Theorem::Cells(cells) => named.extend(named_cells(cells)),
+        Theorem::CellLists { cells, x, sigma } => {
+            named.extend(named_cells(cells));
+            named.extend([("x", x.to_vec()), ("sigma", vec![sigma.clone()])]);
+        }
+        _ => {}
+    }
+    named
+}
+
+fn named_cells(cells: &Cells) -> [(&'static str, Vec<BigUint>); 2] {
+    [("cell", vec![cells.cell.clone()]), ("group", vec![cells.group.clone()])]
 }
 
 /// The certificate of a search as JSON, with the stack it speaks of.

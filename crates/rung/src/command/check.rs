@@ -59,6 +59,8 @@ impl Check {
                 "status": "accepted",
                 "accepted": true,
                 "hops": point.hops,
+                "theorem": point.theorem.name(),
+                "needs_w_major_tables": point.needs_w_major(),
                 "tokens": accepted.tokens.to_string(),
                 "log2_tokens": log2(&accepted.tokens),
                 "trivial": accepted.trivial,
@@ -85,6 +87,10 @@ impl Check {
             brief(&point.message_bits)
         )?;
         writeln!(text, "  and states of at most {} bits between them", states.join(" | "))?;
+        writeln!(text, "  by theorem `{}`", point.theorem.name())?;
+        if point.needs_w_major() {
+            writeln!(text, "  for tables that list w as the major index")?;
+        }
         if named {
             writeln!(text, "  its stack is one of these: the bits were counted again")?;
         } else {

@@ -1,0 +1,57 @@
+//! Theorem 0 (the indistinguishable decomposition, any L, both cases), with its conditions in the order of the text.
+
+use num_bigint::BigUint;
+
+use super::exact::Tail;
+use super::{Instance, Lists, Refusal, malformed, product, sum};
+
+pub(super) fn check(p: &Instance<'_>, lists: &Lists) -> Result<(), Refusal> {
+    let Lists { x, sigma, kappa: k } = lists;
+    lists.well_formed(p, p.n, p.m)?;
+    if *p.beside != BigUint::ZERO {
+        return malformed("beside_bits must be 0: count them in the states and messages");
+    }
+    let (l, b, s, [te, t0, tw]) = (p.hops, p.b, p.s, &p.tokens_per);
+    let pairs = &x[0] * product(p.n) / product(k); // |Q|
+    let queries = product(p.n) / product(k.iter().skip(1)); // W
+    let tokens_of = |i: usize| if i == 0 { t0.clone() } else { te * &p.size[i - 1] };
+    let mut delta = if p.case == 1 { s[0].clone() } else { b * tw * queries };
+    let mut reach = x[0].clone(); // D
+    for e in 0..l - 1 {
+        let step = &x[e + 1];
+        let layer = if p.case == 1 { e + 1 } else { e + 2 };
+        let first = p.case == 0 && e == 0;
+        delta = step * delta + 1_u8;
+        if !Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]).reaches(&delta) {
+            return Err(Refusal::Tail { step: e + 1 });
+        }
+        // Messages into w and, where it was not frozen before, into z_0.
+        delta += b * tw * &pairs * product(&x[1..=e]);
+        if first {
+            delta += b * t0 * &x[0];
+        }
+        // Messages of this layer into players 0..=to.
+        let into = |to: usize| {
+            let cases = |i: usize| product(&x[i..=e]) * if first { x[1].clone() } else { BigUint::from(1_u8) };
+            sum((0..=to.min(e)).map(|i| b * tokens_of(i) * cases(i)))
+        };
+        let own = b * te * &p.size[e] * step; // player e+1 in one layer
+        let borders = |through: usize| s[..=through].iter().sum::<BigUint>();
+        if e + 1 < l - 1 {
+            delta += into(e) + &own * layer + borders(layer);
+        } else {
+            delta += &own * (layer - 1) + borders(layer - 1);
+            if s[layer] != BigUint::ZERO {
+                // The last block's border, frozen where that is cheapest.
+                let before = |j: usize| {
+                    let state = &s[layer] * product(&x[j + 1..]);
+                    state + into(j) + if j == l - 1 { own.clone() } else { BigUint::ZERO }
+                };
+                let at_query = &s[layer] * product(x);
+                delta += (0..l).map(before).fold(at_query, Ord::min);
+            }
+        }
+        reach = &p.n[e] / &k[e] * &sigma[e];
+    }
+    p.compare_with_answers(&delta, &reach)
+}

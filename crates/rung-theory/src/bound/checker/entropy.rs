@@ -1,0 +1,42 @@
+//! Theorem 1 (two hops, one full layer, any blocks; no free parameter), with its conditions in the order of the text.
+
+use num_bigint::BigUint;
+
+use super::exact::{log2, power_exceeds};
+use super::{Instance, Refusal, malformed};
+
+/// Binary digits of V after the point.
+const DIGITS: u64 = 64;
+
+pub(super) fn check(p: &Instance<'_>) -> Result<(), Refusal> {
+    if p.case != 1 || p.hops != 2 {
+        return malformed("theorem `entropy` is about case 1 and two hops");
+    }
+    let ([s0, s1], m, n1) = ([&p.s[0], &p.s[1]], p.m, &p.n[0]);
+    let beta = if *s1 == BigUint::ZERO { p.b.clone() } else { p.b * &p.tokens_per[2] };
+    let v = log2(&p.size[1], &BigUint::from(1_u8), false) >> (super::exact::FRACTION - DIGITS);
+    let state = (s0 + p.beside) << DIGITS; // S
+    let carried = (n1 * beta) << DIGITS; // C
+    let (rows, border) = (n1 * v, s1 << DIGITS);
+    if rows <= border {
+        return Err(Refusal::Entropy);
+    }
+    let value = rows - border; // V'
+    let less = |a: BigUint| if a > state { a - &state } else { BigUint::ZERO };
+    // (i)
+    if power_exceeds(&less(m * &value), &carried, m, s0) {
+        return Ok(());
+    }
+    // (ii)
+    let r = &carried / &value;
+    let gap = (&r + 1_u8) * &value - &carried; // G
+    if r != BigUint::ZERO && power_exceeds(&less(m * &gap), &(&r * &gap), m, s0) {
+        return Ok(());
+    }
+    // (iii)
+    let k = (&carried + &state) / &value;
+    if k == BigUint::ZERO || power_exceeds(m, &k, m, s0) {
+        return Ok(());
+    }
+    Err(Refusal::Entropy)
+}
