@@ -9,6 +9,7 @@ use num_bigint::BigUint;
 use rung_theory::bound::checker::{Cells, Embedding, Lazy, Lists, Point, Refusal, Theorem, check};
 use rung_theory::bound::question::Question;
 use rung_theory::bound::search::smallest;
+use rung_theory::stack::{Defaults, Plan};
 use support::{Generator, stored_points};
 
 /// A real number between two floats.
@@ -518,9 +519,24 @@ fn no_mutant_is_accepted_that_the_text_does_not_allow() {
     const MUTANTS: usize = 6000;
     let mut points: Vec<Point> =
         stored_points().into_iter().filter(|(_, accept, _)| *accept).map(|(point, ..)| point).collect();
-    // Points of the theorems and embeddings that are not stored.
-    for (case, hops, states) in [(0, 2, vec![0, 0, 0]), (0, 2, vec![0, 0, 80]), (1, 1, vec![80]), (1, 4, vec![80])] {
-        points.extend(smallest(&Question::new(case, hops, 32, &states, [1; 3])).map(|found| found.point));
+    // Points of the theorems and embeddings that are not stored, and what the search finds by the others.
+    let mut questions = vec![Question::new(1, 1, 32, &[80], [1; 3]), Question::new(1, 4, 32, &[80], [1; 3])];
+    for hops in 2..=5 {
+        let late: Vec<u128> = (0..=hops).map(|e| if e < 2 { 0 } else { 80 }).collect();
+        questions.push(Question::new(0, hops, 32, &late, [1; 3]));
+        questions.push(Question::new(0, hops, 32, &vec![0; hops + 1], [1, 2, 3]));
+        questions.push(Question::new(1, hops, 32, &vec![80; hops], [2, 1, 1]).with_w_major_tables());
+    }
+    for stack in ["full", "full full", "linear full", "full+linear full full"] {
+        let defaults = Defaults { heads: 1, head_dim: 4, bits: 4, ..Defaults::default() };
+        let capacity = Plan::parse(stack, &defaults).unwrap().capacity();
+        questions.extend((1..=4).filter_map(|hops| Question::of(&capacity, hops, [1; 3])));
+    }
+    for question in &questions {
+        let found = smallest(question).unwrap();
+        assert!(may_hold(&found.point), "found, but the text does not allow {:?}", found.point);
+        assert!(question.is_covered_by(&found.point), "{question:?}");
+        points.push(found.point);
     }
     let mut generator = Generator(20);
     let (mut accepted, mut refused, mut by_rounding) = (0, 0, 0);
