@@ -95,7 +95,9 @@ pub fn smallest(question: &Question) -> Option<Certified> {
     for setting in settings(question).iter().rev() {
         let below = best.as_ref().map_or(f64::INFINITY, Certified::log2_tokens);
         for found in smallest_by_theorem(setting, below) {
-            if best.as_ref().is_none_or(|best| found.accepted.tokens < best.accepted.tokens) {
+            if question.is_covered_by(&found.point)
+                && best.as_ref().is_none_or(|best| found.accepted.tokens < best.accepted.tokens)
+            {
                 best = Some(found);
             }
         }
@@ -126,7 +128,7 @@ fn smallest_by_theorem(setting: &Setting<'_>, below: f64) -> Vec<Certified> {
 pub fn for_tables(question: &Question, m: &BigUint, n: &[BigUint]) -> Option<Certified> {
     settings(question).iter().find_map(|setting| {
         let inner = setting.middle..setting.middle + setting.question.hops - 1;
-        for_tables_by_theorem(setting, m, n, n.get(inner)?)
+        for_tables_by_theorem(setting, m, n, n.get(inner)?).filter(|found| question.is_covered_by(&found.point))
     })
 }
 
