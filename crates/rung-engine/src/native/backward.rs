@@ -5,7 +5,7 @@
 
 use crate::choice::Readers;
 use crate::kernels::product::{Into, Matrix, MatrixMut, product};
-use crate::kernels::{attention, blocks, convolution, layout, loss, norm, pointwise, recurrence, rotary};
+use crate::kernels::{attention, blocks, convolution, gated, layout, loss, norm, pointwise, recurrence, rotary};
 use crate::native::pool::Buffer;
 use crate::native::tape::{Flow, Record, Recurrent, Tensor, Var};
 use crate::ops::Binary;
@@ -112,6 +112,15 @@ impl<S: Scalar> Record<S> {
             Self::Convolution { extents, padded, filters, bias, .. } => {
                 convolve(flow, extents, &padded, &filters, bias, &slope);
             }
+            Self::GatedScan { extents, inputs: [value, gate, state], states, .. } => {
+                let mut to = [&value, &gate, &state].map(|x| flow.pool.filled(x.shape.size(), S::ZERO));
+                let [to_value, to_gate, to_state] = to.each_mut().map(Buffer::write);
+                let inputs = [&value.data[..], &gate.data, &state.data];
+                gated::backward(extents, inputs, &states, &slope, to_value, to_gate, to_state);
+                for (x, gradient) in [value, gate, state].iter().zip(to) {
+                    flow.give(x.var, gradient);
+                }
+            }
             Self::Rotary { x, shape, angles: [cosine, sine], .. } => {
                 let mut out = flow.pool.take(slope.len());
                 let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
@@ -148,6 +157,7 @@ impl<S: Scalar> Record<S> {
             | Self::Norm { out, .. }
             | Self::Gate { out, .. }
             | Self::Convolution { out, .. }
+            | Self::GatedScan { out, .. }
             | Self::Rotary { out, .. }
             | Self::Loss { out, .. } => *out,
             Self::Recurrence(record) => record.out,
