@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use rung_lab::run::initial::fresh;
 use rung_lab::run::place::{CONFIG, WEIGHTS};
 use rung_lab::run::source::{Purpose, Source};
-use rung_lab::run::trainer::fresh;
 use rung_lab::run::{RunConfig, RunError};
 use rung_theory::task;
 use serde_json::{Value, json};
