@@ -112,21 +112,8 @@ impl<S: Scalar> Record<S> {
             Self::Convolution { extents, padded, filters, bias, .. } => {
                 convolve(flow, extents, &padded, &filters, bias, &slope);
             }
-            Self::GatedScan { extents, inputs: [value, gate, state], states, .. } => {
-                let mut to = [&value, &gate, &state].map(|x| flow.pool.filled(x.shape.size(), S::ZERO));
-                let [to_value, to_gate, to_state] = to.each_mut().map(Buffer::write);
-                let inputs = [&value.data[..], &gate.data, &state.data];
-                gated::backward(extents, inputs, &states, &slope, to_value, to_gate, to_state);
-                for (x, gradient) in [value, gate, state].iter().zip(to) {
-                    flow.give(x.var, gradient);
-                }
-            }
-            Self::Rotary { x, shape, angles: [cosine, sine], .. } => {
-                let mut out = flow.pool.take(slope.len());
-                let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
-                rotary::turn(time, heads, half, &slope, &cosine, &sine, true, out.write());
-                flow.give(x, out);
-            }
+            Self::GatedScan { extents, inputs, states, .. } => gated_scan(flow, extents, &inputs, &states, &slope),
+            Self::Rotary { x, shape, angles, .. } => turn_back(flow, x, &shape, &angles, &slope),
             Self::Loss { logits, targets, kept, .. } => {
                 let mut out = flow.pool.take(logits.shape.size());
                 let targets = &flow.indices[targets];
@@ -163,6 +150,29 @@ impl<S: Scalar> Record<S> {
             Self::Recurrence(record) => record.out,
             Self::Delta(record) => record.out,
         }
+    }
+}
+
+fn turn_back<S: Scalar>(flow: &mut Flow<'_, S>, x: Var, shape: &Shape, angles: &[Buffer<S>; 2], slope: &Buffer<S>) {
+    let [cosine, sine] = angles;
+    let mut out = flow.pool.take(slope.len());
+    let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
+    rotary::turn(time, heads, half, slope, cosine, sine, true, out.write());
+    flow.give(x, out);
+}
+
+fn gated_scan<S: Scalar>(
+    flow: &mut Flow<'_, S>,
+    extents: gated::Extents,
+    inputs: &[Tensor<S>; 3],
+    states: &[S],
+    slope: &[S],
+) {
+    let mut to = inputs.each_ref().map(|x| flow.pool.filled(x.shape.size(), S::ZERO));
+    let [value, gate, state] = to.each_mut().map(Buffer::write);
+    gated::backward(extents, inputs.each_ref().map(|x| &x.data[..]), states, slope, value, gate, state);
+    for (x, gradient) in inputs.iter().zip(to) {
+        flow.give(x.var, gradient);
     }
 }
 

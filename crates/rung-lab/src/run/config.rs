@@ -447,7 +447,7 @@ impl RunConfig {
 
     /// Refuses an auxiliary loss on a task whose answers have no parts.
     fn check_auxiliary(&self, field: &str, task: &dyn AnyTask) -> Result<(), RunError> {
-        if self.train.auxiliary == 0.0 || table_sizes(task).is_some() {
+        if self.train.auxiliary <= 0.0 || table_sizes(task).is_some() {
             return Ok(());
         }
         Err(RunError::value(field, task.name(), "funccomp, whose answers have parts, or train.auxiliary = 0"))

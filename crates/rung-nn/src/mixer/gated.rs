@@ -84,7 +84,7 @@ impl MixerConfig for GatedRecurrenceConfig {
 impl GatedRecurrence {
     /// Where levels from -1 to 1 lie on the grid, as factor and offset: `-1` stays, `1` becomes the highest level.
     fn grid(&self) -> (f64, f64) {
-        let factor = self.rounding.map_or(1.0, |rounding| 1.0 - 0.5_f64.powi(rounding.bits as i32));
+        let factor = self.rounding.map_or(1.0, |rounding| 1.0 - 0.5_f64.powf(rounding.bits.into()));
         (factor, factor - 1.0)
     }
 }

@@ -733,7 +733,7 @@ fn intermediate_answers_are_read_out_of_the_stream() {
         moved(0.0);
         assert!((gradient[place] - expected).abs() < 1e-6, "{name}: {}, expected {expected}", gradient[place]);
         if name.starts_with("layers.2.") {
-            assert_eq!(gradient[place], 0.0, "{name} comes after the answer that is asked for");
+            assert!(gradient[place].abs() < 1e-12, "{name} comes after the answer that is asked for");
         }
     }
 }
