@@ -19,7 +19,7 @@ pub use pointwise::{
     silu_gate, softmax,
 };
 pub use recurrence::recurrence;
-pub use sequence::{rotary, short_convolution};
+pub use sequence::{gated_scan, rotary, short_convolution};
 
 use crate::ops::Ops;
 

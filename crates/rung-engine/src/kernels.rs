@@ -20,6 +20,7 @@ pub(crate) mod attention;
 pub(crate) mod blocks;
 pub(crate) mod convolution;
 pub(crate) mod delta;
+pub(crate) mod gated;
 pub(crate) mod layout;
 pub(crate) mod loss;
 pub(crate) mod norm;

@@ -31,8 +31,8 @@ pub use team::{Outcome, StepError, Team};
 use crate::composed;
 use crate::kernels::pointwise::{self, Map, Pairing};
 use crate::kernels::product::{Into, MatrixMut, product};
-use crate::kernels::{attention, blocks, convolution, layout, loss, norm, recurrence, rotary};
-use crate::ops::{Attention, Binary, BlockAttention, Decay, GeneralDelta, Ops, Recurrence, Unary};
+use crate::kernels::{attention, blocks, convolution, gated, layout, loss, norm, recurrence, rotary};
+use crate::ops::{Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Unary};
 use crate::parameters::{Parameter, Parameters};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
@@ -593,6 +593,19 @@ impl<S: Scalar> Ops for Native<S> {
             Record::Convolution { extents, padded: padded.clone(), filters: filters.clone(), bias, out }
         });
         (out, self.slice(&padded, 1, time..time + taps - 1))
+    }
+
+    fn gated_scan(&self, inputs: &GatedScan<'_, Tensor<S>>) -> Tensor<S> {
+        let GatedScan { value, gate, state, rounding } = *inputs;
+        let [batch, time, channels] = extents_of("gated_scan", value);
+        assert_eq!(gate.shape, value.shape.with(2, 1), "one gate per token of {}", value.shape);
+        assert_eq!(state.shape, value.shape.with(1, 1), "one state per row of {}", value.shape);
+        let extents = gated::Extents { batch, time, channels, rounding };
+        let data =
+            self.made(value.data.len(), |out| gated::forward(extents, [&value.data, &gate.data, &state.data], out));
+        self.emit("gated_scan", value.shape, data, &[value.var, gate.var, state.var], |out, data, _| {
+            Record::GatedScan { extents, inputs: [value, gate, state].map(Clone::clone), states: data.clone(), out }
+        })
     }
 
     fn rotary(&self, x: &Tensor<S>, cosine: &Tensor<S>, sine: &Tensor<S>) -> Tensor<S> {

@@ -205,6 +205,18 @@ pub struct GeneralDelta<'a, T> {
     pub rounding: Option<Rounding>,
 }
 
+/// The inputs of a gated recurrence over channels, `h <- h + g (v - h)`: each token replaces a share of the state.
+pub struct GatedScan<'a, T> {
+    /// What is written, `[batch, time, channels]`.
+    pub value: &'a T,
+    /// The share that is replaced, `[batch, time, 1]`.
+    pub gate: &'a T,
+    /// The state before the first token, `[batch, 1, channels]`.
+    pub state: &'a T,
+    /// Keeps the state in few bits: it is rounded after every token.
+    pub rounding: Option<Rounding>,
+}
+
 /// Operations on tensors, with gradients.
 pub trait Ops {
     /// The number type.
@@ -424,6 +436,11 @@ pub trait Ops {
         state: Option<&Self::Tensor>,
     ) -> (Self::Tensor, Self::Tensor) {
         composed::short_convolution(self, x, filters, bias, state)
+    }
+    /// The states of a gated recurrence after every token, `[batch, time, channels]`. The gradient passes straight through the
+    /// rounding.
+    fn gated_scan(&self, inputs: &GatedScan<'_, Self::Tensor>) -> Self::Tensor {
+        composed::gated_scan(self, inputs)
     }
     /// Rotary positions on `x`, `[batch, time, heads, width]`: channel `i` and channel `i + width / 2` turn by the angle whose
     /// cosine and sine are given in `[time, width / 2]`. See [`rotary_angles`].

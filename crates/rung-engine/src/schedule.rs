@@ -26,6 +26,13 @@ pub enum Course {
         /// Factor at the end.
         floor: f64,
     },
+    /// Warm-up, stable, decay: the peak, then a straight line down to `floor` times the peak over the last steps.
+    Stable {
+        /// Factor at the end.
+        floor: f64,
+        /// Share of all steps over which the rate falls.
+        cooldown: f64,
+    },
 }
 
 /// A learning-rate schedule.
@@ -51,6 +58,11 @@ impl Schedule {
             Course::Constant => 1.0,
             Course::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos()),
             Course::Linear { floor } => floor + (1.0 - floor) * (1.0 - done),
+            Course::Stable { floor, cooldown } => {
+                let falling = (cooldown * self.steps as f64).max(1.0);
+                let ahead = self.steps.saturating_sub(step) as f64;
+                floor + (1.0 - floor) * (ahead / falling).min(1.0)
+            }
         }
     }
 }
@@ -72,6 +84,14 @@ mod tests {
                     && (factors[59] - 0.1).abs() < 1e-12
             );
         }
+        let stable = Schedule { warmup: 5, steps: 50, course: Course::Stable { floor: 0.1, cooldown: 0.2 } };
+        let factors: Vec<_> = (0..60).map(|step| stable.factor(step)).collect();
+        assert!(factors[4..41].iter().all(|factor| (factor - 1.0).abs() < 1e-12));
+        assert!(
+            (factors[45] - 0.55).abs() < 1e-12
+                && (factors[50] - 0.1).abs() < 1e-12
+                && (factors[59] - 0.1).abs() < 1e-12
+        );
         let constant = Schedule { warmup: 0, steps: 3, course: Course::Constant };
         assert!((0..9).all(|step| (constant.factor(step) - 1.0).abs() < 1e-12));
     }

@@ -4,8 +4,8 @@
 //! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
 
 use rung_engine::{
-    Attention, BlockAttention, Choice, Decay, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence, Scalar,
-    Sight, composed, rotary_angles, rotary_frequencies,
+    Attention, BlockAttention, Choice, Decay, GatedScan, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence,
+    Scalar, Sight, composed, rotary_angles, rotary_frequencies,
 };
 
 /// Numbers that look random, the same in every run.
@@ -405,6 +405,15 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
                     composed::short_convolution(ops, &x[0], &x[1], None, None)
                 };
                 vec![out, last]
+            },
+        },
+        Case {
+            name: "gated scan",
+            shapes: &[&[2, 7, 5], &[2, 7, 1], &[2, 1, 5]],
+            body: |ops, x, fused| {
+                let (gate, state) = (&ops.sigmoid(&x[1]), &x[2]);
+                let inputs = GatedScan { value: &x[0], gate, state, rounding: None };
+                vec![if fused { ops.gated_scan(&inputs) } else { composed::gated_scan(ops, &inputs) }]
             },
         },
         Case {

@@ -1,6 +1,6 @@
 //! States in few bits: what the theory calls p, simulated inside of a recurrence.
 
-use rung_engine::{Decay, Native, Ops, Parameters, Recurrence, Rounding, Tensor};
+use rung_engine::{Decay, GatedScan, Native, Ops, Parameters, Recurrence, Rounding, Tensor, composed};
 use std::collections::BTreeSet;
 
 const BATCH: usize = 2;
@@ -143,5 +143,41 @@ fn gradients_pass_straight_through_the_rounding() {
         for (found, expected) in straight.iter().zip(&exact) {
             assert!((found - expected).abs() < 1e-12, "{fading}: {found}, expected {expected}");
         }
+    }
+}
+
+/// Kernel and composed body of the gated scan: the same levels, the same gradient.
+#[test]
+fn a_gated_scan_rounds_to_the_same_levels_in_both_forms() {
+    for bits in [1, 2, 5] {
+        let rounding = Some(Rounding { bits, range: 1.0 });
+        let run = |fused: bool| {
+            let mut weights = Parameters::<f32>::new();
+            let mut turn = 0.0_f32;
+            let mut add = |name: &str, shape: &[usize]| {
+                let values = (0..shape.iter().product()).map(|_| {
+                    turn += 1.0;
+                    (turn * turn * 0.37).sin()
+                });
+                weights.add(name, shape, values.collect()).id()
+            };
+            let ids =
+                [add("value", &[BATCH, TIME, VALUE]), add("gate", &[BATCH, TIME, 1]), add("state", &[BATCH, 1, VALUE])];
+            let ops = Native::new();
+            ops.bind(&weights);
+            let [value, gate, state] = ids.map(|id| ops.parameter(id));
+            let (value, gate) = (ops.tanh(&value), ops.sigmoid(&gate));
+            let inputs = GatedScan { value: &value, gate: &gate, state: &state, rounding };
+            let states = if fused { ops.gated_scan(&inputs) } else { composed::gated_scan(&ops, &inputs) };
+            let weighted = ops.mul(&states, &ops.add(&states, &value));
+            ops.backward(&ops.sum_all(&weighted));
+            (ops.values(&states), ops.gradient())
+        };
+        let ((states, gradient), (expected, composed)) = (run(true), run(false));
+        assert_eq!(states, expected);
+        let levels: BTreeSet<u32> = states.iter().map(|state| state.to_bits()).collect();
+        assert!(levels.len() > 1 && levels.len() <= 1 << bits, "{levels:?}");
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * (1.0 + b.abs());
+        assert!(gradient.iter().zip(&composed).all(close), "{gradient:?}, expected {composed:?}");
     }
 }

@@ -15,7 +15,7 @@ use rung_theory::task::{self, AnyTask, seeded};
 
 use crate::run::place::{CONFIG, WEIGHTS};
 use crate::run::provenance::{self, Remedy};
-use crate::run::{Run, RunConfig, RunError, trainer};
+use crate::run::{Run, RunConfig, RunError, initial};
 
 /// Why a folder is no network.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +147,7 @@ impl Network<f32> {
     pub fn fresh(run: &Run) -> Result<Self, RunError> {
         let text = run.config.model.largest.as_ref().unwrap_or(&run.config.task);
         let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
-        let (model, weights) = trainer::fresh(run)?;
+        let (model, weights) = initial::fresh(run)?;
         let (name, plan, config) = (run.plan.outline(), run.plan.clone(), run.model.clone());
         Ok(Self { name, task, plan, config, model, weights, sheet: None })
     }

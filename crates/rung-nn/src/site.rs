@@ -234,6 +234,16 @@ impl<'a, S: Scalar> Site<'a, S> {
         }
     }
 
+    /// Starts `output` as so many times the transpose of `value`, so that what is read resembles what was there.
+    pub fn transpose(&mut self, value: &Linear, output: &Linear, times: f64) {
+        let Store::Keep(weights) = &mut self.store else { return };
+        let [rows, columns] = weights.entry(value.weight).shape[..] else { return };
+        let source = weights.get(value.weight).to_vec();
+        for (at, weight) in weights.get_mut(output.weight).iter_mut().enumerate() {
+            *weight = source[at % rows * columns + at / rows] * S::of(times);
+        }
+    }
+
     /// Turns the keys of attention around, if what it will look for is embedded as the negative of what it finds.
     pub fn oppose(&mut self, key: &Linear) {
         let Store::Keep(weights) = &mut self.store else { return };

@@ -308,7 +308,8 @@ fn reproduce_trains_resumes_and_reports() {
     let out = directory.join("out");
     let first = json(&["reproduce", "--preset", "smoke", "--only", "measured", "--out", text(&out), "--json"]);
     let report = std::fs::read_to_string(first["report"].as_str().unwrap()).unwrap();
-    for word in ["In two minutes", "Measured", "measured", "smoke preset", "<svg", "rung sweep sweeps/depth-smoke.toml"]
+    for word in
+        ["In two minutes", "Measured", "measured", "smoke preset", "<svg", "rung sweep sweeps/staircase-smoke.toml"]
     {
         assert!(report.contains(word), "{word}");
     }
@@ -317,7 +318,7 @@ fn reproduce_trains_resumes_and_reports() {
     json(&["reproduce", "--preset", "smoke", "--only", "measured", "--out", text(&out), "--threads", "1", "--json"]);
     assert_eq!(records(&out.join("runs")), made);
     assert_eq!(std::fs::read_to_string(out.join("report.html")).unwrap(), report, "not deterministic");
-    let lines = std::fs::read_to_string(out.join("records/depth.jsonl")).unwrap();
+    let lines = std::fs::read_to_string(out.join("records/staircase.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 2);
 }
 

@@ -1,7 +1,7 @@
-//! Operations along time that are not attention: short convolution and rotary positions.
+//! Operations along time that are not attention: short convolution, gated recurrence and rotary positions.
 
 use super::four;
-use crate::ops::Ops;
+use crate::ops::{GatedScan, Ops};
 
 /// Composed body of [`Ops::short_convolution`].
 pub fn short_convolution<O: Ops + ?Sized>(
@@ -22,6 +22,19 @@ pub fn short_convolution<O: Ops + ?Sized>(
         sum = Some(sum.map_or(term.clone(), |sum| ops.add(&term, &sum)));
     }
     (sum.expect("a filter has at least one tap"), ops.slice(&all, 1, time..time + taps - 1))
+}
+
+/// Composed body of [`Ops::gated_scan`].
+pub fn gated_scan<O: Ops + ?Sized>(ops: &O, inputs: &GatedScan<'_, O::Tensor>) -> O::Tensor {
+    let GatedScan { value, gate, state, rounding } = *inputs;
+    let (time, mut state, mut states) = (ops.shape(value)[1], state.clone(), Vec::new());
+    for token in 0..time {
+        let [value, gate] = [value, gate].map(|x| ops.slice(x, 1, token..token + 1));
+        let next = ops.add(&state, &ops.mul(&gate, &ops.sub(&value, &state)));
+        state = rounding.map_or(next.clone(), |rounding| rounding.apply(ops, &next));
+        states.push(state.clone());
+    }
+    ops.concat(&states, 1)
 }
 
 /// Composed body of [`Ops::rotary`].

@@ -5,7 +5,7 @@
 
 use crate::choice::Readers;
 use crate::kernels::product::{Into, Matrix, MatrixMut, product};
-use crate::kernels::{attention, blocks, convolution, layout, loss, norm, pointwise, recurrence, rotary};
+use crate::kernels::{attention, blocks, convolution, gated, layout, loss, norm, pointwise, recurrence, rotary};
 use crate::native::pool::Buffer;
 use crate::native::tape::{Flow, Record, Recurrent, Tensor, Var};
 use crate::ops::Binary;
@@ -112,12 +112,8 @@ impl<S: Scalar> Record<S> {
             Self::Convolution { extents, padded, filters, bias, .. } => {
                 convolve(flow, extents, &padded, &filters, bias, &slope);
             }
-            Self::Rotary { x, shape, angles: [cosine, sine], .. } => {
-                let mut out = flow.pool.take(slope.len());
-                let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
-                rotary::turn(time, heads, half, &slope, &cosine, &sine, true, out.write());
-                flow.give(x, out);
-            }
+            Self::GatedScan { extents, inputs, states, .. } => gated_scan(flow, extents, &inputs, &states, &slope),
+            Self::Rotary { x, shape, angles, .. } => turn_back(flow, x, &shape, &angles, &slope),
             Self::Loss { logits, targets, kept, .. } => {
                 let mut out = flow.pool.take(logits.shape.size());
                 let targets = &flow.indices[targets];
@@ -148,11 +144,35 @@ impl<S: Scalar> Record<S> {
             | Self::Norm { out, .. }
             | Self::Gate { out, .. }
             | Self::Convolution { out, .. }
+            | Self::GatedScan { out, .. }
             | Self::Rotary { out, .. }
             | Self::Loss { out, .. } => *out,
             Self::Recurrence(record) => record.out,
             Self::Delta(record) => record.out,
         }
+    }
+}
+
+fn turn_back<S: Scalar>(flow: &mut Flow<'_, S>, x: Var, shape: &Shape, angles: &[Buffer<S>; 2], slope: &Buffer<S>) {
+    let [cosine, sine] = angles;
+    let mut out = flow.pool.take(slope.len());
+    let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
+    rotary::turn(time, heads, half, slope, cosine, sine, true, out.write());
+    flow.give(x, out);
+}
+
+fn gated_scan<S: Scalar>(
+    flow: &mut Flow<'_, S>,
+    extents: gated::Extents,
+    inputs: &[Tensor<S>; 3],
+    states: &[S],
+    slope: &[S],
+) {
+    let mut to = inputs.each_ref().map(|x| flow.pool.filled(x.shape.size(), S::ZERO));
+    let [value, gate, state] = to.each_mut().map(Buffer::write);
+    gated::backward(extents, inputs.each_ref().map(|x| &x.data[..]), states, slope, value, gate, state);
+    for (x, gradient) in inputs.iter().zip(to) {
+        flow.give(x.var, gradient);
     }
 }
 

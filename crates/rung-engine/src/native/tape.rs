@@ -13,7 +13,7 @@
 use crate::choice::Readers;
 use crate::kernels::pointwise::{Map, accumulate};
 use crate::kernels::update::all_finite;
-use crate::kernels::{attention, blocks, convolution, norm, recurrence};
+use crate::kernels::{attention, blocks, convolution, gated, norm, recurrence};
 use crate::native::delta::Replaced;
 use crate::native::pool::{Buffer, Pool};
 use crate::ops::Binary;
@@ -155,6 +155,13 @@ pub(crate) enum Record<S: Scalar> {
         padded: Tensor<S>,
         filters: Tensor<S>,
         bias: Var,
+        out: Var,
+    },
+    GatedScan {
+        extents: gated::Extents,
+        /// Value, gate, state.
+        inputs: [Tensor<S>; 3],
+        states: Buffer<S>,
         out: Var,
     },
     Rotary {

@@ -12,7 +12,7 @@ use crate::analysis::{AnalysisError, Ask, ablate, collapse, diversity, injective
 use crate::figure::Chart;
 use crate::network::Network;
 use crate::report::{Chapter, Figure, Prose};
-use crate::run::trainer::fresh;
+use crate::run::initial::fresh;
 use crate::run::{Record, RunConfig, Trainer};
 
 /// Hops of the construction.

@@ -30,6 +30,7 @@ pub fn make(place: Place, preset: Preset, done: &[&Done]) -> (Made, Vec<Reading>
         let place = chapter.blocks.len();
         let mut page = Page { chapter: &mut chapter, artefacts: &mut artefacts, command };
         let reading = if records.is_empty() { Reading::default() } else { (experiment.show)(records, &mut page) };
+        let reading = if preset == Preset::Smoke { unjudged(reading) } else { reading };
         // What the figures say comes before the figures.
         let mut figures = chapter.blocks.split_off(place);
         chapter.paragraph(reading.paragraph.clone());
@@ -55,6 +56,12 @@ pub fn make(place: Place, preset: Preset, done: &[&Done]) -> (Made, Vec<Reading>
     }
     let made = Made { chapter, summary: format!("{summary}."), artefacts };
     (made, readings)
+}
+
+/// A reading without judgement: a few steps neither confirm nor refute anything.
+fn unjudged(reading: Reading) -> Reading {
+    let paragraph = Prose::from("A few steps of training judge nothing. The figures show that the machinery works.");
+    Reading { paragraph, line: "not judged: a few steps".to_owned(), contradictions: Vec::new(), ..reading }
 }
 
 fn introduction(place: Place, chapter: &mut Chapter, preset: Preset) {
@@ -84,8 +91,9 @@ fn explain_recipe(chapter: &mut Chapter) {
     );
     chapter.paragraph(
         "The recipe matters. Many queries are asked about the same tables; the number of hops is drawn for each query and said in it; \
-         arguments and values share one table of vectors, values with the opposite sign, so that an entry is not taken for its inverse; \
-         key projections of full layers start as the negatives of query projections, so that a value finds its argument from the first \
-         step; there are no absolute positions; and small tables come before large ones.",
+         arguments and values share one table of vectors, arguments with the opposite sign of values, and the answer is read out by \
+         the vectors of values. Each full layer starts as a noisy look-up: keys are the negatives of queries and outputs the \
+         transposes of values, so that a token reads the entry whose argument it holds and holds its value afterwards. An auxiliary \
+         loss asks after each layer for what the stack can know by then. There are no positions, and no curriculum.",
     );
 }

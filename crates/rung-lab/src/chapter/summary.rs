@@ -27,6 +27,9 @@ pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
          look-ups as it has full layers, less one that is spent on finding the start, unless a layer with state saves it: standing \
          before the first full layer, or between the first and the second.",
     );
+    for figure in readings.iter().flat_map(|(_, reading)| &reading.headline) {
+        chapter.figure(figure.clone());
+    }
     let columns = [
         Column::text("eight layers"),
         Column::text("in words"),

@@ -61,7 +61,7 @@ fn ratio(cell: &Cell<'_>) -> f64 {
 
 /// m of the task.
 fn entries(cell: &Cell<'_>) -> f64 {
-    1.0 / super::depth::guess(cell, 1)
+    1.0 / super::table::guess(cell, 1)
 }
 
 fn chart(cells: &[Cell<'_>]) -> LineChart {
@@ -95,7 +95,7 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
         let own = cells.iter().filter(|cell| family_of(cell) == family);
         let mut points: Vec<Point> = own
             .map(|cell| {
-                let Spread { mean, low, high } = cell.accuracy(1);
+                let Spread { mean, low, high, .. } = cell.accuracy(1);
                 Point::new(ratio(cell), mean).between(low, high)
             })
             .collect();

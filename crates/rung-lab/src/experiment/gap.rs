@@ -26,7 +26,7 @@ fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
         let linear = layers - full;
         let series = format!("{full} full, {hops}-hop questions");
         let place = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
-        let entry = Entry::of(cell, hops, series, linear as f64, place).guess(super::depth::guess(cell, hops));
+        let entry = Entry::of(cell, hops, series, linear as f64, place).guess(super::table::guess(cell, hops));
         if hops <= cell.rungs() {
             entry.predicted(true, "within the rungs")
         } else if record.facts.table_bits.is_some_and(|bits| cell.state_bits() < bits) {

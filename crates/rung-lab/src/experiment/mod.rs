@@ -6,7 +6,8 @@
 //!
 //! | experiment | question |
 //! |---|---|
-//! | [`depth`] | does a stack climb as many hops as its layout has rungs, and not one more? |
+//! | [`staircase`] | does a stack make as many hops as it has full layers, and not one more? |
+//! | [`controls`] | is a stack that fails one hop well trained, and would anything but a full layer help? |
 //! | [`capacity`] | how much of a table can a bounded state hold, against what its bits allow? |
 //! | [`placement`] | does it matter where the layer with state stands? |
 //! | [`sparse`] | how long must the summaries of block-sparse attention be? |
@@ -20,7 +21,7 @@
 //! | [`zoo`] | does every mixer earn the rungs that its layout has? |
 //! | [`length`] | do hops hold on tables larger than in training? |
 //!
-//! The first three are the chapter "Measured" and part of the main job; the others are the chapter "Open questions" and run when they
+//! The first four are the chapter "Measured" and part of the main job; the others are the chapter "Open questions" and run when they
 //! are asked for.
 //!
 //! # Which learning rate
@@ -32,13 +33,14 @@
 pub mod ablation;
 pub mod capacity;
 pub mod compare;
-pub mod depth;
+pub mod controls;
 pub mod gap;
 pub mod layers;
 pub mod length;
 pub mod placement;
 pub mod shift;
 pub mod sparse;
+pub mod staircase;
 pub mod table;
 pub mod thoughts;
 pub mod tracking;
@@ -46,7 +48,7 @@ pub mod variants;
 pub mod zoo;
 
 use crate::chapter::{Artefact, Preset};
-use crate::report::{Chapter as Sheet, Prose};
+use crate::report::{Chapter as Sheet, Figure, Prose};
 use crate::run::{Record, RunError};
 use crate::sweep::{Sweep, SweepConfig};
 
@@ -92,11 +94,14 @@ pub struct Reading {
     pub line: String,
     /// What contradicts the prediction, a sentence each.
     pub contradictions: Vec<String>,
+    /// Figures that stand on the first page of the report.
+    pub headline: Vec<Figure>,
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 13] = [
-    &depth::EXPERIMENT,
+pub const ALL: [&Experiment; 14] = [
+    &staircase::EXPERIMENT,
+    &controls::EXPERIMENT,
     &capacity::EXPERIMENT,
     &placement::EXPERIMENT,
     &sparse::EXPERIMENT,

@@ -3,8 +3,7 @@
 //! The same layers in another order. The prediction: a layer with state earns one hop if it stands before the first full layer or
 //! between the first and the second, and none anywhere else.
 
-use super::depth::contradictions;
-use super::table::{Cell, LEARNED, Spread, cells, show};
+use super::table::{Cell, LEARNED, Spread, cells, contradictions, show};
 use super::{Chapter, Experiment, Page, Reading};
 use crate::Evidence;
 use crate::chapter::figure_files;
@@ -46,7 +45,7 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
     for (index, cell) in cells.iter().enumerate() {
         let shift = 0.03 * (index as f64 - (cells.len() as f64 - 1.0) / 2.0);
         let point = |hops: usize| {
-            let Spread { mean, low, high } = cell.accuracy(hops);
+            let Spread { mean, low, high, .. } = cell.accuracy(hops);
             Point::new(hops as f64 + shift, mean).between(low, high)
         };
         let points = cell.any().accuracy.keys().map(|hops| point(usize::from(*hops))).collect();
@@ -75,5 +74,5 @@ fn reading(cells: &[Cell<'_>]) -> Reading {
     }
     let line = format!("{agree} of {judged} orders of the same layers end as predicted at {most} hops");
     let paragraph = paragraph.text(format!("in all, {line}."));
-    Reading { paragraph, line, contradictions: contradictions(cells) }
+    Reading { paragraph, line, contradictions: contradictions(cells), ..Reading::default() }
 }

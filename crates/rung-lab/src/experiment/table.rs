@@ -29,6 +29,10 @@ pub struct Spread {
     pub low: f64,
     /// The best seed.
     pub high: f64,
+    /// Seeds at [`LEARNED`] or above.
+    pub learned: usize,
+    /// Seeds.
+    pub seeds: usize,
 }
 
 impl Spread {
@@ -39,7 +43,24 @@ impl Spread {
             mean: values.iter().sum::<f64>() / values.len() as f64,
             low: values.iter().copied().fold(f64::NAN, f64::min),
             high: values.iter().copied().fold(f64::NAN, f64::max),
+            learned: values.iter().filter(|value| **value >= LEARNED).count(),
+            seeds: values.len(),
         }
+    }
+
+    /// Whether at least two of three seeds learned it: how a prediction that something is learned is judged.
+    pub fn mostly_learned(&self) -> bool {
+        self.seeds > 0 && 3 * self.learned >= 2 * self.seeds
+    }
+
+    /// Whether a seed learned it: one is enough against a prediction that something is not learned.
+    pub fn once_learned(&self) -> bool {
+        self.learned > 0
+    }
+
+    /// "2 of 3".
+    pub fn share(&self) -> String {
+        format!("{} of {}", self.learned, self.seeds)
     }
 
     /// "99.8% (99.5 to 100.0)".
@@ -185,6 +206,43 @@ pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
     table
 }
 
+/// What a guess that knows the question scores at so many hops: one over the size of the last table it passes.
+pub(super) fn guess(cell: &Cell<'_>, hops: usize) -> f64 {
+    let task = rung_theory::task::parse(&cell.any().config.task);
+    let sizes = task.ok().and_then(|task| crate::run::record::table_sizes(&*task));
+    sizes.and_then(|sizes| sizes.get(hops - 1).copied()).map_or(f64::NAN, |size| 1.0 / f64::from(size))
+}
+
+/// Within its rungs and not learned by most seeds, or beyond them and learned by one.
+pub(super) fn contradictions(cells: &[Cell<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    for cell in cells {
+        let record = cell.any();
+        for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
+            let spread = cell.accuracy(hops);
+            let (stack, rungs, percent) = (&record.config.stack, cell.rungs(), spread.percent());
+            let (steps, rates) = (record.config.train.steps, cell.rates.len());
+            if hops <= rungs && !spread.mostly_learned() {
+                let tried = format!("{} seeds, {steps} steps, {rates} learning rate(s) tried", spread.share());
+                let why = match &record.facts.verdict {
+                    Some([word, _]) if word == "solved" => "weights that do it exist, and training did not find them",
+                    _ => "no construction is known for these sizes either",
+                };
+                found.push(format!(
+                    "{stack} has {rungs} rungs, but {hops} hop(s) reached only {percent} (learned by {tried}): {why}."
+                ));
+            } else if hops > rungs && spread.once_learned() {
+                found.push(format!(
+                    "{stack} has {rungs} rungs, yet {hops} hop(s) were learned by {} seeds, {percent}: at this size a shortcut \
+                     must exist.",
+                    spread.share()
+                ));
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -205,6 +263,7 @@ pub(crate) mod tests {
             over: Over::Finished,
             steps: 100,
             loss: 1.0,
+            losses: std::collections::BTreeMap::new(),
             accuracy: (1..).zip(tallies).collect(),
             also: std::collections::BTreeMap::new(),
             looks: Vec::new(),

@@ -29,7 +29,7 @@ pub(super) fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
     let roomy = record.facts.table_bits.is_none_or(|bits| cell.state_bits() >= bits);
     let entry = |hops: usize| {
         let place = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let entry = Entry::of(cell, hops, series.clone(), hops as f64, place).guess(super::depth::guess(cell, hops));
+        let entry = Entry::of(cell, hops, series.clone(), hops as f64, place).guess(super::table::guess(cell, hops));
         match hops <= cell.rungs() {
             true => entry.predicted(true, "within the rungs"),
             false if roomy => entry,

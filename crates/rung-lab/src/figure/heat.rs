@@ -2,7 +2,8 @@
 //!
 //! Rows and columns have names, a cell a number and, where there is room, a few letters. Numbers from zero up go from paper to dark
 //! blue; where some are negative, zero is paper, and below it goes to dark orange. A cell can be framed: the one that answers the
-//! question. A cell without a number is left as paper with a dash.
+//! question. A cell without a number is left as paper with a dash, and a cell may have a second, smaller line of letters. A map whose
+//! rows are in order can have a boundary: a line of steps between the cells below it and those above.
 //!
 //! ```
 //! use rung_lab::figure::{Chart, HeatCell, HeatMap};
@@ -21,6 +22,9 @@ use super::text;
 use crate::Evidence;
 
 const LABEL: f64 = 11.0;
+/// Cells from this height on have room for a second line.
+const DETAILED: f64 = 40.0;
+const BOUNDARY: Colour = Colour(0xd9_8a_0b);
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -30,12 +34,19 @@ pub struct HeatCell {
     pub value: Option<f64>,
     /// Whether it is framed.
     pub framed: bool,
+    /// A second line of letters, where cells are high enough.
+    pub detail: String,
 }
 
 impl HeatCell {
     /// A cell with a number.
     pub fn new(value: f64) -> Self {
-        Self { value: Some(value).filter(|value| value.is_finite()), framed: false }
+        Self { value: Some(value).filter(|value| value.is_finite()), ..Self::default() }
+    }
+
+    /// The same cell with a second line.
+    pub fn detailed(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
     }
 
     /// The same cell in a frame.
@@ -49,6 +60,8 @@ impl HeatCell {
 pub enum Letters {
     /// As a share.
     Percent,
+    /// As a share with one digit after the point.
+    Tenths,
     /// With two digits after the point.
     Number,
     /// Not at all.
@@ -77,6 +90,8 @@ pub struct HeatMap {
     pub most: Option<f64>,
     /// How the numbers are known.
     pub evidence: Option<Evidence>,
+    /// For every column, how many of the lowest rows are below the boundary; empty for none.
+    pub boundary: Vec<usize>,
     /// A few words below.
     pub note: String,
 }
@@ -99,6 +114,7 @@ impl HeatMap {
             letters: Letters::Percent,
             most: Some(1.0),
             evidence: None,
+            boundary: Vec::new(),
             note: String::new(),
         }
     }
@@ -111,6 +127,11 @@ impl HeatMap {
     /// The same map, with its evidence.
     pub fn known(self, evidence: Evidence) -> Self {
         Self { evidence: Some(evidence), ..self }
+    }
+
+    /// The same map with a boundary.
+    pub fn bounded(self, boundary: Vec<usize>) -> Self {
+        Self { boundary, ..self }
     }
 
     /// The same map, with a few words below.
@@ -130,25 +151,45 @@ impl HeatMap {
             _ if value.abs() > 1e6 => String::new(),
             // A zero that was a little below stays a plain zero.
             Letters::Percent => format!("{:.0}%", (100.0 * value).round() + 0.0),
+            Letters::Tenths => format!("{:.1}%", 100.0 * value + 0.0),
             Letters::Number => format!("{value:.2}"),
             Letters::None => String::new(),
         }
     }
 
     fn draw_cell(&self, svg: &mut Svg, area: Area, cell: &HeatCell) {
-        let middle = (area.x + area.width / 2.0, area.y + area.height / 2.0 + 4.0);
+        let detailed = !cell.detail.is_empty() && area.height >= DETAILED;
+        let middle = |down: f64| (area.x + area.width / 2.0, area.y + area.height / 2.0 + down);
         let Some(value) = cell.value else {
-            svg.text(middle, "–", &Lettering::new(LABEL).coloured(MUTED).anchored(Anchor::Middle));
-            return;
+            let lettering = Lettering::new(LABEL).coloured(MUTED).anchored(Anchor::Middle);
+            return svg.text(middle(4.0), if detailed { &cell.detail } else { "–" }, &lettering);
         };
         let colour = shade(value / self.largest());
         svg.rect(area, &Paint::fill(colour));
-        let letters = self.letters(value);
-        let lettering = Lettering::new(LABEL).anchored(Anchor::Middle);
-        if area.height >= 14.0 && lettering.width(&letters) + 4.0 <= area.width {
-            let ink = if INK.contrast(colour) >= PAPER.contrast(colour) { INK } else { PAPER };
-            svg.text(middle, &letters, &lettering.coloured(ink));
+        let ink = if INK.contrast(colour) >= PAPER.contrast(colour) { INK } else { PAPER };
+        let mut line = |letters: &str, size: f64, down: f64| {
+            let lettering = Lettering::new(size).anchored(Anchor::Middle).coloured(ink);
+            if area.height >= 14.0 && lettering.width(letters) + 4.0 <= area.width {
+                svg.text(middle(down), letters, &lettering);
+            }
+        };
+        if detailed {
+            line(&self.letters(value), 16.0, 2.0);
+            line(&cell.detail, 10.0, 18.0);
+        } else {
+            line(&self.letters(value), LABEL, 4.0);
         }
+    }
+
+    /// The steps between the cells below the boundary and those above, from left to right.
+    fn draw_boundary(&self, svg: &mut Svg, plot: Area, width: f64, height: f64) {
+        let level = |rows: usize| plot.bottom() - rows.min(self.rows.len()) as f64 * height;
+        let mut steps: Vec<(f64, f64)> = Vec::new();
+        for (column, rows) in self.boundary.iter().enumerate().take(self.columns.len()) {
+            let left = plot.x + column as f64 * width;
+            steps.extend([(left, level(*rows)), (left + width, level(*rows))]);
+        }
+        svg.polyline(&steps, &Stroke::new(BOUNDARY, 3.4));
     }
 }
 
@@ -187,7 +228,8 @@ impl Chart for HeatMap {
         let (rows, columns) = (self.rows.len().max(1), self.columns.len().max(1));
         let width = (WIDTH - MARGIN - left).max(40.0) / columns as f64;
         let width = width.min(110.0);
-        let height = (560.0 / rows as f64).clamp(2.0, 26.0);
+        let detailed = self.cells.iter().flatten().any(|cell| !cell.detail.is_empty());
+        let height = (560.0 / rows as f64).clamp(2.0, if detailed { 54.0 } else { 26.0 });
         let plot = Area::new(left, top, width * columns as f64, height * rows as f64);
         let note = text::wrap(&self.note, LABEL, false, WIDTH - 2.0 * MARGIN);
         let widest = self.columns.iter().map(|name| label.width(name)).fold(0.0, f64::max) + 6.0;
@@ -208,10 +250,11 @@ impl Chart for HeatMap {
         }
         for (row, cells) in self.cells.iter().enumerate().take(rows) {
             for (column, _) in cells.iter().enumerate().take(columns).filter(|(_, cell)| cell.framed) {
-                svg.rect(area(row, column), &Paint::stroke(Stroke::new(Colour(0xd9_8a_0b), 2.6)));
+                svg.rect(area(row, column), &Paint::stroke(Stroke::new(BOUNDARY, 2.6)));
             }
         }
         svg.rect(plot, &Paint::stroke(Stroke::new(MUTED, 0.8)));
+        self.draw_boundary(&mut svg, plot, width, height);
         let every = stride(rows, plot.height, 13.0);
         for (row, name) in self.rows.iter().enumerate().step_by(every) {
             let middle = plot.y + (row as f64 + 0.5) * height + 4.0;
@@ -238,11 +281,11 @@ impl Chart for HeatMap {
     }
 
     fn csv(&self) -> String {
-        let mut csv = Csv::new([&self.row_title, &self.column_title, "value", "framed"]);
+        let mut csv = Csv::new([&self.row_title, &self.column_title, "value", "framed", "detail"]);
         for (row, cells) in self.rows.iter().zip(&self.cells) {
             for (column, cell) in self.columns.iter().zip(cells) {
                 let value = cell.value.map(field).unwrap_or_default();
-                csv.row([row.clone(), column.clone(), value, cell.framed.to_string()]);
+                csv.row([row.clone(), column.clone(), value, cell.framed.to_string(), cell.detail.clone()]);
             }
         }
         csv.finish()
@@ -265,6 +308,16 @@ mod tests {
                 prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             }
         }
+    }
+
+    #[test]
+    fn a_boundary_is_drawn_and_details_are_written() {
+        let cells = vec![vec![HeatCell::default().detailed("not run"), HeatCell::new(0.3).detailed("2 to 4")]];
+        let map = HeatMap::new("t", ("r", &["L = 2"]), ("c", &["F = 1", "F = 2"]), cells).bounded(vec![0, 1]);
+        let plain = HeatMap { boundary: Vec::new(), ..map.clone() };
+        let svg = map.svg();
+        assert!(svg.contains("not run") && svg.contains("2 to 4") && svg.contains("30%"));
+        assert!(svg.len() > plain.svg().len() && map.csv().contains("2 to 4"));
     }
 
     #[test]

@@ -32,6 +32,7 @@ use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
+use super::record::table_sizes;
 use super::repel::RepulsionPart;
 use super::source::Source;
 use crate::strict;
@@ -86,6 +87,11 @@ pub struct ModelPart {
     pub placement: PlacementName,
     /// How attention knows where tokens stand.
     pub positions: PositionName,
+    /// The field whose vectors score the classes, such as `value` of function composition; a matrix of its own if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_out: Option<String>,
+    /// How full layers start.
+    pub initial: InitialName,
     /// Whether fields that mean the same share their vectors.
     pub shared_tables: bool,
     /// Whether key projections start equal to query projections; as their negatives in full layers, where fields share tables.
@@ -119,6 +125,8 @@ impl Default for ModelPart {
             norm: NormName::Rms,
             placement: PlacementName::Pre,
             positions: PositionName::None,
+            read_out: None,
+            initial: InitialName::Random,
             shared_tables: true,
             tied_query_key: true,
             tied_value_output: true,
@@ -148,6 +156,11 @@ pub struct TrainPart {
     pub course: CourseName,
     /// Share of the peak that is left at the end.
     pub floor: f64,
+    /// Share of all steps over which the rate falls at the end, where the course is `stable`.
+    pub cooldown: f64,
+    /// Weight of the auxiliary loss: the cross-entropy of what each layer but the last should have found by then, summed over those
+    /// layers. After a layer by which the stack has l rungs, that is `i_min(l, h)` of a question of h hops. Zero for none.
+    pub auxiliary: f64,
     /// Weight decay.
     pub decay: f64,
     /// Memory of the gradient's mean and squares.
@@ -170,6 +183,8 @@ impl Default for TrainPart {
             warmup: 50,
             course: CourseName::Cosine,
             floor: 0.1,
+            cooldown: 0.3,
+            auxiliary: 0.0,
             decay: 0.01,
             betas: [0.9, 0.99],
             clip: 1.0,
@@ -274,12 +289,25 @@ names! {
 }
 
 names! {
+    /// First weights of full layers.
+    InitialName:
+    /// Normal numbers, with the ties that the other keys ask for.
+    Random,
+    /// A noisy look-up: queries are twice a random rotation, keys their negatives, values a rotation and outputs its transpose, so that
+    /// a token reads the entry whose argument it holds, and what it held is replaced by the entry's value. Channel mixers start at
+    /// zero, and the last norm at `2 / sqrt(width)`, for a read-out of moderate scores.
+    Lookup,
+}
+
+names! {
     /// Courses of the learning rate.
     CourseName:
     /// Half a cosine.
     Cosine,
     /// A straight line.
     Linear,
+    /// Its peak, then a straight line over the last steps.
+    Stable,
     /// Its peak.
     Constant,
 }
@@ -391,10 +419,12 @@ impl RunConfig {
         config.model.largest = self.model.largest.as_ref().map(|_| largest.spec());
         let (fields, classes) = (largest.fields(), largest.classes());
         let mut longest = task.length().max(largest.length());
+        self.check_auxiliary("task", &*task)?;
         Source::new("task", task, &fields, classes)?;
         for (index, stage) in config.curriculum.iter_mut().enumerate() {
             let field = format!("curriculum[{index}].task");
             let task = read(&field, &stage.task)?;
+            self.check_auxiliary(&field, &*task)?;
             stage.task = task.spec();
             longest = longest.max(task.length());
             Source::new(&field, task, &fields, classes)?;
@@ -414,6 +444,14 @@ impl RunConfig {
             return Err(RunError::Memory { found, most: MOST_MEBIBYTES });
         }
         Ok(run)
+    }
+
+    /// Refuses an auxiliary loss on a task whose answers have no parts.
+    fn check_auxiliary(&self, field: &str, task: &dyn AnyTask) -> Result<(), RunError> {
+        if self.train.auxiliary <= 0.0 || table_sizes(task).is_some() {
+            return Ok(());
+        }
+        Err(RunError::value(field, task.name(), "funccomp, whose answers have parts, or train.auxiliary = 0"))
     }
 
     fn check_numbers(&self) -> Result<(), RunError> {
@@ -437,6 +475,8 @@ impl RunConfig {
         let numbers = [
             ("train.rate", train.rate, 1e-12, 100.0),
             ("train.floor", train.floor, 0.0, 1.0),
+            ("train.cooldown", train.cooldown, 0.0, 1.0),
+            ("train.auxiliary", train.auxiliary, 0.0, 1e6),
             ("train.decay", train.decay, 0.0, 100.0),
             ("train.betas[0]", train.betas[0], 0.0, 0.999_999),
             ("train.betas[1]", train.betas[1], 0.0, 0.999_999),
@@ -506,6 +546,7 @@ impl ModelPart {
                 PositionName::Learned => Positions::Learned { length: longest },
             },
             tied_query_key: self.tied_query_key,
+            read_out: self.read_out.clone(),
             deviation: self.scale / width.sqrt(),
             chunk: self.chunk,
             precision: self.bits.map_or_else(Precision::default, |bits| Precision::bits(bits, self.range)),
@@ -539,6 +580,7 @@ impl Run {
         let course = match train.course {
             CourseName::Cosine => Course::Cosine { floor: train.floor },
             CourseName::Linear => Course::Linear { floor: train.floor },
+            CourseName::Stable => Course::Stable { floor: train.floor, cooldown: train.cooldown },
             CourseName::Constant => Course::Constant,
         };
         Schedule { warmup: train.warmup, steps: train.steps, course }
@@ -610,6 +652,9 @@ mod tests {
         fails("[train]\nsteps = 0", "train.steps: found 0, expected a whole number from 1");
         fails("[train]\nrate = nan", "train.rate: found NaN");
         fails("[train]\nthreads = 0", "train.threads: found 0");
+        fails("[train]\ncooldown = 1.5", "train.cooldown: found 1.5");
+        fails("[model]\nread_out = 'values'", "symbols of the read-out field is 0; expected at least 24 classes");
+        fails("[model]\ninitial = 'lookups'", "unknown variant `lookups`");
         fails(
             "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'",
             "MiB",
@@ -626,6 +671,12 @@ mod tests {
             let message = RunConfig::new(stack, task).resolve().err().expect("refused").to_string();
             assert!(message.contains(expected), "{message}");
         };
+        let parity = RunConfig {
+            train: TrainPart { auxiliary: 0.5, ..TrainPart::default() },
+            ..RunConfig::new("full", "parity")
+        };
+        let message = parity.resolve().err().expect("refused").to_string();
+        assert!(message.contains("task: found parity, expected funccomp"), "{message}");
         fails("gdm full", "parity", "did you mean `gdn`");
         fails("compressed", "parity", "there is no network for mixer `compressed`");
         fails("full", "funccomp{m=0}", "task `funccomp`");

@@ -1,5 +1,7 @@
 //! Asking a model questions and counting right answers.
 
+use std::collections::BTreeMap;
+
 use rung_engine::{Native, Ops, Parameters};
 use rung_nn::{Model, ModelError};
 use rung_theory::task::NO_TARGET;
@@ -14,6 +16,8 @@ pub struct Found {
     pub accuracy: Accuracy,
     /// Mean cross-entropy of all questions, in nats.
     pub loss: f64,
+    /// The same for each group.
+    pub losses: BTreeMap<u16, f64>,
 }
 
 /// Prompts that are read at once. Fixed, because products of other shapes may round differently.
@@ -64,9 +68,14 @@ pub fn evaluate_on<'a, O: Ops<Scalar = f32> + 'a>(
         for (scores, at) in logits.chunks_exact(model.classes()).zip(&asked) {
             let target = batch.targets[*at] as usize;
             found.accuracy.entry(batch.groups[*at]).or_default().add(best(scores) == target);
-            losses += cross_entropy(scores, target);
+            let loss = cross_entropy(scores, target);
+            losses += loss;
+            *found.losses.entry(batch.groups[*at]).or_default() += loss;
         }
         questions += asked.len();
+    }
+    for (group, loss) in &mut found.losses {
+        *loss = rounded(*loss / found.accuracy[group].count as f64);
     }
     found.loss = rounded(losses / questions.max(1) as f64);
     Ok(found)

@@ -46,10 +46,12 @@
 //! # Ok::<(), rung_lab::run::RunError>(())
 //! ```
 
+pub mod auxiliary;
 pub mod checkpoint;
 pub mod config;
 pub mod error;
 pub mod evaluate;
+pub mod initial;
 pub mod place;
 pub mod provenance;
 pub mod record;

@@ -42,6 +42,9 @@ pub struct Record {
     pub steps: usize,
     /// Mean cross-entropy at the end, in nats, on fresh prompts.
     pub loss: f64,
+    /// The same for each group of questions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub losses: BTreeMap<u16, f64>,
     /// Right answers at the end, for each group of questions, on fresh prompts.
     pub accuracy: Accuracy,
     /// The same for the other tasks that were asked.
@@ -125,6 +128,7 @@ impl Record {
             over: progress.over.unwrap_or(Over::Finished),
             steps: progress.step,
             loss: found.loss,
+            losses: found.losses,
             accuracy: found.accuracy,
             also,
             looks: progress.looks.clone(),

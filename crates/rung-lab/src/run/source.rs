@@ -50,6 +50,8 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// One per token.
     pub groups: Vec<u16>,
+    /// Intermediate answers of every question, as many for each; see [`Prompt::partials`].
+    pub partials: Vec<u32>,
     /// Ids per row.
     pub ids: usize,
     /// Tokens per row.
@@ -134,6 +136,7 @@ impl Source {
         batch.tokens.clear();
         batch.targets.clear();
         batch.groups.clear();
+        batch.partials.clear();
         batch.questions = 0;
         for item in 0..rows as u64 {
             let mut rng = seeded(seed_of(seed, purpose, step, item));
@@ -141,6 +144,7 @@ impl Source {
             batch.tokens.extend_from_slice(self.prompt.tokens());
             batch.targets.extend_from_slice(self.prompt.targets());
             batch.groups.extend_from_slice(self.prompt.groups());
+            batch.partials.extend_from_slice(self.prompt.partials());
             batch.questions += self.prompt.questions().count();
         }
         batch.length = self.prompt.len();

@@ -12,17 +12,18 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rung_engine::{AdamW, Native, Ops as _, Parameters, Schedule, Team};
-use rung_nn::model::TrainingLoss;
-use rung_nn::{Input, Model};
-use rung_theory::task::seeded;
+use rung_nn::Model;
+use rung_nn::model::{IntermediateTargets, TrainingLoss};
 use serde::{Deserialize, Serialize};
 
+use super::auxiliary;
 use super::config::Run;
 use super::error::RunError;
 use super::evaluate::{Found, evaluate};
+use super::initial::fresh;
 use super::record::Record;
 use super::repel::Particles;
-use super::source::{Batch, Purpose, Source, stirred};
+use super::source::{Batch, Purpose, Source};
 use super::tally::{Accuracy, reached};
 
 /// One look at a run.
@@ -34,6 +35,9 @@ pub struct Look {
     pub stage: usize,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
+    /// The same for each group of questions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub losses: BTreeMap<u16, f64>,
     /// Right answers in each group.
     pub accuracy: Accuracy,
 }
@@ -94,6 +98,8 @@ pub struct Trainer<'a> {
     source: Source,
     batch: Batch,
     particles: Option<Particles>,
+    /// Layers after which an intermediate answer is asked for, and after how many hops; none without the auxiliary loss.
+    supervised: Vec<auxiliary::Level>,
     started: Instant,
     tokens: u64,
     steps_here: u64,
@@ -117,6 +123,7 @@ impl<'a> Trainer<'a> {
             schedule: run.schedule(),
             source: run.source(0),
             batch: Batch::default(),
+            supervised: if run.config.train.auxiliary > 0.0 { auxiliary::levels(&run.plan) } else { Vec::new() },
             started: Instant::now(),
             tokens: 0,
             steps_here: 0,
@@ -156,15 +163,19 @@ impl<'a> Trainer<'a> {
     pub fn step(&mut self) -> Result<Moment<'_>, RunError> {
         let (train, step) = (&self.run.config.train, self.progress.step);
         self.source.fill(self.run.config.seed, Purpose::Training, step as u64, train.batch, &mut self.batch);
-        let (model, batch) = (&self.model, &self.batch);
+        let (model, batch, supervised) = (&self.model, &self.batch, &self.supervised);
         let share = 1.0 / batch.questions.max(1) as f64;
         let outcome = self.team.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
             let ids = &batch.tokens[rows.start * batch.ids..rows.end * batch.ids];
             let targets = &batch.targets[rows.start * batch.length..rows.end * batch.length];
-            let TrainingLoss { sum, own, .. } = model
-                .training_loss(ops, ids, rows.len(), targets)
+            let intermediate: Vec<IntermediateTargets> =
+                supervised.iter().map(|level| level.targets(batch, rows.clone())).collect();
+            let TrainingLoss { sum, own, intermediate, .. } = model
+                .training_loss(ops, ids, rows.len(), targets, &intermediate)
                 .unwrap_or_else(|error| unreachable!("prompts were fitted to the model: {error}"));
             let loss = ops.scale(&sum, share);
+            let loss = intermediate
+                .map_or_else(|| loss.clone(), |sum| ops.add(&loss, &ops.scale(&sum, train.auxiliary * share)));
             let part = rows.len() as f64 / train.batch as f64;
             own.map_or_else(|| loss.clone(), |own| ops.add(&loss, &ops.scale(&own, part)))
         });
@@ -204,7 +215,8 @@ impl<'a> Trainer<'a> {
         let (config, progress) = (&self.run.config, &mut self.progress);
         let prompts = config.evaluate.prompts;
         let found = evaluate(&self.model, &self.weights, &mut self.source, (config.seed, Purpose::Looking), prompts)?;
-        let look = Look { step: progress.step, stage: progress.stage, loss: found.loss, accuracy: found.accuracy };
+        let Found { accuracy, loss, losses } = found;
+        let look = Look { step: progress.step, stage: progress.stage, loss, losses, accuracy };
         let at_task = progress.stage == config.curriculum.len();
         if let Some(stage) = config.curriculum.get(progress.stage) {
             let done = progress.step - progress.stage_began >= stage.steps;
@@ -261,66 +273,4 @@ fn stalled(looks: &[Look], patience: usize) -> bool {
     let here: Vec<f64> = looks.iter().filter(|look| look.stage == last.stage).map(|look| look.loss).collect();
     let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
     here.len() > patience && lowest(&here[here.len() - patience..]) >= lowest(&here[..here.len() - patience])
-}
-
-/// A model and its first weights: fresh ones, with embeddings and the query and key projections of full layers scaled as the
-/// config says, and blanks at zero: what says nothing adds nothing.
-///
-/// # Errors
-/// The model cannot be built.
-pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
-    let mut weights = Parameters::new();
-    let model = run.model.init(&run.plan, &mut weights, &mut seeded(stirred(run.config.seed)))?;
-    let (part, deviation) = (&run.config.model, run.model.deviation);
-    let attention = part.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
-    let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
-    for (name, range) in entries {
-        let factor = match name.as_str() {
-            name if name.starts_with("embeddings.") && name.ends_with(".weight") => part.embedding_scale / deviation,
-            name if of_attention(run, name) => attention,
-            _ => continue,
-        };
-        weights.flat_mut()[range.clone()].iter_mut().for_each(|weight| *weight *= factor as f32);
-        if has_blank(run, &name) {
-            let blank = range.end - run.plan.width as usize..range.end;
-            weights.flat_mut()[blank].fill(0.0);
-        }
-    }
-    if part.tied_value_output {
-        tie_values(&mut weights);
-    }
-    Ok((model, weights))
-}
-
-/// Starts each output projection as the transpose of its mixer's value projection, where the shapes allow it: what is read is then
-/// close to what was there, and the next layer can look for it.
-fn tie_values(weights: &mut Parameters<f32>) {
-    let names: Vec<String> = weights.entries().map(|(_, entry)| entry.name.clone()).collect();
-    for name in names {
-        let Some(mixer) = name.strip_suffix("v_proj.weight") else { continue };
-        let ids = weights.find(&name).zip(weights.find(&format!("{mixer}o_proj.weight")));
-        let Some((value, output)) = ids else { continue };
-        let [rows, columns] = weights.entry(value).shape[..] else { continue };
-        if weights.entry(output).shape[..] != [columns, rows] {
-            continue;
-        }
-        let values = weights.get(value).to_vec();
-        for (at, weight) in weights.get_mut(output).iter_mut().enumerate() {
-            *weight = values[at % rows * columns + at / rows];
-        }
-    }
-}
-
-/// Whether a weight projects the queries or keys of a layer that is nothing but full attention.
-fn of_attention(run: &Run, name: &str) -> bool {
-    let projection = name.ends_with(".mixer.q_proj.weight") || name.ends_with(".mixer.k_proj.weight");
-    let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
-    let layer = number.and_then(|number| run.plan.layers.get(number.parse::<usize>().ok()?));
-    projection && layer.is_some_and(rung_theory::stack::Layer::is_full)
-}
-
-/// Whether the last row of a weight is the vector of a blank.
-fn has_blank(run: &Run, name: &str) -> bool {
-    let Input::Fields(fields) = &run.model.input else { return false };
-    fields.iter().any(|field| field.blank && name == format!("embeddings.{}.weight", field.alphabet))
 }

@@ -87,6 +87,7 @@ pub const CASES: &[(&str, Positions)] = &[
     ("loglinear-gdn{heads=2,key=4,value=4,conv=0,negative=yes,levels=5}", Positions::None),
     ("conv{taps=3,channels=5}", Positions::None),
     ("conv{taps=1,gated=no}", Positions::None),
+    ("gated{channels=5}", Positions::None),
     ("none", Positions::None),
 ];
 

@@ -218,6 +218,7 @@ registry! {
     loglinear_mamba2: LogLinearMamba2, LogLinearMamba2Config;
     loglinear_gdn: LogLinearDeltanet, LogLinearDeltanetConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
+    gated: GatedRecurrence, GatedRecurrenceConfig;
     none: Nothing, NothingConfig;
 }
 

@@ -39,6 +39,12 @@ impl Input {
         }
     }
 
+    /// Ids of a field that are not its blank; none if there is no such field.
+    pub(super) fn symbols(&self, name: &str) -> usize {
+        let Self::Fields(fields) = self else { return 0 };
+        fields.iter().find(|field| field.name == name).map_or(0, |field| field.symbols() as usize)
+    }
+
     /// Whether two fields have one table.
     pub(super) fn shares_a_table(&self) -> bool {
         let Self::Fields(fields) = self else { return false };
@@ -101,6 +107,11 @@ impl Embedding {
             [column] => Some(column.weight),
             _ => None,
         }
+    }
+
+    /// The table of a field and its gain.
+    pub(super) fn field(&self, name: &str) -> Option<(Parameter, Option<Parameter>)> {
+        self.columns.iter().find(|column| column.field == name).map(|column| (column.weight, column.gain))
     }
 
     /// `[batch, time, width]` of `batch` rows of tokens, the first of which is the one after `seen` others.

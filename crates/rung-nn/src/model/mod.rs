@@ -79,6 +79,9 @@ pub struct ModelConfig {
     pub tied_query_key: bool,
     /// Whether the unembedding is the embedding: for plain vocabularies as large as the classes.
     pub tied_unembedding: bool,
+    /// The field of structured tokens whose vectors, gain included, score the classes: the first id is the first class. A matrix of
+    /// its own does if none is named.
+    pub read_out: Option<String>,
     /// Standard deviation of fresh projections and embeddings.
     pub deviation: f64,
     /// Tokens per chunk of recurrences.
@@ -100,6 +103,7 @@ impl Default for ModelConfig {
             causal: true,
             tied_query_key: false,
             tied_unembedding: false,
+            read_out: None,
             deviation: 0.02,
             chunk: 64,
             precision: Precision::default(),
@@ -117,7 +121,15 @@ pub struct Model<M = Builtin> {
     embedding: Embedding,
     layers: Vec<Layer<M>>,
     norm: Option<Norm>,
-    unembedding: Parameter,
+    unembedding: Unembedding,
+}
+
+/// What scores classes.
+enum Unembedding {
+    /// A matrix, `[classes, width]` or more rows.
+    Matrix(Parameter),
+    /// The vectors of a field, and its gain.
+    Field(Parameter, Option<Parameter>),
 }
 
 struct Layer<M> {
@@ -139,6 +151,17 @@ pub struct TrainingLoss<T> {
     pub count: usize,
     /// The mean over all tokens of what mixers ask for, if any does.
     pub own: Option<T>,
+    /// The sum of cross-entropies of intermediate answers, if any were given.
+    pub intermediate: Option<T>,
+}
+
+/// Classes that the read-out should find in the stream after a layer, before the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntermediateTargets {
+    /// The layer, from 0.
+    pub layer: usize,
+    /// One for each token that has a target, in order.
+    pub classes: Vec<usize>,
 }
 
 /// What a model hands on from one stretch of tokens to the next.
@@ -289,6 +312,13 @@ impl ModelConfig {
         if let Some(name) = self.input.repeated() {
             return Err(ModelError::SameField { name });
         }
+        if let Some(name) = &self.read_out {
+            let found = self.input.symbols(name);
+            if found < self.classes {
+                let (what, expected) = ("symbols of the read-out field", format!("at least {} classes", self.classes));
+                return Err(ModelError::Shape { place: "model", what, found: found as u64, expected });
+            }
+        }
         if self.tied_unembedding && self.input != Input::Vocabulary(self.classes) {
             let expected = "the size of a plain vocabulary, for a tied unembedding".to_owned();
             return Err(ModelError::Shape { place: "model", what: "classes", found: self.classes as u64, expected });
@@ -313,9 +343,12 @@ impl ModelConfig {
             within_limit(site)?;
         }
         let norm = (self.placement == Placement::Pre).then(|| Norm::init(site, "norm", self.norm));
-        let unembedding = match embedding.single() {
-            Some(table) if self.tied_unembedding => table,
-            _ => site.weight("lm_head.weight", &[self.classes, width], Fill::Normal(self.deviation)),
+        let unembedding = match (embedding.single(), self.read_out.as_deref().and_then(|name| embedding.field(name))) {
+            (_, Some((table, gain))) => Unembedding::Field(table, gain),
+            (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
+            _ => {
+                Unembedding::Matrix(site.weight("lm_head.weight", &[self.classes, width], Fill::Normal(self.deviation)))
+            }
         };
         within_limit(site)?;
         Ok(Model {
@@ -510,7 +543,18 @@ impl<M: TokenMixer> Model<M> {
 
     /// Scores of all classes for rows of `forward`'s result, whatever their leading axes.
     pub fn logits<O: Ops>(&self, ops: &O, hidden: &O::Tensor) -> O::Tensor {
-        ops.scope("lm_head", || ops.linear(hidden, &ops.parameter(self.unembedding), None))
+        ops.scope("lm_head", || ops.linear(hidden, &self.class_vectors(ops), None))
+    }
+
+    /// A vector for each class.
+    fn class_vectors<O: Ops>(&self, ops: &O) -> O::Tensor {
+        match self.unembedding {
+            Unembedding::Matrix(table) => ops.parameter(table),
+            Unembedding::Field(table, gain) => {
+                let rows = ops.slice(&ops.parameter(table), 0, 0..self.classes);
+                gain.map_or(rows.clone(), |gain| ops.mul(&rows, &ops.parameter(gain)))
+            }
+        }
     }
 
     /// Scores of all classes at some tokens, counted through all rows of the batch: `[positions, classes]`. It is what
@@ -556,23 +600,37 @@ impl<M: TokenMixer> Model<M> {
         Ok(self.read_out(ops, &stream))
     }
 
-    /// As [`loss`](Self::loss), with what mixers ask for beside it; see [`TokenMixer::own_loss`].
+    /// As [`loss`](Self::loss), with what mixers ask for beside it (see [`TokenMixer::own_loss`]), and with the cross-entropy of
+    /// intermediate answers, read out of the stream after the layers that are named.
     ///
     /// # Errors
     /// As [`Model::loss`].
+    ///
+    /// # Panics
+    /// Intermediate answers are not as many as targets, or no classes.
     pub fn training_loss<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         targets: &[u32],
+        intermediate: &[IntermediateTargets],
     ) -> Result<TrainingLoss<O::Tensor>, ModelError> {
-        let (mut layers, mut own) = (self.layers.iter(), None);
+        let asked: Vec<usize> =
+            (0..).zip(targets).filter(|(_, target)| **target != NO_TARGET).map(|(at, _)| at).collect();
+        let (mut depth, mut own, mut partial) = (0, None, None);
+        let more = |sum: &mut Option<O::Tensor>, term: Option<O::Tensor>| {
+            *sum = sum.take().into_iter().chain(term).reduce(|sum, more| ops.add(&sum, &more));
+        };
         let (sum, count) = self.loss_beside(ops, tokens, batch, targets, |x| {
-            let asked = layers.next().and_then(|layer| layer.own_loss(ops, x, self.placement));
-            own = own.take().into_iter().chain(asked).reduce(|sum, more| ops.add(&sum, &more));
+            more(&mut own, self.layers.get(depth).and_then(|layer| layer.own_loss(ops, x, self.placement)));
+            for part in intermediate.iter().filter(|part| part.layer + 1 == depth) {
+                let scores = self.read_out(ops, &rows_of(ops, x, &asked));
+                more(&mut partial, Some(ops.sum_all(&ops.cross_entropy(&scores, &part.classes))));
+            }
+            depth += 1;
         })?;
-        Ok(TrainingLoss { sum, count, own })
+        Ok(TrainingLoss { sum, count, own, intermediate: partial })
     }
 
     /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many

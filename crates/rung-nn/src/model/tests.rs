@@ -326,6 +326,8 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     let rotary = ModelConfig { positions: Positions::Rotary { base: f64::NAN }, ..small() };
     assert!(matches!(error(&rotary, &plan("full")), ModelError::Number { .. }));
     assert!(matches!(error(&ModelConfig { deviation: -1.0, ..small() }, &plan("full")), ModelError::Number { .. }));
+    let unknown = ModelConfig { read_out: Some("value".to_owned()), ..small() };
+    assert!(matches!(error(&unknown, &plan("full")), ModelError::Shape { what: "symbols of the read-out field", .. }));
     let tied = ModelConfig { tied_unembedding: true, classes: 8, ..small() };
     assert!(matches!(error(&tied, &plan("full")), ModelError::Shape { what: "classes", .. }));
 }
@@ -638,7 +640,7 @@ fn training_adds_the_losses_of_mixers() {
         let (model, weights) = build::<f64>(&config, &format!("{SPARSE} full {SPARSE}"));
         let ops = Native::new();
         ops.bind(&weights);
-        let TrainingLoss { sum, count, own } = model.training_loss(&ops, &tokens, 1, &targets).unwrap();
+        let TrainingLoss { sum, count, own, .. } = model.training_loss(&ops, &tokens, 1, &targets, &[]).unwrap();
         let (expected, asked) = model.loss(&ops, &tokens, 1, &targets).unwrap();
         assert_eq!((ops.values(&sum), count), (ops.values(&expected), asked));
         let own = own.expect("two layers ask for more");
@@ -653,5 +655,90 @@ fn training_adds_the_losses_of_mixers() {
     let (model, weights) = build::<f64>(&small(), "full gdn");
     let ops = Native::new();
     ops.bind_frozen(&weights);
-    assert!(model.training_loss(&ops, &tokens, 1, &targets).unwrap().own.is_none());
+    assert!(model.training_loss(&ops, &tokens, 1, &targets, &[]).unwrap().own.is_none());
+}
+
+/// A model of structured tokens whose classes are scored by the vectors of their values, and a prompt with its targets.
+fn composing() -> (ModelConfig, Vec<u32>, Vec<u32>, Vec<u32>) {
+    let task = rung_theory::task::parse("funccomp{hops=2,m=3,n=[2],queries=3,mixed=yes,names=levels}").unwrap();
+    let mut prompt = rung_theory::task::Prompt::new();
+    task.prompt(&mut seeded(1), &mut prompt);
+    let (input, classes) = (Input::Fields(task.fields()), task.classes() as usize);
+    let config = ModelConfig {
+        input,
+        classes,
+        read_out: Some("value".to_owned()),
+        tied_query_key: true,
+        deviation: 0.3,
+        ..small()
+    };
+    (config, prompt.tokens().to_vec(), prompt.targets().to_vec(), prompt.partials().to_vec())
+}
+
+#[test]
+fn the_vectors_of_a_field_score_the_classes() {
+    let (config, tokens, ..) = composing();
+    let (model, weights) = build::<f64>(&config, "gated full");
+    assert!(weights.find("lm_head.weight").is_none());
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let (hidden, _) = model.forward(&ops, &tokens, 1, None).unwrap();
+    let (found, hidden) = (ops.values(&model.logits(&ops, &hidden)), ops.values(&hidden));
+    let get = |name: &str| weights.get(weights.find(name).unwrap());
+    let (table, gain) = (get("embeddings.number.weight"), get("embeddings.value.gain"));
+    for (token, hidden) in hidden.chunks(16).enumerate() {
+        for class in 0..config.classes {
+            let row = &table[class * 16..(class + 1) * 16];
+            let expected: f64 = hidden.iter().zip(row).zip(gain).map(|((x, e), g)| x * e * g).sum();
+            assert!((found[token * config.classes + class] - expected).abs() < 1e-10);
+        }
+    }
+}
+
+/// The loss of intermediate answers against one worked out from the streams, and its gradient against finite differences.
+#[test]
+fn intermediate_answers_are_read_out_of_the_stream() {
+    let (config, tokens, targets, partials) = composing();
+    let (model, mut weights) = build::<f64>(&config, "gated full full");
+    let wanted =
+        [IntermediateTargets { layer: 1, classes: partials.chunks(2).map(|parts| parts[0] as usize).collect() }];
+    let ops = Native::new();
+    let value = |weights: &Parameters<f64>| {
+        ops.bind_frozen(weights);
+        let found = model.training_loss(&ops, &tokens, 1, &targets, &wanted).unwrap().intermediate.expect("one layer");
+        ops.values(&found)[0]
+    };
+    let found = value(&weights);
+    let streams = model.streams(&ops, &tokens, 1).unwrap();
+    let scores = ops.values(&model.read_out(&ops, &streams[2]));
+    let asked = (0..targets.len()).filter(|at| targets[*at] != NO_TARGET);
+    let slow: f64 = asked
+        .zip(&wanted[0].classes)
+        .map(|(at, class)| {
+            let scores = &scores[at * config.classes..(at + 1) * config.classes];
+            scores.iter().map(|score| score.exp()).sum::<f64>().ln() - scores[*class]
+        })
+        .sum();
+    assert!((found - slow).abs() < 1e-9, "{found}, expected {slow}");
+    ops.bind(&weights);
+    let TrainingLoss { sum, intermediate, .. } = model.training_loss(&ops, &tokens, 1, &targets, &wanted).unwrap();
+    let (plain, _) = model.loss(&ops, &tokens, 1, &targets).unwrap();
+    assert_eq!(ops.values(&sum), ops.values(&plain), "the loss itself stays what it was");
+    ops.backward(&intermediate.expect("one layer"));
+    let gradient = ops.gradient();
+    let places: Vec<_> =
+        weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.start + entry.range.len() / 2)).collect();
+    for (name, place) in places {
+        let (at, step) = (weights.flat()[place], 1e-5);
+        let mut moved = |by: f64| {
+            weights.flat_mut()[place] = at + by;
+            value(&weights)
+        };
+        let expected = (moved(step) - moved(-step)) / (2.0 * step);
+        moved(0.0);
+        assert!((gradient[place] - expected).abs() < 1e-6, "{name}: {}, expected {expected}", gradient[place]);
+        if name.starts_with("layers.2.") {
+            assert!(gradient[place].abs() < 1e-12, "{name} comes after the answer that is asked for");
+        }
+    }
 }

@@ -37,6 +37,11 @@
 //! | `value` | the value of the entry, or `z_0` | entries, `z_0` |
 //! | `w1` .. | `w_1` .. | w |
 //!
+//! With `names=levels` every level has names of its own, so that no two things of different levels share an id: the values of `z_l`
+//! come after those of `z_(l-1)` in one list of names that starts with those of `z_0`, and the branches of `w_e` after those of
+//! `w_(e-1)` in another that starts with a single `w_0`, which entries of `z_1` and every w carry. Targets are names from the first
+//! list. Which level a token belongs to is said by its kind anyway, so the task is the same; it is learned in fewer steps.
+//!
 //! For w there is one kind, L+1; with `mixed=yes` there are L, and L+h asks for h hops. The slot has the kind after
 //! those, and in the `hard` order there is none. The target class is the value itself. The group of a question is
 //! the number of hops it asks for.
@@ -123,9 +128,22 @@ pub struct FuncComp {
     listing: Listing,
     queries: usize,
     mixed: bool,
+    names: Names,
     places: Places,
     layout: Layout,
 }
+
+/// What ids of values and branches stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Names {
+    /// Numbers, the same in every table.
+    #[default]
+    Shared,
+    /// Every level has its own.
+    Levels,
+}
+
+const NAMES: [(&str, Names); 2] = [("shared", Names::Shared), ("levels", Names::Levels)];
 
 /// Tables and the queries about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -213,8 +231,8 @@ impl FuncComp {
             return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_CELLS} ids"));
         }
         let places = Places::new(&sizes, order);
-        let (branches, listing) = (branches.to_vec(), Listing::default());
-        Ok(Self { sizes, branches, order, listing, queries, mixed, places, layout: Layout::default() })
+        let (branches, listing, names) = (branches.to_vec(), Listing::default(), Names::Shared);
+        Ok(Self { sizes, branches, order, listing, queries, mixed, names, places, layout: Layout::default() })
     }
 
     /// The same task with another listing of its tables.
@@ -223,10 +241,17 @@ impl FuncComp {
         Self { listing, layout: Layout::default(), ..self }
     }
 
+    /// The same tables under other names.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> Self {
+        Self { names, layout: Layout::default(), ..self }
+    }
+
     pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
         let order = options.word("order", &ORDERS)?;
         let listing = options.word("listing", &LISTINGS)?;
-        Ok(Self::read_sizes(options, order)?.with_listing(listing))
+        let names = options.word("names", &NAMES)?;
+        Ok(Self::read_sizes(options, order)?.with_listing(listing).with_names(names))
     }
 
     /// Everything but the order, which is `hard`.
@@ -305,8 +330,13 @@ impl FuncComp {
     /// # Panics
     /// The instance is not of this task's sizes.
     pub fn follow(&self, instance: &Instance, query: &Query) -> u32 {
+        self.follow_to(instance, query, query.hops)
+    }
+
+    /// `i_h` for this h, whatever the query asks for.
+    fn follow_to(&self, instance: &Instance, query: &Query, hops: usize) -> u32 {
         let mut reached = instance.tables[0][query.start as usize];
-        for level in 1..query.hops {
+        for level in 1..hops {
             // The size of the table below is the number of values that `reached` can have.
             let argument = query.parts[level - 1] * self.sizes[level - 1] + reached;
             reached = instance.tables[level][argument as usize];
@@ -354,7 +384,23 @@ impl FuncComp {
     }
 
     fn width(&self) -> usize {
-        PARTS + self.branches.len()
+        PARTS + usize::from(self.names == Names::Levels) + self.branches.len()
+    }
+
+    /// What ids of values of this level have added: `z_0` is level 0, values of `z_l` are level l.
+    fn first_name(&self, level: usize) -> u32 {
+        match (self.names, level) {
+            (Names::Shared, _) | (_, 0) => 0,
+            (Names::Levels, _) => self.sizes[0] + self.sizes[..level - 1].iter().sum::<u32>(),
+        }
+    }
+
+    /// What ids of `w_e` have added, where `w_0` is the single id before those of `w_1`.
+    fn first_branch(&self, e: usize) -> u32 {
+        match (self.names, e) {
+            (Names::Shared, _) | (_, 0) => 0,
+            (Names::Levels, _) => 1 + self.branches[..e - 1].iter().sum::<u32>(),
+        }
     }
 
     /// The kind of a w token that asks for `hops`.
@@ -365,6 +411,34 @@ impl FuncComp {
     /// The kind of the slot that answers.
     fn slot_kind(&self) -> u32 {
         self.query_kind(self.hops()) + 1
+    }
+
+    /// The fields where every level has its own names. All parts of w can share a table with the outer arguments, since no id is in
+    /// two of them.
+    fn level_fields(&self, kinds: u32) -> Vec<Field> {
+        let (hops, names) = (self.hops(), Task::classes(self));
+        let branches = 1 + self.branches.iter().sum::<u32>();
+        let field = |name: String, symbols: u32, alphabet| Field::new(name, symbols + 1).with_blank().of(alphabet);
+        let first = [
+            Field::new("kind", kinds),
+            field("outer".to_owned(), branches, "branch"),
+            field("inner".to_owned(), self.first_name(hops), "number"),
+            field("value".to_owned(), names, "number"),
+        ];
+        first.into_iter().chain((0..hops).map(|e| field(format!("w{e}"), branches, "branch"))).collect()
+    }
+
+    /// The class of each question after 1 .. L hops, and its own answer beyond its own hops.
+    fn partial_answers<'a>(&'a self, instance: &'a Instance) -> impl Iterator<Item = u32> + 'a {
+        instance
+            .queries
+            .iter()
+            .flat_map(move |query| (1..=self.hops()).map(move |hops| self.class(instance, query, hops.min(query.hops))))
+    }
+
+    /// The class of `i_h`.
+    fn class(&self, instance: &Instance, query: &Query, hops: usize) -> u32 {
+        self.first_name(hops) + self.follow_to(instance, query, hops)
     }
 
     fn blanks(&self) -> Vec<u32> {
@@ -395,9 +469,9 @@ impl FuncComp {
             for (place, row) in (0..self.sizes[level]).zip(rows) {
                 let argument = self.listed_argument(level, place);
                 row[KIND] = level as u32;
-                row[INNER] = argument % inner_size;
-                if level > 0 {
-                    row[OUTER] = argument / inner_size;
+                row[INNER] = self.first_name(level) + argument % inner_size;
+                if level > 0 || self.names == Names::Levels {
+                    row[OUTER] = self.first_branch(level) + argument / inner_size;
                 }
             }
         }
@@ -419,8 +493,8 @@ impl FuncComp {
 
 impl PartialEq for FuncComp {
     fn eq(&self, other: &Self) -> bool {
-        (&self.sizes, &self.branches, self.order, self.listing, self.queries, self.mixed)
-            == (&other.sizes, &other.branches, other.order, other.listing, other.queries, other.mixed)
+        (&self.sizes, &self.branches, self.order, self.listing, self.queries, self.mixed, self.names)
+            == (&other.sizes, &other.branches, other.order, other.listing, other.queries, other.mixed, other.names)
     }
 }
 
@@ -436,7 +510,7 @@ impl fmt::Display for FuncComp {
         // Runs that were stored before there was a choice keep their names.
         let listing = LISTINGS.iter().skip(1).find(|(_, listing)| *listing == self.listing);
         listing.map_or(Ok(()), |(word, _)| write!(out, ",listing={word}"))?;
-        out.write_str("}")
+        out.write_str(if self.names == Names::Levels { ",names=levels}" } else { "}" })
     }
 }
 
@@ -447,6 +521,9 @@ impl Task for FuncComp {
     fn fields(&self) -> Vec<Field> {
         let hops = self.hops();
         let kinds = self.slot_kind() + u32::from(self.order != Order::Hard);
+        if self.names == Names::Levels {
+            return self.level_fields(kinds);
+        }
         let outer = self.branches.iter().max().map_or(1, |most| most + 1);
         let inner = self.sizes[hops.saturating_sub(2)] + 1;
         let value = self.sizes[hops - 1] + 1;
@@ -466,7 +543,10 @@ impl Task for FuncComp {
     }
 
     fn classes(&self) -> u32 {
-        self.sizes[self.hops() - 1]
+        match self.names {
+            Names::Shared => self.sizes[self.hops() - 1],
+            Names::Levels => self.first_name(self.hops()) + self.sizes[self.hops() - 1],
+        }
     }
 
     fn length(&self) -> usize {
@@ -508,13 +588,14 @@ impl Task for FuncComp {
         let (width, places, cells) = (self.width(), &self.places, prompt.cells());
         for (level, (table, first)) in instance.tables.iter().zip(&places.tables).enumerate() {
             let rows = cells[first * width..(first + table.len()) * width].chunks_exact_mut(width);
+            let name = self.first_name(level + 1);
             if self.listing == Listing::WMajor {
                 for (row, value) in rows.zip(table) {
-                    row[VALUE] = *value;
+                    row[VALUE] = name + *value;
                 }
             } else {
                 for (place, row) in (0..).zip(rows) {
-                    row[VALUE] = table[self.listed_argument(level, place) as usize];
+                    row[VALUE] = name + table[self.listed_argument(level, place) as usize];
                 }
             }
         }
@@ -522,11 +603,16 @@ impl Task for FuncComp {
             cells[(places.start + 2 * number) * width + VALUE] = query.start;
             let row = &mut cells[(places.query + 2 * number) * width..][..width];
             row[KIND] = self.query_kind(query.hops);
-            row[PARTS..].copy_from_slice(&query.parts);
+            let (zeroth, parts) = row[PARTS..].split_at_mut(width - PARTS - query.parts.len());
+            zeroth.fill(0);
+            for (e, (cell, part)) in parts.iter_mut().zip(&query.parts).enumerate() {
+                *cell = self.first_branch(e + 1) + *part;
+            }
         }
         for (number, query) in instance.queries.iter().enumerate() {
-            prompt.ask(places.asked + 2 * number, self.follow(instance, query), query.hops as u16);
+            prompt.ask(places.asked + 2 * number, self.class(instance, query, query.hops), query.hops as u16);
         }
+        prompt.set_partials(self.partial_answers(instance));
     }
 
     fn instances(&self) -> Option<u128> {
@@ -570,7 +656,11 @@ impl Task for FuncComp {
             };
             let mut reached = start.ok_or_else(|| missing("its start"))?.1;
             for level in 0..*hops {
-                let outer = if level == 0 { no_outer } else { parts[level - 1] };
+                let outer = match (self.names, level) {
+                    (Names::Levels, _) => parts[level],
+                    (Names::Shared, 0) => no_outer,
+                    (Names::Shared, _) => parts[level - 1],
+                };
                 reached = *entries.get(&(level as u32, outer, reached)).ok_or_else(|| missing("the entry it needs"))?;
             }
             let asked = if self.order == Order::Hard { Some(position) } else { slots.get(number) };
@@ -587,17 +677,27 @@ impl Task for FuncComp {
         for run in rows.chunk_by(|a, b| a[KIND] == b[KIND]) {
             let kind = run[0][KIND];
             let asked = prompt.targets()[first];
-            let answer = if asked == NO_TARGET { String::new() } else { format!(" -> {asked}") };
+            let hops = self.asked_hops(kind).unwrap_or(self.hops());
+            let answer =
+                if asked == NO_TARGET { String::new() } else { format!(" -> {}", asked - self.first_name(hops)) };
             first += run.len();
+            // Without what names of levels have added.
+            let level = kind as usize;
+            let (outer, inner) =
+                if level < self.hops() { (self.first_branch(level), self.first_name(level)) } else { (0, 0) };
+            let value = |at: usize| run[at][VALUE] - self.first_name(level + 1);
             if kind == 0 {
-                draw::list(&mut text, "z1", run.len(), |at| format!("({})={}", run[at][INNER], run[at][VALUE]));
+                draw::list(&mut text, "z1", run.len(), |at| format!("({})={}", run[at][INNER], value(at)));
             } else if (kind as usize) < self.hops() {
-                let entry = |at: usize| format!("({},{})={}", run[at][OUTER], run[at][INNER], run[at][VALUE]);
+                let entry =
+                    |at: usize| format!("({},{})={}", run[at][OUTER] - outer, run[at][INNER] - inner, value(at));
                 draw::list(&mut text, &format!("z{}", kind + 1), run.len(), entry);
             } else if kind as usize == self.hops() {
                 draw::list(&mut text, "z0", run.len(), |at| run[at][VALUE].to_string());
-            } else if let Some(hops) = self.asked_hops(kind) {
-                let parts = listed_numbers(&run[0][PARTS..]);
+            } else if self.asked_hops(kind).is_some() {
+                let parts = &run[0][self.width() - self.branches.len()..];
+                let parts: Vec<u32> = (1..).zip(parts).map(|(e, part)| part - self.first_branch(e)).collect();
+                let parts = listed_numbers(&parts);
                 draw::list(&mut text, "w", 1, |_| format!("({parts}) asks for {hops} hops{answer}"));
             } else {
                 draw::list(&mut text, "slot", 1, |_| format!("?{answer}"));

@@ -65,6 +65,7 @@ pub struct Prompt {
     tokens: Vec<u32>,
     targets: Vec<u32>,
     groups: Vec<u16>,
+    partials: Vec<u32>,
     fields: usize,
     layout: Option<Layout>,
     scratch: Option<Box<dyn Any + Send>>,
@@ -90,6 +91,12 @@ impl Prompt {
     /// where none is.
     pub fn groups(&self) -> &[u16] {
         &self.groups
+    }
+
+    /// What each question's answer is after fewer steps, question by question, as many for each: the class after one step, after
+    /// two and so on, and the answer itself from the question's own number of steps on. Empty where answers have no such parts.
+    pub fn partials(&self) -> &[u32] {
+        &self.partials
     }
 
     /// Ids per token.
@@ -119,6 +126,7 @@ impl Prompt {
         self.tokens.clear();
         self.targets.clear();
         self.groups.clear();
+        self.partials.clear();
         self.fields = fields;
         self.layout = None;
     }
@@ -146,6 +154,12 @@ impl Prompt {
     pub fn ask(&mut self, position: usize, target: u32, group: u16) {
         self.targets[position] = target;
         self.groups[position] = group;
+    }
+
+    /// Replaces the [`partials`](Self::partials).
+    pub(crate) fn set_partials(&mut self, partials: impl Iterator<Item = u32>) {
+        self.partials.clear();
+        self.partials.extend(partials);
     }
 
     /// Empties the prompt and lays out single-field tokens, nothing asked: the bulk form of [`push`](Self::push).
@@ -186,7 +200,8 @@ impl Prompt {
 impl Clone for Prompt {
     fn clone(&self) -> Self {
         let (tokens, targets, groups) = (self.tokens.clone(), self.targets.clone(), self.groups.clone());
-        Self { tokens, targets, groups, fields: self.fields, layout: None, scratch: None }
+        let partials = self.partials.clone();
+        Self { tokens, targets, groups, partials, fields: self.fields, layout: None, scratch: None }
     }
 }
 

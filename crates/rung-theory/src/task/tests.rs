@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
-use super::funccomp::{FuncComp, Instance, Listing, Order};
+use super::funccomp::{FuncComp, Instance, Listing, Names, Order};
 use super::{AnyTask, NO_TARGET, Prompt, Task, TaskError, names, pages, parse, seeded};
 
 /// At least the smallest sizes, the defaults and every choice of every option.
@@ -74,6 +74,9 @@ const SETTINGS: &[&str] = &[
     "parity-retrieval",
     "parity-retrieval{bits=1,entries=1,keys=1,values=2}",
     "parity-retrieval{bits=3,entries=4,keys=4,values=3}",
+    "funccomp{hops=1,m=5,n=[],names=levels}",
+    "funccomp{hops=3,m=3,n=[2,3],queries=4,mixed=yes,names=levels}",
+    "funccomp{hops=3,m=3,n=[2,2],order=streaming,names=levels}",
 ];
 
 /// Everything that must hold of any prompt of a task.
@@ -148,7 +151,7 @@ fn the_stream_of_a_seed_does_not_change_by_accident() {
     assert_eq!(digest, DIGEST, "the digest is {digest:#x}");
 }
 
-const DIGEST: u64 = 0xbe1f_cd2c_92c7_fdc3;
+const DIGEST: u64 = 0x63cc_1b4b_ca71_6c70;
 
 #[test]
 fn steady_sampling_keeps_its_buffers() {
@@ -479,5 +482,50 @@ proptest! {
     fn parsing_survives_any_text(text in "[a-z0-9{}=,\\[\\]-]{0,60}") {
         let _ = parse(&text);
         let _ = parse(&format!("funccomp{{{text}}}"));
+    }
+}
+
+#[test]
+fn names_of_levels_are_apart_and_mean_the_same_tables() {
+    let shared = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
+    let levels = shared.clone().with_names(Names::Levels);
+    // z_0, then the values of z_1, z_2 and z_3.
+    let firsts = [0, 3, 6, 12];
+    assert_eq!(Task::classes(&levels), 12 + 18);
+    let (mut rng, mut instance) = (seeded(4), Instance::default());
+    let (mut one, mut two) = (Prompt::new(), Prompt::new());
+    for _ in 0..20 {
+        shared.sample(&mut rng, &mut instance);
+        shared.encode(&instance, &mut one);
+        levels.encode(&instance, &mut two);
+        for ((_, a, group), (_, b, _)) in one.questions().zip(two.questions()) {
+            assert_eq!(a + firsts[usize::from(group)], b);
+        }
+        // Values of entries: fields are kind, outer, inner, value, then w0 to w2.
+        for (a, b) in one.tokens().chunks(6).zip(two.tokens().chunks(7)).filter(|(a, _)| a[0] < 3) {
+            let level = a[0] as usize;
+            assert_eq!((a[2] + firsts[level], a[3] + firsts[level + 1]), (b[2], b[3]));
+            assert_eq!(b[1], if level == 0 { 0 } else { [0, 1, 3][level] + a[1] });
+        }
+        assert_eq!(Task::draw(&shared, &one), Task::draw(&levels, &two));
+    }
+}
+
+#[test]
+fn partial_answers_are_the_walk_up_to_each_hop() {
+    let task = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
+    let (mut rng, mut instance, mut prompt) = (seeded(4), Instance::default(), Prompt::new());
+    for _ in 0..20 {
+        task.sample(&mut rng, &mut instance);
+        task.encode(&instance, &mut prompt);
+        assert_eq!(prompt.partials().len(), 5 * 3);
+        for (query, partials) in instance.queries.iter().zip(prompt.partials().chunks(3)) {
+            for (hops, partial) in (1..).zip(partials) {
+                let shorter = super::funccomp::Query { hops: query.hops.min(hops), ..query.clone() };
+                assert_eq!(*partial, task.follow(&instance, &shorter));
+            }
+        }
+        let answers: Vec<u32> = prompt.partials().chunks(3).map(|partials| partials[2]).collect();
+        assert_eq!(answers, task.answer(&instance));
     }
 }

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_lab::network::load_weights;
+use rung_lab::run::initial::fresh;
 use rung_lab::run::place::CONFIG;
 use rung_lab::run::source::{Purpose, Source};
-use rung_lab::run::trainer::fresh;
 use rung_lab::run::{RunConfig, RunError};
 use rung_theory::task;
 use serde_json::{Value, json};

@@ -45,7 +45,9 @@ fn parts_of_an_input_give_parts_that_sum_up_to_the_output() {
                 }
             }
             assert_close(&sum, &expected, 1e-9, &format!("{text}, summed up"));
-            assert!(text == "none" || moved > 1e-3, "{text}: everything is held still");
+            // What a gated recurrence writes is a hyperbolic tangent, which is held still.
+            let still = matches!(resolve(text).name(), "none" | "gated");
+            assert!(still || moved > 1e-3, "{text}: everything is held still");
         }
     }
 }

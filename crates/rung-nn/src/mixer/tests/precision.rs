@@ -93,3 +93,37 @@ fn gradients_pass_through_coarse_rounding() {
         assert_eq!(moved(&coarse), moved(&gradient(Precision::default())), "{text}");
     }
 }
+
+/// Two bits in each of eight channels: 16 bits of state, whatever the tokens, read before they are written; step form and whole form
+/// agree in every bit.
+#[test]
+fn a_gated_recurrence_keeps_as_many_bits_as_its_facts_say() {
+    const TEXT: &str = "gated{channels=8,bits=2}";
+    let (time, positions) = (40, crate::position::Positions::None);
+    let Built { mixer, weights } = build_within::<f32>(TEXT, positions, 4, Precision::default());
+    let ops = Native::new();
+    ops.bind_frozen(&weights);
+    let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 4.0));
+    let (expected, whole) = run(&ops, &mixer, &x, &[time]);
+    let (mut state, mut outputs, mut levels) = (None, Vec::new(), BTreeSet::new());
+    for token in 0..time {
+        let (out, next) = mixer.forward(&ops, &ops.slice(&x, 1, token..token + 1), state.as_ref());
+        levels.extend(ops.values(next.tensors[0].as_ref().unwrap()).into_iter().map(f32::to_bits));
+        outputs.push(out);
+        state = Some(next);
+    }
+    let stepped: Vec<f64> = ops.values(&ops.concat(&outputs, 1)).into_iter().map(f64::from).collect();
+    assert_close(&stepped, &expected, 1e-5, TEXT);
+    let numbers = |state: &crate::mixer::State<_>| ops.values(state.tensors[0].as_ref().unwrap());
+    let state = state.unwrap();
+    assert_eq!(numbers(&state), numbers(&whole));
+    assert_eq!(levels.len(), 4, "all four levels are used");
+    let counted = state.numbers(&ops) as u128 * u128::from(levels.len().ilog2());
+    assert_eq!((counted, super::resolve(TEXT).state_bits()), (16, 16));
+    // The first token reads the empty state, which does not depend on it.
+    let first = |scale: f64| {
+        let x = ops.constant(&[BATCH, 1, WIDTH], &input(1, scale));
+        ops.values(&mixer.forward(&ops, &x, None).1.tensors[0].clone().unwrap())
+    };
+    assert_ne!(first(4.0), first(-4.0), "what is written depends on the token");
+}

@@ -31,7 +31,7 @@ macro_rules! registry {
 registry! {
     full, mla, compositional, window, chunked, fake,
     linear, retnet, lightning, gla, hgrn2, rwkv6, rwkv7, mamba1, mamba2, rglru,
-    deltanet, gdn, kda, deltaproduct, loglinear_mamba2, loglinear_gdn, fastmax, inline, conv,
+    deltanet, gdn, kda, deltaproduct, loglinear_mamba2, loglinear_gdn, fastmax, inline, conv, gated,
     moba, nsa, dsa, compressed, none,
 }
 
@@ -645,6 +645,7 @@ mod tests {
             ("linear{heads=1,key=4,value=4}", 1, 20, 0),
             ("fastmax{order=2,heads=1,key=3,value=5}", 1, (1 + 3 + 9) * 6, 0),
             ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5), 2 * 2 * 5),
+            ("gated{channels=24}", 2, 24, 0),
         ] {
             let mixer = parse(text, &wide(heads)).unwrap();
             assert_eq!((mixer.facts().state, mixer.facts().tail), (state, tail), "{text}");
@@ -697,6 +698,13 @@ mod tests {
     fn a_window_hands_on_all_but_the_current_token() {
         let mixer = parse("window{size=128,kv=8,key=64,value=64,bits=16}", &Defaults::default()).unwrap();
         assert_eq!(mixer.state_bits(), 127 * 2 * 8 * 64 * 16);
+    }
+
+    #[test]
+    fn a_gated_recurrence_has_channels_times_bits() {
+        let mixer = parse("gated{bits=2}", &Defaults::default()).unwrap();
+        assert_eq!(mixer.state_bits(), 16);
+        assert_eq!(parse("gated{channels=24,bits=2}", &Defaults::default()).unwrap().state_bits(), 48);
     }
 
     #[test]
