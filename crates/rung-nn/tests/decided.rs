@@ -229,6 +229,8 @@ const LAYERS: &[&str] = &[
     "conv",
     "conv{gated=no}",
     "lightning",
+    "gated",
+    "gated{channels=3}",
     "rglru",
     "hgrn2",
     "hgrn2{expand=8}",

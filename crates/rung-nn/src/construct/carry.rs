@@ -98,6 +98,7 @@ const KINDS: &[Kind] = &[
         set: weights::mamba1,
     },
     Kind { name: "rglru", smallest: |bits| vec![("inner", bits + 1), ("heads", 1)], slots: None, set: weights::rglru },
+    Kind { name: "gated", smallest: |bits| vec![("channels", bits)], slots: None, set: weights::gated },
     Kind { name: "hgrn2", smallest: |_| vec![("expand", 1)], slots: None, set: weights::hgrn2 },
     Kind {
         name: "rwkv6",

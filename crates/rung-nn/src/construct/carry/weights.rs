@@ -13,6 +13,7 @@
 //! - Fastmax of the first order gives a key opposite to the query no weight at all: everybody but the giver has that key;
 //! - `DeltaProduct` writes with its first step, the other steps have no key;
 //! - the log-linear mixers weigh all levels alike, and a norm undoes the weight;
+//! - the gated recurrence opens its gate for the giver alone;
 //! - a window, and a cache of the last tokens, is a look-up among few tokens, and a convolution multiplies by its gate.
 //!
 //! Decays are set so slow that they do not matter, except `RetNet`'s, which is fixed and undone by the norm.
@@ -375,6 +376,17 @@ fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, 
     plate.all("o_norm.weight", value, 1.0);
     // An odd channel of a head stays empty.
     plate.normed_pairs(&Pair::bent(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
+}
+
+/// The giver's gate is open and all others' shut; `tanh` of its bits is them.
+pub(super) fn gated(plate: &mut Plate<'_>) {
+    let channels = plate.number("channels");
+    plate.mark("write_gate", 0..1, SHUT, -SHUT);
+    plate.constant("read_gate", 0..1, SHUT);
+    for (bit, column) in plate.carry.from.columns().enumerate() {
+        plate.read("in_proj", bit, column, SHUT);
+        plate.write("out_proj", channels, bit, bit, 1.0);
+    }
 }
 
 pub(super) fn hgrn2(plate: &mut Plate<'_>) {

@@ -16,6 +16,9 @@
 //! # Reduces to
 //! A token shift of `channels` channels when every gate is 1.
 //!
+//! # Held against
+//! A loop over tokens of our own: this form is not published.
+//!
 //! # Source
 //! The recurrence of minGRU (Feng et al. 2024, 2410.01201), with one gate per token, a bounded candidate, a read before the write and
 //! a rounded state.
@@ -32,6 +35,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let parameters = 2 * width * channels + 2 * (width + 1);
         Facts {
             state: channels,
+            carries: channels,
             parameters,
             work: Work { token: 2 * parameters + 3 * channels, ..Work::default() },
             ..Facts::NOTHING
