@@ -48,7 +48,7 @@ struct Arm<'a, 'b> {
 impl Arm<'_, '_> {
     /// What differs from the short stack.
     fn change(&self) -> String {
-        let [own, base] = [self.cell, self.short].map(|cell| cell.any());
+        let [own, base] = [self.cell, self.short].map(Cell::any);
         let mut changes = Vec::new();
         let more = own.facts.full_layers - base.facts.full_layers;
         if more > 0 {

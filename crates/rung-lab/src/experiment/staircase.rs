@@ -4,8 +4,8 @@
 //! in F and L only. The prediction: L hops are learned for L <= F, and not for L = F + 1, where tables are too large for the state
 //! and have more branches than a layer has heads.
 //!
-//! A stack is trained on as many hops as it has full layers, and once more on one hop more: a stack of four hops less than the
-//! prompts ask for learns nothing at all, and its failure would show nothing. A question of fewer hops is asked of the same
+//! A stack is trained on as many hops as it has full layers, and once more on one hop more: a stack that is several hops
+//! short of its prompts learns nothing at all, and its failure would show nothing. A question of fewer hops is asked of the same
 //! network, so every square of the map is a question to a network that was trained on it.
 //!
 //! # The mark
@@ -27,8 +27,8 @@ use crate::Evidence;
 use crate::chapter::figure_files;
 use crate::figure::{AxisSpec, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
 use crate::report::{Cell as TableCell, Column, Figure, Prose, Table};
-use crate::run::Record;
 use crate::run::record::table_sizes;
+use crate::run::{Record, Tally};
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -183,10 +183,11 @@ fn sizes(cell: &Cell<'_>) -> Option<Vec<u32>> {
 /// Every square, F outermost. A square is asked of the network trained on as many hops as it has full layers, or on more if it asks
 /// for more.
 fn squares<'a, 'b>(cells: &'b [Cell<'a>]) -> Vec<Square<'a, 'b>> {
-    let most = |of: fn(&Cell<'_>) -> usize| cells.iter().map(of).max().unwrap_or(0);
+    let fulls = cells.iter().map(|cell| cell.any().facts.full_layers).max().unwrap_or(0);
+    let most = cells.iter().map(Cell::hops).max().unwrap_or(0);
     let mut squares = Vec::new();
-    for full in 1..=most(|cell| cell.any().facts.full_layers) {
-        for hops in 1..=most(|cell| cell.hops()) {
+    for full in 1..=fulls {
+        for hops in 1..=most {
             let own = cells.iter().filter(|cell| cell.any().facts.full_layers == full);
             let cell = own.filter(|cell| cell.hops() >= hops.max(full)).min_by_key(|cell| cell.hops());
             squares.push(Square { full, hops, cell });
@@ -224,13 +225,14 @@ fn curves(squares: &[Square<'_, '_>]) -> LineChart {
     for square in squares.iter().filter(|square| square.hops == square.full || square.hops == square.full + 1) {
         let Some(cell) = square.cell else { continue };
         let looks = cell.records.iter().map(|record| record.looks.len()).min().unwrap_or(0);
+        let group = square.hops as u16;
         let mean = |at: usize| {
-            let share =
-                |record: &&Record| record.looks[at].accuracy.get(&(square.hops as u16)).map_or(0.0, |t| t.mean());
-            Spread::of(cell.records.iter().map(|record| share(record))).mean
+            let share = |record: &&Record| record.looks[at].accuracy.get(&group).map_or(0.0, Tally::mean);
+            Spread::of(cell.records.iter().map(share)).mean
         };
         let points = (0..looks).map(|at| Point::new(cell.any().looks[at].step as f64, mean(at))).collect();
-        chart = chart.series(Series::line(format!("F = {}, {} hops", square.full, square.hops), points));
+        let plural = if square.hops == 1 { "hop" } else { "hops" };
+        chart = chart.series(Series::line(format!("F = {}, {} {plural}", square.full, square.hops), points));
     }
     chart
 }
@@ -291,7 +293,7 @@ fn reading(squares: &[Square<'_, '_>]) -> Reading {
             spread.percent()
         ));
     }
-    paragraph = paragraph.text(". Predicted: not learned, for L = F + 1, judged by the best seed. Measured: ");
+    paragraph = paragraph.text(". Predicted: not learned, for L > F, judged by the best seed. Measured: ");
     let below =
         |square: &Square<'_, '_>, spread: &Spread| square.mark().is_none_or(|mark| spread.high < mark.accuracy());
     let held = short.iter().filter(|(square, spread)| !spread.once_learned() && below(square, spread)).count();
