@@ -23,7 +23,7 @@ enum Blocks {
 /// tables that list w as the major index. Infinity where nothing smaller is claimed.
 type Row = (u8, usize, Blocks, [f64; 3], [f64; 3]);
 const NO: [f64; 3] = [f64::INFINITY; 3];
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 17] = [
     (1, 2, Blocks::First, [6.36, 9.76, 21.56], NO),
     (1, 2, Blocks::All, [9.24, 15.06, 33.49], NO),
     (1, 2, Blocks::Last, [7.66, 12.10, 26.84], NO),
@@ -39,6 +39,8 @@ const ROWS: [Row; 15] = [
     (0, 3, Blocks::None, [49.15, 66.83, 126.50], [43.14, 57.35, f64::INFINITY]),
     (0, 4, Blocks::All, [99.20, 128.73, 266.06], [f64::INFINITY, f64::INFINITY, 221.92]),
     (0, 4, Blocks::None, NO, [83.73, 107.77, 219.47]),
+    (0, 5, Blocks::All, [163.84, 208.46, 423.42], NO),
+    (0, 5, Blocks::None, NO, [137.64, 173.34, 338.35]),
 ];
 
 fn question(case: u8, hops: usize, blocks: Blocks, (heads, head, bits, linear): Model) -> Question {
