@@ -1,0 +1,16 @@
+(* What each main theorem assumes.  `make` prints the answers; "Closed under the global context" means that there is no axiom at all. *)
+From Rung Require Import LowerBound SmallCases Certificate Statement Padding Instances.
+From Rung Require Import TwoHops TwoHopsCheck TwoHopsLast TwoHopsLastCheck.
+
+Goal True. idtac "lower_bound:". Abort. Print Assumptions lower_bound.
+Goal True. idtac "one_lookup:". Abort. Print Assumptions one_lookup.
+Goal True. idtac "two_hops:". Abort. Print Assumptions two_hops.
+Goal True. idtac "check_sound:". Abort. Print Assumptions check_sound.
+Goal True. idtac "certificate_sound:". Abort. Print Assumptions certificate_sound.
+Goal True. idtac "certificate_sound_padded:". Abort. Print Assumptions certificate_sound_padded.
+Goal True. idtac "lookup_solves:". Abort. Print Assumptions lookup_solves.
+Goal True. idtac "two_sharp:". Abort. Print Assumptions two_sharp.
+Goal True. idtac "two_sharp_last:". Abort. Print Assumptions two_sharp_last.
+Goal True. idtac "exact0:". Abort. Print Assumptions exact0.
+Goal True. idtac "check_qt_nets:". Abort. Print Assumptions check_qt_nets.
+Goal True. idtac "check_last_nets:". Abort. Print Assumptions check_last_nets.
