@@ -55,7 +55,7 @@ case: (pickP (fun z => (z \in T) && (f z == y))) => [z0 /andP[z0T /eqP z0y]|no];
 rewrite (eq_bigr (fun _ => (fsize f z0)%:R^-1)); last by move=> z /andP[_ /eqP zy]; rewrite (@fsize_eq _ f z z0) // zy.
 rewrite sumr_const -[X in _ *+ X]/(#|_|).
 have -> : #|(fun z => (z \in T) && (f z == y))| = fsize f z0 by rewrite /fsize z0y cardsE.
-by rewrite -mulr_natr mulVf // pnatr_eq0 -lt0n fsize_gt0.
+by rewrite -[X in X <= _]mulr_natr mulVf // pnatr_eq0 -lt0n fsize_gt0.
 Qed.
 
 (* conditional independence maximises: g is determined by x and by y *)
@@ -93,7 +93,78 @@ rewrite (eq_bigr (fun z => if xy z == xy z0 then ((fsize g z1)%:R * (fsize xy z0
   by rewrite (@fsize_eq _ xy z z0) // /xy ex ey.
 rewrite -big_mkcondr /= sumr_const.
 have -> : #|(fun z => (z \in T) && (xy z == xy z0))| = fsize xy z0 by rewrite /fsize cardsE.
-by rewrite -mulr_natr invfM -mulrA mulVf // mulr1 div1r.
+by rewrite -[X in X <= _]mulr_natr invfM -mulrA mulVf // mulr1 mul1r.
 Qed.
 End Fibres.
 End Means.
+
+Section Entropy.
+Variables (A V : finType) (T : {set {ffun A -> V}}).
+Implicit Types (S K R : {set A}).
+Notation pr := (@pr A V).
+Definition fprod S : nat := \prod_(z in T) fsize T (pr S) z.
+
+Lemma fprod_gt0 S : 0 < fprod S.
+Proof. by apply: prodn_cond_gt0 => z zT; apply: fsize_gt0. Qed.
+
+Lemma fprod0 : fprod set0 = #|T| ^ #|T|.
+Proof.
+rewrite -prod_nat_const; apply: eq_bigr => z _; apply: eq_card => z'; rewrite inE andb_idr // => _.
+by apply/eqP; apply: pr_eq => a; rewrite inE.
+Qed.
+
+Lemma fprodT : fprod setT = 1.
+Proof.
+rewrite /fprod big1 // => z zT; apply/eqP/cards1P; exists z; apply/setP => z'; rewrite !inE.
+apply/andP/eqP => [[_ /eqP/prP H]|->]; last by rewrite zT.
+by apply/ffunP => a; apply: H; rewrite inE.
+Qed.
+
+Lemma fprod_mono S S' : S \subset S' -> fprod S' <= fprod S.
+Proof.
+move=> /subsetP sS; apply: leq_prod => z zT; apply: subset_leq_card; apply/subsetP => z'; rewrite !inE.
+by move=> /andP[-> /eqP/prP H]; apply/eqP; apply: pr_eq => a /sS /H.
+Qed.
+
+(* H(R | S') <= H(R | S) for S in S' *)
+Lemma fprod_submodular S S' R : S \subset S' -> fprod S' * fprod (S :|: R) <= fprod S * fprod (S' :|: R).
+Proof.
+move=> /subsetP sS.
+have weak S1 S2 : {subset S2 <= S1} -> forall z z', pr S1 z = pr S1 z' -> pr S2 z = pr S2 z'.
+  by move=> s12 z z' /prP H; apply: pr_eq => a /s12 /H.
+have gx := weak S' S sS; have gy := weak (S :|: R) S (subsetP (subsetUl S R)).
+have := @ratio_AGM _ T (fun z => fsize T (pr S') z * fsize T (pr (S :|: R)) z)
+                       (fun z => fsize T (pr S) z * fsize T (fun z => (pr S' z, pr (S :|: R) z)) z) 1.
+rewrite exp1n !mul1n !big_split /= => H.
+apply: leq_trans (H _ (sum_pairs T gx gy)) _; first by move=> z zT; rewrite muln_gt0 !fsize_gt0.
+rewrite leq_mul2l; apply/orP; right; apply: leq_prod => z zT.
+apply: subset_leq_card; apply/subsetP => z'; rewrite !inE => /andP[-> /eqP[/prP H1 /prP H2]] /=.
+by apply/eqP; apply: pr_eq => a; rewrite inE => /orP[/H1|aR] //; apply: H2; rewrite inE aR orbT.
+Qed.
+
+(* a message with |M| values that determines z on K *)
+Lemma fprod_message K (M : finType) (f : {ffun A -> V} -> M) :
+  {in T &, forall z z', f z = f z' -> {in K, z =1 z'}} -> #|T| ^ #|T| <= #|M| ^ #|T| * fprod K.
+Proof.
+move=> H; rewrite -prod_nat_const.
+apply: (@ratio_AGM _ T (fun _ => #|T|) (fun z => fsize T (pr K) z) #|M|) => [z zT|]; first exact: fsize_gt0.
+rewrite -GRing.mulr_sumr GRing.natrM GRing.mulrC Num.Theory.ler_wpmul2r ?Num.Theory.ler0n //.
+apply: Order.POrderTheory.le_trans (sum_fibres T f); apply: Num.Theory.ler_sum => z zT.
+rewrite Num.Theory.lef_pinv ?Num.Theory.posrE ?Num.Theory.ltr0n ?fsize_gt0 // Num.Theory.ler_nat.
+apply: subset_leq_card; apply/subsetP => z'; rewrite !inE => /andP[z'T /eqP E]; rewrite z'T /=.
+by apply/eqP; apply: pr_eq; apply: H.
+Qed.
+
+(* H(R | S) <= |R| log |V| *)
+Lemma fprod_column S R : fprod S <= #|V| ^ (#|R| * #|T|) * fprod (S :|: R).
+Proof.
+have sub := @fprod_submodular set0 S R (sub0set _); rewrite set0U fprod0 in sub.
+have msg : #|T| ^ #|T| <= #|V| ^ (#|R| * #|T|) * fprod R.
+  have := @fprod_message R _ (fun z => [ffun a : {a : A | a \in R} => z (val a)]).
+  rewrite card_ffun card_sig -expnM; apply => z z' _ _ /ffunP E a aR.
+  by have := E (exist _ a aR); rewrite !ffunE.
+have R0 := fprod_gt0 R; rewrite -(leq_pmul2r R0).
+apply: leq_trans sub _; apply: leq_trans (leq_mul msg (leqnn _)) _.
+by rewrite -!mulnA leq_mul2l [fprod R * _]mulnC leqnn orbT.
+Qed.
+End Entropy.

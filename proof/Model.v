@@ -77,10 +77,23 @@ Record stack (F B : nat) (s sd : nat -> nat) := Stack {
     (forall q, p <= q < j -> stY e q u = stY e q v) ->
     brd e j u = brd e j v ->
     stX e p u = stX e p v;
-  out : St -> nat }.
+  (* The answering token is the last one of w.  ans: what it holds; amsg: the B bits that it receives itself. *)
+  An : Type;
+  ans : St -> An;
+  amsg : nat -> nat -> St -> Inp -> 'I_(2 ^ B);
+  amsg_pre : forall e j x u v, e <= F -> agree j u v -> amsg e j x u = amsg e j x v;
+  full_ans : forall e j u v, e < F -> 0 < j ->
+    (forall q, q < j -> stX e q u = stX e q v) ->
+    amsg e.+1 j (stX e 0 u) u = amsg e.+1 j (stX e 0 v) v ->
+    pbrd e.+1 j u = pbrd e.+1 j v ->
+    ans (stY e.+1 0 u) = ans (stY e.+1 0 v);
+  (* an empty block works token by token *)
+  block_ans : forall e u v, e <= F -> s e = 0 ->
+    ans (stY e 0 u) = ans (stY e 0 v) -> ans (stX e 0 u) = ans (stX e 0 v);
+  out : An -> nat }.
 
-Arguments stY {F B s sd}. Arguments stX {F B s sd}. Arguments msg {F B s sd}. Arguments brd {F B s sd}. Arguments pbrd {F B s sd}. Arguments out {F B s sd} _.
-Definition solves F B s sd (P : stack F B s sd) : Prop := forall u : Inp, out P (stX P F 0 u) = answer u.
+Arguments stY {F B s sd}. Arguments stX {F B s sd}. Arguments msg {F B s sd}. Arguments brd {F B s sd}. Arguments pbrd {F B s sd}. Arguments out {F B s sd} _. Arguments ans {F B s sd}. Arguments amsg {F B s sd}.
+Definition solves F B s sd (P : stack F B s sd) : Prop := forall u : Inp, out P (ans P (stX P F 0 u)) = answer u.
 
 (* ------------------------------------------------------------------ *)
 Section Steps.

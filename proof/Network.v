@@ -181,10 +181,26 @@ have -> // : top (segX u e) (L.+1 - p) = top (segX v e) (L.+1 - p).
 by apply: top_eq => i ip; apply: seg_causal; apply: up; lia.
 Qed.
 
+(* the last token of a segment *)
+Lemma last_fullL e (c : par W e) (A : seq (H * par W e)) (hs : seq H) : 0 < size hs ->
+  last (h0 W) (fullL c A hs) =
+  fout W e (last (h0 W) hs) (foldl (rstep W e (last (h0 W) hs)) (rinit W e (last (h0 W) hs)) (A ++ ann c hs)) (foldl (pstep W e) c hs).
+Proof.
+case/lastP: hs => // hs h _; rewrite last_rcons -cats1 fullL_cat last_cat /= ann_cat /= -cats1 -catA.
+by rewrite [foldl (pstep W e) c (hs ++ _)]foldl_cat.
+Qed.
+Lemma last_blkL e (c : mem W e) (hs : seq H) : 0 < size hs ->
+  last (h0 W) (blkL c hs) = bout W e (foldl (bstep W e) c hs) (last (h0 W) hs).
+Proof. by case/lastP: hs => // hs h _; rewrite last_rcons -cats1 blkL_cat last_cat /= foldl_cat. Qed.
+Definition namsg (e j : nat) (x : seq H) (u : Inp) : 'I_(2 ^ B) :=
+  pack (reg_le W e) (foldl (rstep W e (last (h0 W) x)) (rinit W e (last (h0 W) x)) (ann (pinit W e) (top (segX u e.-1) (L.+2 - j)))).
+Lemma size_segY u e p : size (segY u e p) = tokn p.
+Proof. by case: e => [|e]; rewrite /= ?size_map ?size_toks // /fullS size_fullL size_segX. Qed.
+
 Definition net_stack : stack L m n te t0 tw F B s sd.
 Proof.
 refine (@Stack L m n te t0 tw F B s sd (seq H) (fun e p u => segY u e p) (fun e p u => segX u e p)
-   nmsg nbrd npb _ _ _ _ _ _ _ (fun x => read W (last (h0 W) x))).
+   nmsg nbrd npb _ _ _ _ _ _ _ H (last (h0 W)) namsg _ _ _ (read W)).
 - by move=> e p u v _; apply: seg_causal.
 - move=> e p j x u v _ ag; congr pack; apply/ffunP => i; rewrite !ffunE; congr foldl; congr ann.
   apply: top_eq => q qj; apply: seg_causal.
@@ -206,6 +222,23 @@ refine (@Stack L m n te t0 tw F B s sd (seq H) (fun e p u => segY u e p) (fun e 
   have [||mid [E1 E2]] := @top_ext _ (segY u e) (segY v e) (L.+2 - j) (L.+1 - p); first by lia.
     by move=> i ip; apply: EY; lia.
   by rewrite E1 E2 !foldl_cat (pack_inj Eb).
+- move=> e j x u v _ ag; congr pack; congr foldl; congr ann.
+  apply: top_eq => q qj; apply: seg_causal.
+  by case: ag => a1 a2 a3; split=> [?|?|l ?]; [apply: a1|apply: a2|apply: a3]; lia.
+- move=> e j u v _ pj EX Em Ep'.
+  have Ep : segX u e 0 = segX v e 0 by apply: EX.
+  have [||mid [E1 E2]] := @top_ext _ (segX u e) (segX v e) (L.+2 - j) (L.+1 - 0); first by lia.
+    by move=> i ip; apply: EX; lia.
+  case: (posnP (size (segX v e 0))) => [sz|sz].
+    by rewrite /segY /fullS Ep (size0nil sz).
+  rewrite /segY /fullS Ep !last_fullL // E1 E2 !foldl_cat !ann_cat (pack_inj Ep') !foldl_cat.
+  by have := pack_inj Em; rewrite Ep => ->.
+- move=> e u v _ s0; case: (posnP (size (segY u e 0))) => [sz|sz].
+    have sz' : size (segY v e 0) = 0 by rewrite size_segY -(size_segY u e 0).
+    by rewrite !segXE /blkS (size0nil sz) (size0nil sz').
+  have sz' : 0 < size (segY v e 0) by rewrite size_segY -(size_segY u e 0).
+  rewrite !segXE /blkS !last_blkL // => ->; congr bout.
+  have := mem_le W e; rewrite s0 expn0 => /fintype_le1P one; exact: one.
 Defined.
 
 Theorem net_solves : 0 < tw -> (forall u, answer_of u = answer u) -> solves net_stack.

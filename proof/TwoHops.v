@@ -1,7 +1,7 @@
 (* The sharp bound for L = 2, F = 1, block 1 empty, without entropy: only counting, exact integers.
 
-   Notation: N = N_1 = m n_1, V = log N, s_0 bits of state in block 0, r = sd_1 bits in mixers beside the full layer, b = B tw bits of message
-   to the answering tokens.  Players: 0 (w), 1 (z_0), 2 (z_1), 3 (z_2); cut j = before player j-1.
+   Notation: N = N_1 = m n_1, V = log N, s_0 bits of state in block 0, r = sd_1 bits in mixers beside the full layer, b = B bits of message
+   to the answering token.  Players: 0 (w), 1 (z_0), 2 (z_1), 3 (z_2); cut j = before player j-1.
 
    THEOREM (two_sharp).  If for some natural numbers q, t
        (i)   2^(s_0 + r + n_1 (t+1) b) < N^(n_1 (t+1) (q+1))         [ n_1 (t+1) ((q+1) V - b) > s_0 + r ]
@@ -29,7 +29,7 @@
    5. (count) The z_1 that avoid Bad everywhere: (m - |Bad|)^m.  Some fibre c = y holds a share 2^(-s_0) of them; in it z_1(z_0) takes at most q
       values for every z_0 (steps 3, 4).  So (m - t (q+1))^m <= (m - |Bad|)^m <= 2^(s_0) q^m, against (ii).  QED
 
-   EXACT at s_0 = r = 0 (exact0): a stack solves 2-FuncComp iff N^m <= 2^b (t = 0, q = m - 1; the message is row w of z_2). *)
+   EXACT at s_0 = r = 0 (exact0): a stack solves 2-FuncComp iff N^m <= 2^B (t = 0, q = m - 1; the message is row w of z_2). *)
 From mathcomp Require Import all_ssreflect zify.
 From Coq Require Import Lia NArith.
 From Rung Require Import Counting Model.
@@ -235,12 +235,12 @@ Variable P : stack 2 m n te t0 tw 1 B s sd.
 Hypothesis sol : solves P.
 Hypothesis s1 : s 1 = 0.
 Hypotheses (m0 : 0 < m) (n0 : 0 < n 1).
-Notation X := (stX P). Notation Y := (stY P). Notation Msg := (@msg 2 m n te t0 tw 1 B s sd P).
+Notation X := (stX P). Notation Y := (stY P). Notation Msg := (@amsg 2 m n te t0 tw 1 B s sd P).
 
 (* T, the fibres c, and a message mu for (w, z0, y) that determines z2 on w x K_y(z0) *)
 Lemma structure : exists (T : {set Z2}) (c : Z1 -> 'I_(2 ^ s 0)),
   N ^ N <= #|T| * 2 ^ (s 0 + sd 1) /\
-  forall w z0 y, exists mu : Z2 -> 'I_(2 ^ (B * tw)), forall z1, c z1 = y ->
+  forall w z0 y, exists mu : Z2 -> 'I_(2 ^ B), forall z1, c z1 = y ->
     {in T &, forall z2 z2', mu z2 = mu z2' -> z2 (idx w (z1 z0)) = z2' (idx w (z1 z0))}.
 Proof.
 pose w0 := Ordinal n0; pose i0 := Ordinal m0; pose a0 : Z1 := [ffun _ => i0].
@@ -270,18 +270,16 @@ have Xc p w z0 z1 z1' : p < 2 -> c z1 = c z1' -> X 0 p (inp w z0 z1 zT) = X 0 p 
   by apply: brd_pre => //; apply: agree2.
 exists T, c; split=> // w z0 y.
 pose a := odflt a0 [pick z1 | c z1 == y].
-exists (fun z2 => Msg 1 0 3 (X 0 0 (inp w z0 a zT)) (inp w z0 a z2)) => z1 cz1 z2 z2' zT1 zT2 Em.
+exists (fun z2 => Msg 1 3 (X 0 0 (inp w z0 a zT)) (inp w z0 a z2)) => z1 cz1 z2 z2' zT1 zT2 Em.
 have ca : c a = y by rewrite /a; case: pickP => [a' /eqP //|/(_ z1)]; rewrite cz1 eqxx.
 have X0 z : z \in T -> X 0 0 (inp w z0 z1 z) = X 0 0 (inp w z0 a zT).
   by move=> zTT'; rewrite (XT 0 w z0 z1 z zT) //; apply: Xc; rewrite ?ca.
-have mE z : z \in T -> Msg 1 0 3 (X 0 0 (inp w z0 z1 z)) (inp w z0 z1 z) =
-                       Msg 1 0 3 (X 0 0 (inp w z0 a zT)) (inp w z0 a z).
-  by move=> zTT'; rewrite X0 //; apply: msg_pre => //; apply: agree3.
+have mE z : z \in T -> Msg 1 3 (X 0 0 (inp w z0 z1 z)) (inp w z0 z1 z) =
+                       Msg 1 3 (X 0 0 (inp w z0 a zT)) (inp w z0 a z).
+  by move=> zTT'; rewrite X0 //; apply: amsg_pre => //; apply: agree3.
 apply: ord_inj; rewrite -!answerE -!sol; congr (out _).
-apply: (@block _ _ _ _ _ _ _ _ _ _ P 1 0 1) => //; last exact: ord_one.
-move=> q; rewrite leq0n ltnS leqn0 => /eqP -> {q}.
-apply: (@full _ _ _ _ _ _ _ _ _ _ P 0 0 3) => //.
-- by move=> q /andP[_ q3]; apply: XT.
+apply: block_ans => //; apply: (@full_ans _ _ _ _ _ _ _ _ _ _ P 0 3) => //.
+- by move=> q q3; apply: XT.
 - by rewrite !mE.
 - by case: (Tb z2 z2' w z0 z1 zT1 zT2).
 Qed.
@@ -289,7 +287,7 @@ End Two.
 
 (* ---------- the theorem ---------- *)
 Theorem two_sharp (m te t0 tw B q t : nat) (n s sd : nat -> nat) : s 1 = 0 ->
-  2 ^ (s 0 + sd 1 + n 1 * t.+1 * (B * tw)) < (m * n 1) ^ (n 1 * t.+1 * q.+1) ->
+  2 ^ (s 0 + sd 1 + n 1 * t.+1 * B) < (m * n 1) ^ (n 1 * t.+1 * q.+1) ->
   2 ^ s 0 * q ^ m < (m - t * q.+1) ^ m ->
   forall P : stack 2 m n te t0 tw 1 B s sd, ~ solves P.
 Proof.
@@ -298,7 +296,7 @@ have le1 k : (2 ^ k < 1) = false by rewrite ltnS leqn0 expn_eq0.
 have m0 : 0 < m by rewrite lt0n; apply/eqP => E; move: cnt; rewrite E !expn0 muln1 le1.
 have n0 : 0 < n 1 by rewrite lt0n; apply/eqP => E; move: row; rewrite E !mul0n expn0 le1.
 have [T [c [cT H]]] := structure sol s1 m0 n0.
-have [||w [Bad [cB HB]]] := @good_row _ _ T _ _ (@idx m n) (B * tw) q t (s 0 + sd 1) (@idx_inj m n).
+have [||w [Bad [cB HB]]] := @good_row _ _ T _ _ (@idx m n) B q t (s 0 + sd 1) (@idx_inj m n).
 - by rewrite !card_ord.
 - by rewrite !card_ord.
 have few y i : #|[set z1 i | z1 : {ffun 'I_m -> 'I_m} in [set z1 | (c z1 == y) && [forall j, z1 j \notin Bad]]]| <= q.
@@ -314,10 +312,10 @@ Qed.
 
 (* The form with one parameter delta = dn/dd:
    kappa = floor (s_0 / (delta V n_1)) is the least kappa with the first inequality,
-   q = ceil (B tw / ((1 - delta) V)) - 1 the least q with the second one. *)
+   q = ceil (B / ((1 - delta) V)) - 1 the least q with the second one. *)
 Theorem two_sharp_delta (m te t0 tw B dn dd kappa q : nat) (n s sd : nat -> nat) : s 1 = 0 -> dn <= dd ->
   2 ^ (dd * (s 0 + sd 1)) < (m * n 1) ^ (dn * n 1 * kappa.+1) ->
-  2 ^ (dd * (B * tw)) <= (m * n 1) ^ ((dd - dn) * q.+1) ->
+  2 ^ (dd * B) <= (m * n 1) ^ ((dd - dn) * q.+1) ->
   2 ^ s 0 * q ^ m < (m - kappa) ^ m ->
   forall P : stack 2 m n te t0 tw 1 B s sd, ~ solves P.
 Proof.
@@ -340,7 +338,7 @@ apply: (@leq_trans (M ^ (dn * n 1 * kappa.+1) * M ^ ((dd - dn) * q.+1 * k))); la
   by rewrite leq_mul2r leq_pexp2l ?orbT // leq_mul2l kt orbT.
 apply: (@leq_ltn_trans (2 ^ ((s 0 + sd 1) * dd) * M ^ ((dd - dn) * q.+1 * k))).
   rewrite leq_mul2l; apply/orP; right.
-  have -> : k * (B * tw) * dd = dd * (B * tw) * k by rewrite mulnC mulnCA mulnC mulnA.
+  have -> : k * B * dd = dd * B * k by rewrite mulnC mulnCA mulnC mulnA.
   by rewrite [2 ^ (_ * k)]expnM [M ^ (_ * k)]expnM; apply: leq_expn.
 by rewrite ltn_pmul2r ?expn_gt0 ?N0 // mulnC.
 Qed.
@@ -349,7 +347,8 @@ Qed.
 Section Exact.
 Variables (m te t0 tw B : nat) (n s sd : nat -> nat).
 Notation N := (Nn m n 1). Notation Inp := (Inp 2 m n).
-Hypothesis room : N ^ m <= 2 ^ (B * tw).
+Hypothesis room : N ^ m <= 2 ^ B.
+Hypothesis tw0 : 0 < tw.
 Let o1 : 'I_2 := Ordinal (isT : 1 < 2). Let o0 : 'I_2 := Ordinal (isT : 0 < 2).
 Definition wq (u : Inp) : 'I_(n 1) := u.1.1 (Ordinal (isT : 0 < 1)).
 Definition t1 (u : Inp) : Table m n 0 := u.2 o0.
@@ -369,14 +368,17 @@ Definition own (p : nat) (u : Inp) : hold :=
 Definition holds (e p : nat) (u : Inp) : hold :=
   match e with 0 => own p u | _ => if p is 0 then Ans (answer u) else Nothing end.
 Definition zero k : 'I_(2 ^ k) := Ordinal (expn_gt0 2 k : 0 < 2 ^ k).
-Lemma code_proof (f : {ffun 'I_m -> 'I_N}) : enum_rank f < 2 ^ (B * tw).
-Proof. by apply: leq_trans (ltn_ord _) _; rewrite card_ffun !card_ord. Qed.
-Definition code f : 'I_(2 ^ (B * tw)) := Ordinal (code_proof f).
-Lemma code_inj : injective code.
+Lemma code_proof b (f : {ffun 'I_m -> 'I_N}) : B <= b -> enum_rank f < 2 ^ b.
+Proof. by move=> Bb; apply: leq_trans (ltn_ord _) _; rewrite card_ffun !card_ord (leq_trans room) // leq_exp2l. Qed.
+Definition code b (Bb : B <= b) f : 'I_(2 ^ b) := Ordinal (code_proof f Bb).
+Lemma code_inj b (Bb : B <= b) : injective (code Bb).
 Proof. by move=> f g /(congr1 (@nat_of_ord _)) /= /ord_inj /enum_rank_inj. Qed.
+Let Bw : B <= B * tw. Proof. exact: leq_pmulr. Qed.
+Definition tell_ans (e j : nat) (x : hold) (u : Inp) : 'I_(2 ^ B) :=
+  if (x, 0 < j <= 3) is (Qr w, true) then code (leqnn B) (learn j (w (Ordinal (isT : 0 < 1))) u) else zero _.
 Definition tell (e p j : nat) (x : hold) (u : Inp) : 'I_(2 ^ (B * tok m n te t0 tw p)) :=
   match p as p return 'I_(2 ^ (B * tok m n te t0 tw p)) with
-  | 0 => if (x, 0 < j <= 3) is (Qr w, true) then code (learn j (w (Ordinal (isT : 0 < 1))) u) else zero _
+  | 0 => if (x, 0 < j <= 3) is (Qr w, true) then code Bw (learn j (w (Ordinal (isT : 0 < 1))) u) else zero _
   | p => zero _ end.
 
 Lemma agree_t1 j u v : j <= 2 -> agree j u v -> t1 u = t1 v.
@@ -384,10 +386,36 @@ Proof. by move=> j2 [_ _ H]; exact: (H o0 j2). Qed.
 Lemma agree_t2 j u v : j <= 3 -> agree j u v -> t2 u = t2 v.
 Proof. by move=> j2 [_ _ H]; exact: (H o1 j2). Qed.
 
+Lemma exact_full j u v : 0 < j -> (forall q, q < j -> own q u = own q v) ->
+  (j <= 3 -> learn j (wq u) u = learn j (wq v) v) -> answer u = answer v.
+Proof.
+move=> j0 EX Em; rewrite !answer2.
+have [Ew] : own 0 u = own 0 v by exact: (EX 0 j0).
+have Ew' : wq u = wq v by rewrite /wq Ew.
+case: (leqP j 3) => j3.
+  have {Em} /ffunP Em := Em j3.
+  case: j j0 j3 EX Em => [|[|[|[|j]]]] // _ _ EX Em.
+  + by have := Em u.1.2; rewrite !ffunE => ->.
+  + have [E0] : own 1 u = own 1 v by exact: (EX 1 isT).
+    by have := Em u.1.2; rewrite !ffunE => ->; rewrite E0.
+  + have [E0] : own 1 u = own 1 v by exact: (EX 1 isT).
+    have [E1] : own 2 u = own 2 v by exact: (EX 2 isT).
+    by have := Em (t1 u u.1.2); rewrite !ffunE => ->; rewrite E0 E1.
+have E k : k < 4 -> own k u = own k v by move=> k4; exact: (EX k (leq_trans k4 j3)).
+case: (E 1 isT) => E0; case: (E 2 isT) => E1; case: (E 3 isT) => E2.
+by rewrite Ew' E0 E1 E2.
+Qed.
+Lemma learn_pre j w u v : 0 < j <= 3 -> agree j u v -> learn j w u = learn j w v.
+Proof.
+case/andP=> j0 j3 ag; apply/ffunP => i; rewrite !ffunE (agree_t2 j3 ag).
+case: j j0 j3 ag => [|[|[|[|j]]]] // _ _ ag; rewrite (agree_t1 _ ag) //.
+by case: ag => _ -> .
+Qed.
+
 Definition exact_stack : stack 2 m n te t0 tw 1 B s sd.
 Proof.
 refine (@Stack 2 m n te t0 tw 1 B s sd hold holds holds tell (fun e _ _ => zero (s e)) (fun e _ _ => zero (sd e)) _ _ _ _ _ _ _
-   (fun x => if x is Ans a then a else 0)) => //.
+   hold id tell_ans _ _ _ (fun x => if x is Ans a then a else 0)) => //.
 - move=> e p u v _ ag; case: e => [|e] /=.
     case: p ag => [|[|[|[|p]]]] ag //=.
     + by case: ag => ->.
@@ -397,42 +425,32 @@ refine (@Stack 2 m n te t0 tw 1 B s sd hold holds holds tell (fun e _ _ => zero 
   case: p ag => // ag; rewrite !answer2 (agree_t1 _ ag) // (agree_t2 _ ag) //.
   by case: ag => E1 E2 _; rewrite /wq E1 // E2.
 - move=> e [|p] j x u v _ ag //=; case: x => // w.
-  case: ifP => // /andP[j0 j3]; congr code; apply/ffunP => i; rewrite !ffunE (agree_t2 j3 ag).
-  case: j j0 j3 ag => [|[|[|[|j]]]] // _ _ ag; rewrite (agree_t1 _ ag) //.
-  by case: ag => _ -> .
+  by case: ifP => // j3; congr code; apply: learn_pre.
 - move=> p u v [E1 E2 E3]; case: p E1 E2 E3 => [|[|[|[|p]]]] //= E1 E2 E3.
   + by rewrite E1.
   + by rewrite E2.
   + by rewrite /t1 E3.
   + by rewrite /t2 E3.
-- move=> [|e] // [|p] j u v _ pj EX Em _ //=; rewrite !answer2.
-  have [Ew] : own 0 u = own 0 v by exact: (EX 0 pj).
-  have Ew' : wq u = wq v by rewrite /wq Ew.
-  case: (leqP j 3) => j3.
-    move: Em; rewrite /= pj j3 /= => /code_inj /ffunP Em.
-    case: j pj j3 EX Em => [|[|[|[|j]]]] // _ _ EX Em.
-    + by have := Em u.1.2; rewrite !ffunE -/(wq u) -/(wq v) => ->.
-    + have [E0] : own 1 u = own 1 v by exact: (EX 1 isT).
-      by have := Em u.1.2; rewrite !ffunE -/(wq u) -/(wq v) => ->; rewrite E0.
-    + have [E0] : own 1 u = own 1 v by exact: (EX 1 isT).
-      have [E1] : own 2 u = own 2 v by exact: (EX 2 isT).
-      by have := Em (t1 u u.1.2); rewrite !ffunE -/(wq u) -/(wq v) => ->; rewrite E0 E1.
-  have E k : k < 4 -> own k u = own k v by move=> k4; exact: (EX k (leq_trans k4 j3)).
-  case: (E 1 isT) => E0; case: (E 2 isT) => E1; case: (E 3 isT) => E2.
-  by rewrite Ew' E0 E1 E2.
+- move=> [|e] // [|p] j u v _ pj EX Em _ //=; congr Ans; apply: (exact_full pj EX) => j3.
+  by move: Em; rewrite /= pj j3 /= => /code_inj.
 - by move=> e p j u v _ pj EY _; apply: EY; rewrite leqnn.
+- move=> e j x u v _ ag; rewrite /tell_ans; case: x => // w.
+  by case: ifP => // j3; congr code; apply: learn_pre.
+- move=> [|e] // j u v _ pj EX Em _ /=; congr Ans; apply: (exact_full pj EX) => j3.
+  by move: Em; rewrite /tell_ans /= pj j3 /= => /code_inj.
 Defined.
 Lemma exact_solves : solves exact_stack. Proof. by []. Qed.
 End Exact.
 
-Theorem exact0 (m te t0 tw B : nat) (n s sd : nat -> nat) : 0 < m -> 0 < n 1 -> s 0 = 0 -> s 1 = 0 -> sd 1 = 0 ->
-  (exists P : stack 2 m n te t0 tw 1 B s sd, solves P) <-> (m * n 1) ^ m <= 2 ^ (B * tw).
+Theorem exact0 (m te t0 tw B : nat) (n s sd : nat -> nat) : 0 < m -> 0 < n 1 -> 0 < tw ->
+  s 0 = 0 -> s 1 = 0 -> sd 1 = 0 ->
+  (exists P : stack 2 m n te t0 tw 1 B s sd, solves P) <-> (m * n 1) ^ m <= 2 ^ B.
 Proof.
-move=> m0 n0 s0 s1 r0; split=> [[P sol]|room].
+move=> m0 n0 tw0 s0 s1 r0; split=> [[P sol]|room].
   rewrite leqNgt; apply/negP => lt.
   apply: (@two_sharp m te t0 tw B m.-1 0 n s sd s1 _ _ P sol); rewrite s0 ?r0 prednK //.
-    rewrite !add0n !muln1 [n 1 * (B * tw)]mulnC [n 1 * m]mulnC [2 ^ (_ * n 1)]expnM [_ ^ (m * n 1)]expnM.
+    rewrite !add0n !muln1 [n 1 * B]mulnC [n 1 * m]mulnC [2 ^ (_ * n 1)]expnM [_ ^ (m * n 1)]expnM.
     by rewrite ltn_exp2r.
   by rewrite expn0 mul1n mul0n subn0 ltn_exp2r // prednK.
-exists (@exact_stack m te t0 tw B n s sd room); exact: exact_solves.
+exists (@exact_stack m te t0 tw B n s sd room tw0); exact: exact_solves.
 Qed.

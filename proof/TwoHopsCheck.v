@@ -39,30 +39,30 @@ apply: leq_trans (_ : (2 ^ tn (log2_dn MA FR size 1)) ^ tn k <= _).
 by rewrite [tn k * _]mulnC expnM leq_expn.
 Qed.
 
-Definition check_qt (m n1 q t B s0 r tw : N) : bool :=
+Definition check_qt (m n1 q t B s0 r : N) : bool :=
   let k := n1 *! (t +! 1) in
-  [&& N.leb 1 (m *! n1), final_ok MA FR (s0 +! r +! k *! (B *! tw)) (k *! (q +! 1)) (m *! n1) &
+  [&& N.leb 1 (m *! n1), final_ok MA FR (s0 +! r +! k *! B) (k *! (q +! 1)) (m *! n1) &
       count_ok s0 q (N.sub m (t *! (q +! 1))) m].
 
 Definition states (s0 : nat) (e : nat) : nat := if e is 0 then s0 else 0.
 
-Theorem check_qt_sound m n1 q t B s0 r tw te t0 : check_qt m n1 q t B s0 r (N.of_nat tw) ->
+Theorem check_qt_sound m n1 q t B s0 r tw te t0 : check_qt m n1 q t B s0 r ->
   forall P : stack 2 (tn m) (fun _ => tn n1) te t0 tw 1 (tn B) (states (tn s0)) (fun _ => tn r), ~ solves P.
 Proof.
 case/and3P; rewrite tn_le => N0 row /count_okP cnt.
 apply: (@two_sharp (tn m) te t0 tw (tn B) (tn q) (tn t)) => //=.
-  have := final_okP N0 row; rewrite !tnD !tnM !tnD tn1 Nat2N.id !addn1; apply.
+  have := final_okP N0 row; rewrite !tnD !tnM !tnD tn1 !addn1; apply.
 by move: cnt; rewrite tnB tnM tnD tn1 addn1.
 Qed.
 
 (* delta = dn/dd in (0, 1); kappa and q are computed *)
-Definition check_delta (m n1 dn dd B s0 r tw : N) : bool :=
+Definition check_delta (m n1 dn dd B s0 r : N) : bool :=
   let V := log2_dn MA FR (m *! n1) 1 in
   let kap := ((s0 +! r) *! dd *! ONE) /! (dn *! n1 *! V) in
-  let q := N.max 1 (N.sub (cdiv (B *! tw *! dd *! ONE) (N.sub dd dn *! V)) 1) in
+  let q := N.max 1 (N.sub (cdiv (B *! dd *! ONE) (N.sub dd dn *! V)) 1) in
   [&& N.leb 1 (m *! n1), N.leb 1 dn, N.ltb dn dd, N.leb 1 V & count_ok s0 q (N.sub m kap) m].
 
-Theorem check_delta_sound m n1 dn dd B s0 r tw te t0 : check_delta m n1 dn dd B s0 r (N.of_nat tw) ->
+Theorem check_delta_sound m n1 dn dd B s0 r tw te t0 : check_delta m n1 dn dd B s0 r ->
   forall P : stack 2 (tn m) (fun _ => tn n1) te t0 tw 1 (tn B) (states (tn s0)) (fun _ => tn r), ~ solves P.
 Proof.
 rewrite /check_delta; set V := log2_dn _ _ _ _; set kap := _ /! _; set c := cdiv _ _; set q := N.max _ _.
@@ -76,13 +76,13 @@ apply: (@two_sharp_delta (tn m) te t0 tw (tn B) (tn dn) (tn dd) (tn kap) (tn q))
   have Ek : tn kap = ((tn s0 + tn r) * tn dd * 2 ^ FR) %/ (tn dn * tn n1 * tn V) by rewrite /kap tn_div !tnM tnD FRNE.
   have := ltn_ceil ((tn s0 + tn r) * tn dd * 2 ^ FR) b0; rewrite -Ek.
   move: (2 ^ FR) (tn dn) (tn n1) (tn V) (tn kap) (tn dd) (tn s0 + tn r) => f a1 a2 a3 a4 a5 a6; lia.
-- have E : tn (N.mul dd (N.mul B (N.of_nat tw))) = tn dd * (tn B * tw) by rewrite !tnM Nat2N.id.
+- have E : tn (N.mul dd B) = tn dd * tn B by rewrite tnM.
   have E' : tn (N.mul (N.sub dd dn) (N.add q 1)) = (tn dd - tn dn) * (tn q).+1 by rewrite tnM tnB tnD tn1 addn1.
-  rewrite -tnM -E -E'; apply: atmostP => //; rewrite -/V E E'.
+  rewrite -E -E' -tnM; apply: atmostP => //; rewrite -/V E E'.
   have qc : tn c <= (tn q).+1 by rewrite /q; lia.
   have b0 : 0 < tn (N.sub dd dn *! V) by rewrite tnM tnB muln_gt0 subn_gt0 dd0 V0.
-  have := @cdivP (B *! N.of_nat tw *! dd *! ONE) (N.sub dd dn *! V) b0; rewrite -/c.
-  rewrite !tnM tnB Nat2N.id FRNE => H.
+  have := @cdivP (B *! dd *! ONE) (N.sub dd dn *! V) b0; rewrite -/c.
+  rewrite !tnM tnB FRNE => H.
   have := leq_trans H (leq_mul qc (leqnn _)).
   move: (2 ^ FR) (tn dd - tn dn) (tn V) (tn q).+1 (tn dd) (tn B) => f a1 a2 a3 a4 a5; lia.
 - by move: cnt; rewrite tnB.
@@ -99,26 +99,26 @@ apply: (no (net_stack m te t0 tw (more 1 (shifted pad)))); apply: net_solves => 
 by rewrite -sol padded_answerE ?answer_more.
 Qed.
 
-Theorem check_qt_nets m n1 q t B s0 r tw te t0 : 0 < tw -> check_qt m n1 q t B s0 r (N.of_nat tw) ->
+Theorem check_qt_nets m n1 q t B s0 r tw te t0 : 0 < tw -> check_qt m n1 q t B s0 r ->
   forall F, F <= 1 -> forall (W : net 2 (fun _ => tn n1) F (tn B) (states (tn s0)) (fun _ => tn r)) (pad : seq (H W)),
     ~ (forall u : Inp 2 (tn m) (fun _ => tn n1), padded_answer te t0 tw pad u = answer u).
 Proof. by move=> tw0 ok; apply: nets => // P; exact: (check_qt_sound ok). Qed.
-Theorem check_delta_nets m n1 dn dd B s0 r tw te t0 : 0 < tw -> check_delta m n1 dn dd B s0 r (N.of_nat tw) ->
+Theorem check_delta_nets m n1 dn dd B s0 r tw te t0 : 0 < tw -> check_delta m n1 dn dd B s0 r ->
   forall F, F <= 1 -> forall (W : net 2 (fun _ => tn n1) F (tn B) (states (tn s0)) (fun _ => tn r)) (pad : seq (H W)),
     ~ (forall u : Inp 2 (tn m) (fun _ => tn n1), padded_answer te t0 tw pad u = answer u).
 Proof. by move=> tw0 ok; apply: nets => // P; exact: (check_delta_sound ok). Qed.
 End Check2.
 
 (* Points (te = t0 = tw = 1; tokens 2m + 2) for messages and states of (heads, head size, bits, layers) as named; first delta, then (q, t). *)
-Lemma d_1_8_4_1 : check_delta 128 80 146 1 53 100 64 288 0 1. Proof. by vm_compute. Qed.
-Lemma d_1_8_8_3 : check_delta 128 80 580 1 55 100 128 1728 0 1. Proof. by vm_compute. Qed.
-Lemma d_16_128_16_3 : check_delta 128 80 1870781 1 57 100 65536 12681216 0 1. Proof. by vm_compute. Qed.
-Lemma q_1_4_4_1 : check_qt 128 80 50 1 12 1 32 80 0 1. Proof. by vm_compute. Qed.
-Lemma q_1_8_4_1 : check_qt 128 80 139 1 22 2 64 288 0 1. Proof. by vm_compute. Qed.
-Lemma q_1_8_8_3 : check_qt 128 80 565 1 32 9 128 1728 0 1. Proof. by vm_compute. Qed.
-Lemma q_16_128_16_3 : check_qt 128 80 1868428 1 7314 145 65536 12681216 0 1. Proof. by vm_compute. Qed.
+Lemma d_1_8_4_1 : check_delta 128 80 146 1 53 100 64 288 0. Proof. by vm_compute. Qed.
+Lemma d_1_8_8_3 : check_delta 128 80 580 1 55 100 128 1728 0. Proof. by vm_compute. Qed.
+Lemma d_16_128_16_3 : check_delta 128 80 1870781 1 57 100 65536 12681216 0. Proof. by vm_compute. Qed.
+Lemma q_1_4_4_1 : check_qt 128 80 50 1 12 1 32 80 0. Proof. by vm_compute. Qed.
+Lemma q_1_8_4_1 : check_qt 128 80 139 1 22 2 64 288 0. Proof. by vm_compute. Qed.
+Lemma q_1_8_8_3 : check_qt 128 80 565 1 32 9 128 1728 0. Proof. by vm_compute. Qed.
+Lemma q_16_128_16_3 : check_qt 128 80 1868428 1 7314 145 65536 12681216 0. Proof. by vm_compute. Qed.
 (* 2^20 tokens, messages of 65536 bits, 2707001 bits (330 KiB) of state before the full layer *)
-Lemma q_megatoken : check_qt 128 80 524287 1 7198 37 65536 2707001 0 1. Proof. by vm_compute. Qed.
+Lemma q_megatoken : check_qt 128 80 524287 1 7198 37 65536 2707001 0. Proof. by vm_compute. Qed.
 (* one bit more is refused for these q, t *)
-Lemma q_megatoken_no : ~~ check_qt 128 80 524287 1 7198 37 65536 2707002 0 1. Proof. by vm_compute. Qed.
+Lemma q_megatoken_no : ~~ check_qt 128 80 524287 1 7198 37 65536 2707002 0. Proof. by vm_compute. Qed.
 Definition megatoken := @check_qt_nets 128 80 524287 1 7198 37 65536 2707001 0 1 1 1 isT q_megatoken.

@@ -5,7 +5,7 @@
    THEOREM (two_sharp_last).  If for some natural numbers q, t
        (i')  2^(s_0 + r + (t+1) (n_1 b + (q+1) s_1)) < N^(n_1 (t+1) (q+1))
        (ii)  2^(s_0) q^m < (m - t (q+1))^m
-   then no stack with one full layer solves 2-FuncComp(m, n_1).  For s_1 = 0 this is two_sharp (two_sharp_again).
+   then no stack with one full layer solves 2-FuncComp(m, n_1).  For s_1 = 0 and tw = 1 this is two_sharp.
 
    PROOF.  Steps 1, 2, 5 of TwoHops.v with columns in the place of rows.
    1. T, c, mu_(w,z_0,y) as in TwoHops.v.  Cut 1 (before player 0): the border nu_(z_0,z_1)(z_2) of block 1 is a function of the inputs of players
@@ -146,7 +146,7 @@ have X0 z : z \in T -> X 0 0 (inp w z0 z1 z) = X 0 0 (inp w z0 a zT).
 have mE z : z \in T -> Msg 1 0 3 (X 0 0 (inp w z0 z1 z)) (inp w z0 z1 z) =
                        Msg 1 0 3 (X 0 0 (inp w z0 a zT)) (inp w z0 a z).
   by move=> zTT'; rewrite X0 //; apply: msg_pre => //; apply: agree3.
-apply: ord_inj; rewrite -!answerE -!sol; congr (out _).
+apply: ord_inj; rewrite -!answerE -!sol; congr (out _); congr ans.
 apply: (@block _ _ _ _ _ _ _ _ _ _ P 1 0 1) => //; last first.
   rewrite (brd_pre P (leqnn 1) (agree1 w w0 z0 z1 z2)) En.
   by apply: brd_pre => //; apply: agree1.
@@ -201,14 +201,4 @@ have few y i : #|[set z1 i | z1 : {ffun 'I_m -> 'I_m} in [set z1 | (c z1 == y) &
   by have := e2 (exist _ j jK); rewrite !ffunE.
 have := count few; rewrite card_ord leqNgt => /negP; apply; apply: leq_trans cnt _.
 by apply: leq_expn; apply: leq_sub2l.
-Qed.
-
-(* two_sharp is the case s_1 = 0 *)
-Corollary two_sharp_again (m te t0 tw B q t : nat) (n s sd : nat -> nat) : s 1 = 0 ->
-  2 ^ (s 0 + sd 1 + n 1 * t.+1 * (B * tw)) < (m * n 1) ^ (n 1 * t.+1 * q.+1) ->
-  2 ^ s 0 * q ^ m < (m - t * q.+1) ^ m ->
-  forall P : stack 2 m n te t0 tw 1 B s sd, ~ solves P.
-Proof.
-move=> s1 row; apply: two_sharp_last.
-by rewrite s1 muln0 addn0 mulnA [t.+1 * _]mulnC.
 Qed.
