@@ -89,6 +89,17 @@ by case: (run _ _ _ _ _ _).
 Qed.
 End Padding.
 
+(* what is impossible for stacks is impossible for networks with at most as many full layers and any constant padding *)
+Lemma no_stack_no_net L m (n : nat -> nat) te t0 tw F' B (s sd : nat -> nat) : 0 < tw ->
+  (forall P : stack L m n te t0 tw F' B s sd, ~ solves P) ->
+  forall F, F <= F' -> forall (W : net L n F B s sd) (pad : seq (H W)),
+    ~ (forall u : Inp L m n, padded_answer te t0 tw pad u = answer u).
+Proof.
+move=> tw0 no F FF W pad sol.
+apply: (no (net_stack m te t0 tw (more F' (shifted pad)))); apply: net_solves => // u.
+by rewrite -sol padded_answerE ?answer_more.
+Qed.
+
 Section All.
 Variable c : cert.
 Let L := hops c. Let m := tn (cert_m c). Let n e := tn (nth 1%num (1%num :: cert_n c) e).

@@ -1,9 +1,9 @@
-(* Executable check of Theorem 1 (theorem `entropy` of a certificate) and its soundness for stacks and for concrete networks.
+(* Executable check of Theorem 1 (theorem `entropy` of a certificate) and its soundness.
    The same tests as `entropy.rs` of the checker: V with 64 binary digits, powers compared by logarithms, and by the powers themselves where
    those are too close to tell and short enough. *)
 From mathcomp Require Import all_ssreflect zify.
 From Coq Require Import Lia NArith.
-From Rung Require Import Counting Model LowerBound Logarithm Certificate TwoHops TwoHopsLast TwoHopsLastCheck TheoremOne Network Statement Padding.
+From Rung Require Import Counting Model LowerBound Logarithm Certificate TwoHops TwoHopsLast TheoremOne.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
 Local Notation "a +! b" := (N.add a b) (at level 50, left associativity).
@@ -58,9 +58,10 @@ Definition conditions_ok (m n1 B s0 s1 r tw v U : N) : bool :=
 
 Lemma conditions_okP m n1 B s0 s1 r tw v U te t0 : 0 < tn U -> 2 ^ tn v <= (tn m * tn n1) ^ tn U ->
   conditions_ok m n1 B s0 s1 r tw v U ->
-  forall P : stack 2 (tn m) (fun _ => tn n1) te t0 (tn tw) 1 (tn B) (states2 (tn s0) (tn s1)) (fun _ => tn r), ~ solves P.
+  forall n s sd : nat -> nat, n 1 = tn n1 -> s 0 = tn s0 -> s 1 = tn s1 -> sd 1 = tn r ->
+  forall P : stack 2 (tn m) n te t0 (tn tw) 1 (tn B) s sd, ~ solves P.
 Proof.
-move=> U0 vU; rewrite /conditions_ok; cbv zeta; set S := (s0 +! r) *! U; set C := n1 *! _ *! U.
+move=> U0 vU ok n s sd nE s0E s1E rE; move: ok; rewrite /conditions_ok; cbv zeta; set S := (s0 +! r) *! U; set C := n1 *! _ *! U.
 set V := N.sub _ _; set q := C /! V; set G := N.sub _ C; set k := (C +! S) /! V.
 case/and5P; rewrite !tn_le tn1 => m0 n0 B0 tw0 /andP[V0 cond].
 pose b := answer_bits (tn B) (tn tw) (tn s1).
@@ -75,9 +76,9 @@ have GE : tn G = (tn q).+1 * tn V - tn C by rewrite /G tnB tnM tnD tn1 addn1.
 have kE : tn k = (tn C + tn S) %/ tn V by rewrite /k tn_div tnD.
 have G0 : 0 < tn G by rewrite GE subn_gt0 qE; apply: ltn_ceil.
 clearbody k G q V C S.
-apply: (@theorem_one (tn m) te t0 (tn tw) (tn B) (tn v) (tn U)) => //=.
-  by rewrite /TheoremOne.V' -VE.
-rewrite -/b /conditions_one /TheoremOne.V' /TheoremOne.C /TheoremOne.S -CE -SE -VE.
+apply: (@theorem_one (tn m) te t0 (tn tw) (tn B) (tn v) (tn U)) => //; rewrite ?nE //.
+  by rewrite /TheoremOne.V' nE s1E -VE.
+rewrite s0E s1E rE -/b /conditions_one /TheoremOne.V' /TheoremOne.C /TheoremOne.S nE -CE -SE -VE.
 move: cond; case: ifP => [+ _|_].
   by move=> /(power_exceedsP C0); rewrite tnB tnM; constructor 1.
 case: ifP => [+ _|_].
@@ -108,7 +109,8 @@ Definition check_one (m n1 B s0 s1 r tw : N) : bool :=
 Opaque scale.
 
 Theorem check_one_sound m n1 B s0 s1 r tw te t0 : check_one m n1 B s0 s1 r tw ->
-  forall P : stack 2 (tn m) (fun _ => tn n1) te t0 (tn tw) 1 (tn B) (states2 (tn s0) (tn s1)) (fun _ => tn r), ~ solves P.
+  forall n s sd : nat -> nat, n 1 = tn n1 -> s 0 = tn s0 -> s 1 = tn s1 -> sd 1 = tn r ->
+  forall P : stack 2 (tn m) n te t0 (tn tw) 1 (tn B) s sd, ~ solves P.
 Proof.
 rewrite /check_one => ok; have [m0 n0] : 0 < tn m /\ 0 < tn n1 by move: ok => /and3P[]; rewrite !tn_le.
 have N0 : 0 < tn (m *! n1) by rewrite tnM muln_gt0 m0 n0.
@@ -116,18 +118,6 @@ have vU := rounded_scale N0; rewrite tnM in vU.
 exact: (conditions_okP scale_pos vU ok).
 Qed.
 Transparent scale.
-
-(* concrete networks with at most one full layer, with any constant padding in front *)
-Theorem check_one_nets m n1 B s0 s1 r tw te t0 : check_one m n1 B s0 s1 r tw ->
-  forall F, F <= 1 ->
-  forall (W : net 2 (fun _ => tn n1) F (tn B) (states2 (tn s0) (tn s1)) (fun _ => tn r)) (pad : seq (H W)),
-    ~ (forall u : Inp 2 (tn m) (fun _ => tn n1), padded_answer te t0 (tn tw) pad u = answer u).
-Proof.
-move=> ok F F1 W pad sol.
-have tw0 : 0 < tn tw by move: ok => /and5P[_ _ _]; rewrite tn_le => ->.
-apply: (check_one_sound ok (P := net_stack (tn m) te t0 (tn tw) (more 1 (shifted pad)))); apply: net_solves => // u.
-by rewrite -sol padded_answerE ?answer_more.
-Qed.
 
 (* Points with n_1 = 1 and one token for each entry: 2 m + 2 tokens.  B = 2 H d p, s_0 = a H d (d+1) p. *)
 Lemma one_1_4_4_1 : check_one 40 1 32 80 0 0 1. Proof. by vm_compute. Qed.

@@ -142,7 +142,9 @@ and members r depth =
   if peek r = Some '}' then []
   else begin
     let rec more found =
-      let found = member () :: found in
+      let (name, _) as next = member () in
+      if List.mem_assoc name found then fail r (Printf.sprintf "field `%s` stands twice" name);
+      let found = next :: found in
       skip_space r;
       if peek r = Some ',' then (advance r; more found) else List.rev found in
     more []

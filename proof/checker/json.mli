@@ -6,7 +6,7 @@ type t =
   | Number of string  (** as written *)
   | String of string  (** escapes resolved, UTF-8 *)
   | List of t list
-  | Object of (string * t) list  (** in the order of the text; names may repeat *)
+  | Object of (string * t) list  (** in the order of the text; no name stands twice *)
 
 exception Error of string
 

@@ -1,14 +1,15 @@
-(* rung-verify FILE, or - for standard input: exit 0 accepted, 1 refused, 2 malformed, as `rung check`.
+(* rung-verify FILE, or - for standard input: exit 0 accepted, 1 refused, 2 malformed, as `rung check`; 3 where no theorem here covers it.
    rung-verify --lines FILE: one certificate in each line, one exit code in each line of output. *)
 
 let verdict text =
   match Certificate.read text with
   | exception Certificate.Malformed reason -> (2, "malformed: " ^ reason)
-  | certificate ->
-    (match Verified.verify certificate with
+  | exception Certificate.Uncovered what -> (3, "not covered: " ^ what ^ " is not machine-checked")
+  | theorem, certificate ->
+    (match Verified.verify theorem certificate with
      | Accepted -> (0, "accepted: by the checker that is proved sound; a stack that the file names is not checked")
      | Refused -> (1, "refused: an inequality of the theorem fails")
-     | Malformed -> (2, "malformed: a list has the wrong length, a size is zero, or a divisibility fails"))
+     | Malformed -> (2, "malformed: a list has the wrong length, a size is zero, a divisibility fails, or the theorem is about other stacks"))
 
 let read_at_most limit channel =
   let buffer = Buffer.create 4096 in
