@@ -248,12 +248,11 @@ apply: eq_card => -[c' v]; apply/imsetP/idP => /= [[v']|].
 by rewrite unfold_in /= => /andP[H /eqP e]; exists v; rewrite ?inE -?e.
 Qed.
 
-Hypothesis tail : 'C(k * N, t) * t ^ (X * #|U|) * 2 ^ Need <= (k * N) ^ (X * #|U|).
 Hypothesis tM : t <= k * N.
 Hypothesis k0 : 0 < k.
 
 (* The union bound over all sets V of t pairs. *)
-Lemma bad_few : #|[set Z : draws | ~~ (t < #|hit Z|)]| * 2 ^ Need <= #|Om| ^ X.
+Lemma bad_ratio : #|[set Z : draws | ~~ (t < #|hit Z|)]| * (k * N) ^ (X * #|U|) <= #|Om| ^ X * ('C(k * N, t) * t ^ (X * #|U|)).
 Proof.
 pose S (V : {set 'I_k * 'I_N}) := [set Z : draws | hit Z \subset V].
 have cover : #|[set Z : draws | ~~ (t < #|hit Z|)]| <= \sum_(V : {set 'I_k * 'I_N} | #|V| == t) #|S V|.
@@ -273,16 +272,20 @@ have each (V : {set 'I_k * 'I_N}) : #|V| == t ->
     move=> [c v]; rewrite inE => /existsP[i /exists_inP[u uU /= /andP[/eqP <- /eqP <-]]].
     by have := H i; rewrite inE => /forall_inP; apply.
   by rewrite -!expnMn leq_expn // -Vt inV_le.
-have M0 : 0 < (k * N) ^ (X * #|U|) by rewrite expn_gt0 muln_gt0 k0 N0.
-rewrite -(leq_pmul2r M0) mulnAC.
-apply: leq_trans (leq_mul (leq_mul cover (leqnn _)) (leqnn _)) _.
-rewrite big_distrl /=.
-apply: (@leq_trans ((\sum_(V : {set 'I_k * 'I_N} | #|V| == t) #|Om| ^ X * t ^ (X * #|U|)) * 2 ^ Need)).
-  by rewrite leq_mul2r; apply/orP; right; apply: leq_sum => V; apply: each.
+apply: leq_trans (leq_mul cover (leqnn _)) _; rewrite big_distrl /=.
+apply: (@leq_trans (\sum_(V : {set 'I_k * 'I_N} | #|V| == t) #|Om| ^ X * t ^ (X * #|U|))); first exact: leq_sum.
 rewrite sum_nat_const.
 have -> : #|[pred V : {set 'I_k * 'I_N} | #|V| == t]| = 'C(k * N, t).
   by have := card_draws [finType of 'I_k * 'I_N] t; rewrite card_prod !card_ord cardsE.
-by rewrite mulnCA -mulnA leq_mul2l tail orbT.
+by rewrite mulnCA.
+Qed.
+
+Hypothesis tail : 'C(k * N, t) * t ^ (X * #|U|) * 2 ^ Need <= (k * N) ^ (X * #|U|).
+Lemma bad_few : #|[set Z : draws | ~~ (t < #|hit Z|)]| * 2 ^ Need <= #|Om| ^ X.
+Proof.
+have M0 : 0 < (k * N) ^ (X * #|U|) by rewrite expn_gt0 muln_gt0 k0 N0.
+rewrite -(leq_pmul2r M0) mulnAC; apply: leq_trans (leq_mul bad_ratio (leqnn _)) _.
+by rewrite -mulnA leq_mul2l tail orbT.
 Qed.
 End Bad.
 

@@ -72,7 +72,7 @@ Lemma draw_Om (e : 'I_L) k (cls : 'I_(N e) -> 'I_k) (U : {set 'I_(N e)}) d X Del
 Proof.
 move=> bal X0 k0 /andP[sg0 sgM] dens; rewrite -(cardU bal) => tail.
 have tM : sigma.-1 <= k * N e by apply: leq_trans sgM; apply: leq_pred.
-have bad := bad_few (@unif e) (Nn_pos e) bal tail tM k0.
+have bad := bad_few (@unif e) (Nn_pos e) bal tM k0 tail.
 have O0 : 0 < #|Om|.
   rewrite card_dep_ffun foldr_prod prodn_cond_gt0 // => l _.
   by rewrite card_ffun !card_ord expn_gt0 Nn_pos.
