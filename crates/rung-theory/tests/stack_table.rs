@@ -1,0 +1,54 @@
+//! The bits that Rust counts for a stack are those that the Coq definitions count: one table for both, in `proof/StackTable.v`.
+
+use std::path::Path;
+
+use rung_theory::stack::{Convention, Defaults, Plan};
+
+/// A row: the stack, its sizes, and the numbers that Coq has checked.
+struct Row {
+    stack: String,
+    sizes: [u64; 3],
+    convention: Convention,
+    message: u128,
+    states: Vec<u128>,
+    beside: Vec<u128>,
+}
+
+fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T> {
+    let digits = text.split(|c: char| !c.is_ascii_digit());
+    digits.filter_map(|number| number.parse().ok()).collect()
+}
+
+/// Reads `Row "stack" (heads, head size, bits, Convention) .. (message, [:: states], [:: beside])`.
+fn parse(line: &str) -> Option<Row> {
+    let (stack, rest) = line.trim().strip_prefix("Row \"")?.split_once("\" (")?;
+    let (sizes, rest) = rest.split_once(')')?;
+    let (words, convention) = sizes.rsplit_once(", ")?;
+    let (message, lists) = rest.rsplit_once(" (")?.1.split_once(", [::")?;
+    let (states, beside) = lists.split_once("], [::")?;
+    Some(Row {
+        stack: stack.to_owned(),
+        sizes: numbers(words).try_into().ok()?,
+        convention: convention.to_lowercase().parse().ok()?,
+        message: message.parse().ok()?,
+        states: numbers(states),
+        beside: numbers(beside),
+    })
+}
+
+#[test]
+fn coq_counts_the_same_bits() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/StackTable.v");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("  Row ")).collect();
+    assert!(lines.len() >= 15, "the table was found");
+    for line in lines {
+        let row = parse(line).unwrap_or_else(|| panic!("a row of the table: {line}"));
+        let [heads, head_dim, bits] = row.sizes;
+        let defaults = Defaults { heads, head_dim, kv_heads: None, model_width: None, bits };
+        let capacity = Plan::parse(&row.stack, &defaults).unwrap().capacity_with(row.convention);
+        assert_eq!(capacity.message_bits, row.message, "message bits of {}", row.stack);
+        assert_eq!(capacity.state_bits(), row.states, "state bits of {}", row.stack);
+        assert_eq!(capacity.beside_bits, row.beside, "bits beside the full layers of {}", row.stack);
+    }
+}
