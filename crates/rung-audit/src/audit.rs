@@ -13,6 +13,7 @@ use crate::dialect::{self, Decision};
 use crate::geometry::{self, Sized};
 use crate::json::Value;
 use crate::layout::{Attention, Channel, Join, Kind, Layout, Reading, Recurrent};
+use crate::parameters::Parameters;
 use crate::{AuditError, channel, recurrent};
 
 /// The context at which sizes are compared unless another is asked for.
@@ -171,6 +172,18 @@ pub struct Audit {
     pub block_sparse: Option<BlockSparse>,
     /// What the lower bounds say.
     pub certified: Option<Certified>,
+    /// The architecture's name, as the library that wrote the file calls it.
+    pub architecture: Option<String>,
+    /// The longest context that the config names.
+    pub trained_context: Option<u64>,
+    /// The format of activations, if the config names it.
+    pub activation_dtype: Option<Dtype>,
+    /// The format of recurrent state, if the config names it.
+    pub declared_state_dtype: Option<Dtype>,
+    /// Layers that predict further tokens, which are not among `layers`.
+    pub extra_layers: u64,
+    /// All weights, where the config tells enough.
+    pub parameters: Option<Parameters>,
     /// A full layer in this model's own sizes, for edits.
     pub(crate) full_part: Option<Layer>,
 }
@@ -282,9 +295,17 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
         all_full: None,
         block_sparse: None,
         certified: None,
+        architecture: config.model_type()?.map(str::to_owned),
+        trained_context: trained_context(config)?,
+        activation_dtype: None,
+        declared_state_dtype: None,
+        extra_layers: extra_layers(config)?,
+        parameters: None,
         full_part: None,
     };
-    audit.state_dtype = state_dtype(config, options, &mut audit.assumed);
+    audit.activation_dtype = named_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
+    audit.declared_state_dtype = named_dtype(config, &["mamba_ssm_cache_dtype", "mamba_ssm_dtype"], &mut audit.assumed);
+    audit.state_dtype = options.state_dtype.or(audit.declared_state_dtype).unwrap_or(FP32);
     match dialect::decide(config)? {
         Decision::Unknown(fields) => {
             let architecture = match config.model_type()? {
@@ -306,20 +327,39 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
     Ok(audit)
 }
 
-fn state_dtype(config: &Config, options: &Options, assumed: &mut Vec<String>) -> Dtype {
-    if let Some(dtype) = options.state_dtype {
-        return dtype;
-    }
-    for name in ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"] {
-        let Some(Value::Text(word)) = config.get(name) else { continue };
+/// The number format that the first of several fields names; one that names none is noted.
+fn named_dtype(config: &Config, names: &[&str], assumed: &mut Vec<String>) -> Option<Dtype> {
+    for name in names {
+        let Some(Value::Text(word)) = config.get_anywhere(name) else { continue };
         match word.parse() {
-            Ok(dtype) => return dtype,
+            Ok(dtype) => return Some(dtype),
             Err(_) => {
                 assumed.push(format!("State is charged in fp32: `{}` names no known format.", config.path_of(name)));
             }
         }
     }
-    FP32
+    None
+}
+
+/// The longest context the config names, if it is one we plan for.
+fn trained_context(config: &Config) -> Result<Option<u64>, AuditError> {
+    let names =
+        ["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "context_length", "n_ctx"];
+    for name in names {
+        if let Some(found) = config.get(name).and_then(crate::config::whole).filter(|found| *found > 0) {
+            return Ok(Some(found.min(LONGEST_CONTEXT)));
+        }
+    }
+    Ok(None)
+}
+
+/// Layers that predict further tokens.
+fn extra_layers(config: &Config) -> Result<u64, AuditError> {
+    let mut extra = 0;
+    for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "nextn_predict_layers"] {
+        extra = extra.max(config.count(name)?.unwrap_or(0));
+    }
+    Ok(extra)
 }
 
 /// One resolved reading, kept because neighbours are alike.
@@ -471,11 +511,8 @@ impl Sizes<'_> {
 
 /// Notes about what the figures rest on.
 fn take_for_granted(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
+    let extra = audit.extra_layers;
     let mut note = |what: String| audit.assumed.push(what);
-    let mut extra = 0;
-    for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "nextn_predict_layers"] {
-        extra = extra.max(config.count(name)?.unwrap_or(0));
-    }
     if extra > 0 {
         note(format!(
             "Layers that predict further tokens ({extra}) are extra: neither their rungs nor their caches are counted."

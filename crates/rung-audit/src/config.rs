@@ -75,6 +75,11 @@ impl<'a> Config<'a> {
         direct.or_else(nested).filter(|value| **value != Value::Null)
     }
 
+    /// A field of the model, or of the wrapper around it.
+    pub(crate) fn get_anywhere(&self, name: &str) -> Option<&'a Value> {
+        self.get(name).or_else(|| self.root.get(name)).filter(|value| **value != Value::Null)
+    }
+
     /// Whether a field is there, if only as `null`.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.value.get(name).is_some()

@@ -32,16 +32,20 @@ mod channel;
 mod config;
 mod cost;
 pub mod dialect;
+pub mod engine;
 mod error;
 mod geometry;
 mod gguf;
 mod input;
 mod json;
 mod layout;
+mod parameters;
 pub mod place;
 mod presets;
 mod recurrent;
 pub mod report;
+mod size;
+mod weights;
 pub mod what_if;
 
 pub use audit::{
@@ -51,8 +55,10 @@ pub use cost::{BF16, Cache, Dtype, FP32, Work};
 pub use error::AuditError;
 pub use input::{audit_bytes, audit_named, audit_path, audit_reader};
 pub use layout::{Attention, Channel};
-pub use place::parse_bytes;
+pub use parameters::Parameters;
 pub use presets::{audit_preset, preset_text, presets};
+pub use size::{parse_bytes, parse_tokens};
+pub use weights::{Weights, find_weights};
 
 use config::{Config, find_model};
 

@@ -16,6 +16,7 @@ mod falsify;
 mod map;
 mod model;
 mod place;
+mod plan;
 mod protocol;
 mod reproduce;
 mod runs;
@@ -51,6 +52,7 @@ pub enum Command {
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
     Place(place::Place),
+    Plan(plan::PlanCommand),
     Task(task::Task),
     Train(train::Train),
     Eval(eval::Eval),
@@ -86,6 +88,7 @@ impl Command {
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),
             Self::Place(command) => command.run(),
+            Self::Plan(command) => command.run(),
             Self::Task(command) => command.run(),
             Self::Train(command) => command.run(),
             Self::Eval(command) => command.run(),
