@@ -296,7 +296,7 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
         block_sparse: None,
         certified: None,
         architecture: config.model_type()?.map(str::to_owned),
-        trained_context: trained_context(config)?,
+        trained_context: trained_context(config),
         activation_dtype: None,
         declared_state_dtype: None,
         extra_layers: extra_layers(config)?,
@@ -308,23 +308,30 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
     audit.state_dtype = options.state_dtype.or(audit.declared_state_dtype).unwrap_or(FP32);
     match dialect::decide(config)? {
         Decision::Unknown(fields) => {
-            let architecture = match config.model_type()? {
-                Some(name) => format!(
-                    " and the architecture `{}` is not in the list of those that need none",
-                    name.escape_debug()
-                ),
-                None => String::new(),
-            };
-            audit.unknown.push(format!("no field tells the layers{architecture}; looked for {}", fields.join(", ")));
+            audit.unknown.push(match crate::family::other_than_decoder(config)? {
+                Some(what) => format!("the config describes {what}"),
+                None => undecided(config, &fields)?,
+            });
         }
         Decision::Read(dialect, layout) => {
             audit.dialect = Some(dialect.name);
+            if !config.gguf {
+                audit.unknown.extend(crate::unread::unread_fields(config, layout.layers.len()));
+            }
             resolve(config, layout, &mut audit)?;
         }
     }
     take_for_granted(config, &mut audit)?;
     audit.conclude(options)?;
     Ok(audit)
+}
+
+/// Why no dialect decided.
+fn undecided(config: &Config, fields: &[String]) -> Result<String, AuditError> {
+    let architecture = config.model_type()?.map_or_else(String::new, |name| {
+        format!(" and the architecture `{}` is not in the list of those that need none", name.escape_debug())
+    });
+    Ok(format!("no field tells the layers{architecture}; looked for {}", fields.join(", ")))
 }
 
 /// The number format that the first of several fields names; one that names none is noted.
@@ -342,15 +349,15 @@ fn named_dtype(config: &Config, names: &[&str], assumed: &mut Vec<String>) -> Op
 }
 
 /// The longest context the config names, if it is one we plan for.
-fn trained_context(config: &Config) -> Result<Option<u64>, AuditError> {
+fn trained_context(config: &Config) -> Option<u64> {
     let names =
         ["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "context_length", "n_ctx"];
     for name in names {
         if let Some(found) = config.get(name).and_then(crate::config::whole).filter(|found| *found > 0) {
-            return Ok(Some(found.min(LONGEST_CONTEXT)));
+            return Some(found.min(LONGEST_CONTEXT));
         }
     }
-    Ok(None)
+    None
 }
 
 /// Layers that predict further tokens.
@@ -436,7 +443,8 @@ impl Sizes<'_> {
     fn resolve(&self, reading: &Reading) -> Result<Resolved, AuditError> {
         let mut missing = Vec::new();
         let mut attends = None;
-        if let Some(sized) = geometry::attention(self.config, &reading.kind, reading.own)? {
+        let config = &self.config.of_layer(reading.own_fields.as_deref());
+        if let Some(sized) = geometry::attention(config, &reading.kind, reading.own)? {
             attends = Some(match sized {
                 Sized::Known(name, numbers) => self.build(name, &numbers, BF16.bits)?,
                 Sized::Missing(fields) => {
@@ -448,7 +456,7 @@ impl Sizes<'_> {
         }
         let mut recurs = None;
         if let Some(wanted) = &reading.recurrent {
-            recurs = Some(match recurrent::find(self.config, wanted)? {
+            recurs = Some(match recurrent::find(config, wanted)? {
                 Sized::Known(name, numbers) => (name, self.build(name, &numbers, self.state.bits)?),
                 Sized::Missing(fields) => {
                     missing.push(format!("the sizes of its recurrence are not told; looked for {}", fields.join(", ")));

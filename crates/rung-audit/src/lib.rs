@@ -34,6 +34,7 @@ mod cost;
 pub mod dialect;
 pub mod engine;
 mod error;
+mod family;
 mod geometry;
 mod gguf;
 mod input;
@@ -45,6 +46,7 @@ mod presets;
 mod recurrent;
 pub mod report;
 mod size;
+mod unread;
 mod weights;
 pub mod what_if;
 

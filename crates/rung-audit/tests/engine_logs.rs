@@ -25,7 +25,7 @@ fn audit(data: &Value, model: &str) -> Audit {
 fn prints_as(value: f64, row: &Value) -> bool {
     let printed = row["value"].as_f64().unwrap();
     match row["digits"].as_i64() {
-        None => value == printed,
+        None => (value - printed).abs() < 1e-9,
         Some(digits) => {
             let unit = 0.5 * 10_f64.powi(-(digits as i32)) * (1.0 + 1e-9);
             (value - printed).abs() <= unit

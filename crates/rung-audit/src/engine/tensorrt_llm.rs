@@ -76,10 +76,10 @@ fn fit(job: &Job, plan: &mut MemoryPlan, token: u64, state: u64, block: u64) -> 
     let left = (memory.saturating_sub(weights) as f64 * share) as u64;
     let for_tokens = left.saturating_sub(state.saturating_mul(job.requests));
     plan.available_bytes = Some(left);
-    let tokens = if token == 0 { 0 } else { for_tokens / token / block * block };
+    let tokens = for_tokens.checked_div(token).unwrap_or(0) / block * block;
     plan.tokens_fit = Some(tokens);
     plan.context_fit = Some(tokens / job.requests / block * block);
     let each = token.saturating_mul(pad(job.context, block)).saturating_add(state);
-    plan.requests_fit = Some(if each == 0 { 0 } else { left / each });
+    plan.requests_fit = Some(left.checked_div(each).unwrap_or(0));
     Ok(())
 }

@@ -28,6 +28,15 @@ pub(super) static ENGINE: Engine = Engine {
     plan,
 };
 
+/// Classes that keep whole caches for layers with a window.
+const WHOLE_WINDOWS: &[&str] = &["gpt_neo"];
+/// Classes whose convolution inputs are kept in 32 bits.
+const WIDE_CONVOLUTIONS: &[&str] = &["inkling_text", "inkling2_text", "inkling_mm_model", "inkling2"];
+/// Classes whose index keys are kept in 32 bits.
+const WIDE_INDEX: &[&str] = &["dots3_note", "dots3_note_text"];
+/// Classes whose convolutions keep one column fewer than they have taps.
+const SHORT_CONVOLUTIONS: &[&str] = &["zaya", "recurrent_gemma"];
+
 struct Rules<'a> {
     job: &'a Job<'a>,
     format: CacheFormat,
@@ -36,6 +45,14 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
+    fn is_one_of(&self, names: &[&str]) -> bool {
+        self.job.audit.architecture.as_deref().is_some_and(|name| names.contains(&name))
+    }
+
+    fn index(&self, kv: &KeyValues) -> u64 {
+        if self.is_one_of(WIDE_INDEX) { bytes_of(kv.index, FP32) } else { self.format.vector(kv.index) }
+    }
+
     /// Bytes of one token in one layer.
     fn token(&self, kv: &KeyValues) -> u64 {
         let vector = self.format.vector(kv.key).saturating_add(self.format.vector(kv.value));
@@ -44,22 +61,29 @@ impl Rules<'_> {
 
     fn layer(&self, kv: &KeyValues, context: u64) -> (u64, u64) {
         let token = self.token(kv);
-        let index = self.format.vector(kv.index);
+        let index = self.index(kv);
         match kv.reach {
+            Reach::Window(_) if self.is_one_of(WHOLE_WINDOWS) => (token.saturating_mul(context), 0),
             Reach::All => ((token.saturating_add(index)).saturating_mul(context), 0),
             Reach::Window(size) | Reach::Chunk(size) => (0, token.saturating_mul(context.min(size.saturating_sub(1)))),
             Reach::Compressed { ratio, window } => {
                 let entries = context / ratio.max(1);
-                let kept = context.min(window.saturating_sub(1));
-                (token.saturating_add(index).saturating_mul(entries), token.saturating_mul(kept))
+                let kept = token.saturating_mul(context.min(window.saturating_sub(1)));
+                // Where entries overlap (those with an index do), the last inputs and their gates are kept for the next.
+                let overlap = if index == 0 { 0 } else { token.saturating_add(index).saturating_mul(2 * ratio) };
+                (token.saturating_add(index).saturating_mul(entries), kept.saturating_add(overlap))
             }
         }
     }
 
     fn state(&self, state: &State) -> u64 {
-        let columns = bytes_of(state.convolution(self.job.tp, state.taps), self.convolution);
-        let shift = bytes_of(state.shift, self.convolution);
-        columns.saturating_add(shift).saturating_add(bytes_of(state.recurrence(self.job.tp), self.state))
+        let convolution = if self.is_one_of(WIDE_CONVOLUTIONS) { FP32 } else { self.convolution };
+        let kept = if self.is_one_of(SHORT_CONVOLUTIONS) { state.taps.saturating_sub(1) } else { state.taps };
+        let columns = bytes_of(state.convolution(self.job.tp, kept), convolution);
+        let shift = bytes_of(state.shift, convolution);
+        // Lightning attention's state has the activations' format.
+        let dtype = if state.kind == "lightning" { self.convolution } else { self.state };
+        columns.saturating_add(shift).saturating_add(bytes_of(state.recurrence(self.job.tp), dtype))
     }
 
     fn bytes(&self, context: u64, requests: u64) -> Bytes {
@@ -95,7 +119,7 @@ fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.set_bytes(rules.bytes(job.context, job.requests));
     plan.bytes_per_request = Some(rules.bytes(job.context, 1).total());
     let growing = |kv: &KeyValues| kv.reach == Reach::All;
-    let per_token = |kv: KeyValues| rules.token(&kv).saturating_add(format.vector(kv.index));
+    let per_token = |kv: KeyValues| rules.token(&kv).saturating_add(rules.index(&kv));
     plan.bytes_per_token = Some(job.demands.kv().filter(growing).map(per_token).fold(0, u64::saturating_add));
     if job.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
         plan.assume("Tokens that wait to be compressed are not counted.");

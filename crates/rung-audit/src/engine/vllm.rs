@@ -124,8 +124,8 @@ fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     if !plan.unknown.is_empty() && !job.settings.partial {
         return Ok(());
     }
-    let states: Vec<State> = job.demands.states().filter(|state| supports(state)).collect();
-    let state_dtype = states.first().map_or(FP32, |state| state_dtype(job, state));
+    let states: Vec<State> = job.demands.states().filter(supports).collect();
+    let state_dtype = states.first().map_or(FP32, |first| state_dtype(job, first));
     plan.state_dtype = state_dtype.name;
     let mode = mode(job, plan)?;
     let attention = attention_bytes(job, format)?;
@@ -136,7 +136,7 @@ fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.set_bytes(pool.bytes(job.context, job.requests));
     plan.bytes_per_request = Some(pool.bytes(job.context, 1).total());
     plan.bytes_per_token = Some(bytes_per_token(&pool));
-    figures(job, plan, &pool, state_page, &attention)?;
+    figures(job, plan, &pool, state_page, &attention);
     fit(job, plan, &pool)?;
     flags(job, plan, format, !states.is_empty());
     Ok(())
@@ -300,13 +300,7 @@ fn pool(
     Ok(Some(Pool { buckets, group_size, page, mode, speculative: job.settings.speculative, in_flight }))
 }
 
-fn figures(
-    job: &Job,
-    plan: &mut MemoryPlan,
-    pool: &Pool,
-    state_page: u64,
-    attention: &AttentionBytes,
-) -> Result<(), AuditError> {
+fn figures(job: &Job, plan: &mut MemoryPlan, pool: &Pool, state_page: u64, attention: &AttentionBytes) {
     if state_page > 0 {
         plan.add("ssm+conv page", state_page as f64, "bytes", "convolution inputs and recurrent state of one layer");
         if !attention.is_empty() {
@@ -338,7 +332,6 @@ fn figures(
         "pages",
         "the last group of a bucket is filled up",
     );
-    Ok(())
 }
 
 /// What fits into the memory that is left.

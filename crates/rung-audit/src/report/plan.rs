@@ -106,9 +106,9 @@ pub fn text(plan: &MemoryPlan) -> String {
     let lists = [("flags", &plan.flags), ("assumed", &plan.assumed), ("unknown", &plan.unknown)];
     for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
         out.push('\n');
-        items.iter().for_each(|item| {
+        for item in items {
             let _ = writeln!(out, "  {name:<12} {item}");
-        });
+        }
     }
     out
 }
