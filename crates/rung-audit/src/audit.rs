@@ -13,7 +13,7 @@ use crate::dialect::{self, Decision};
 use crate::geometry::{self, Sized};
 use crate::json::Value;
 use crate::layout::{Attention, Channel, Join, Kind, Layout, Reading, Recurrent};
-use crate::parameters::Parameters;
+use crate::parameters::{self, Parameters};
 use crate::{AuditError, channel, recurrent};
 
 /// The context at which sizes are compared unless another is asked for.
@@ -323,6 +323,8 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
     }
     take_for_granted(config, &mut audit)?;
     audit.conclude(options)?;
+    // The count is an extra: fields that it cannot read do not make the layers unreadable.
+    audit.parameters = parameters::count(config, &audit).unwrap_or(None);
     Ok(audit)
 }
 

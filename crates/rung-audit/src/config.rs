@@ -96,6 +96,11 @@ impl<'a> Config<'a> {
         self.get(name).or_else(|| self.root.get(name)).filter(|value| **value != Value::Null)
     }
 
+    /// A flag of the model, or of the wrapper around it; anything else counts as absent.
+    pub(crate) fn flag_anywhere(&self, name: &str) -> Option<bool> {
+        if let Value::Bool(flag) = self.get_anywhere(name)? { Some(*flag) } else { None }
+    }
+
     /// Whether a field is there, if only as `null`.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         self.value.get(name).is_some()

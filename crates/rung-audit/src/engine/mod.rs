@@ -280,6 +280,10 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &Settings) -> Resu
             None => format!("The config names no longest context: {} tokens.", crate::DEFAULT_CONTEXT),
         });
     }
+    if let (None, Some(found)) = (settings.weights, audit.parameters) {
+        let left_out = if found.exact { "" } else { "; biases, norms and gates of this class are left out" };
+        plan.assume(format!("{} weights of two bytes, counted from the config{left_out}.", found.total));
+    }
     plan.unknown.extend(audit.unknown.iter().cloned());
     let known = audit.capacity.is_some() && plan.unknown.is_empty();
     plan.unknown.extend(job.demands.unsupported.iter().cloned());
