@@ -239,11 +239,12 @@ impl<'a> Config<'a> {
 
     /// The architecture's name, as the library that wrote the file calls it; never the model's own name.
     pub(crate) fn model_type(&self) -> Result<Option<&'a str>, AuditError> {
-        let outside = || match self.root.get("model_type") {
-            Some(Value::Text(text)) => Some(text.as_str()),
-            _ => None,
-        };
-        Ok(self.text("model_type")?.or_else(outside))
+        Ok(self.text("model_type")?.or_else(|| self.outer_type()))
+    }
+
+    /// The architecture's name of the wrapper, or of the model itself where there is none.
+    pub(crate) fn outer_type(&self) -> Option<&'a str> {
+        if let Some(Value::Text(name)) = self.root.get("model_type") { Some(name) } else { None }
     }
 
     /// The first name under `architectures`.

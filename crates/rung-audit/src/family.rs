@@ -47,6 +47,8 @@ const ENCODERS: &[&str] = &[
     "siglip_text_model",
     "embedding_gemma2_text",
     "gte",
+    "sam3_lite_text_text_model",
+    "tipsv2_text_model",
     "jina_embeddings_v3",
 ];
 

@@ -40,6 +40,8 @@ mod gguf;
 mod input;
 mod json;
 mod layout;
+pub mod lint;
+pub mod mix;
 mod parameters;
 pub mod place;
 mod presets;
@@ -55,10 +57,10 @@ pub use audit::{
 };
 pub use cost::{BF16, Cache, Dtype, FP32, Work};
 pub use error::AuditError;
-pub use input::{audit_bytes, audit_named, audit_path, audit_reader};
+pub use input::{audit_bytes, audit_named, audit_path, audit_reader, find_configs};
 pub use layout::{Attention, Channel};
 pub use parameters::Parameters;
-pub use presets::{audit_preset, preset_text, presets};
+pub use presets::{audit_preset, preset_config, preset_text, presets};
 pub use size::{parse_bytes, parse_tokens};
 pub use weights::{Weights, find_weights};
 

@@ -162,3 +162,24 @@ fn lists_per_layer_that_nobody_reads_make_the_model_unknown() {
         r#""model_type": "llama", "mlp_layer_types": ["dense", "dense", "sparse", "sparse"], "layer_scales": [0.5, 0.5, 0.5, 0.5]"#,
     );
 }
+
+#[test]
+fn bamba_without_a_list_has_no_attention() {
+    let sizes = r#""mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 4"#;
+    assert_eq!(known(&format!(r#""model_type": "bamba", "attn_layer_indices": null, {sizes}"#)).strip(), "rrrr");
+    assert!(
+        !read(&format!(r#""model_type": "other", "attn_layer_indices": null, {sizes}"#)).unwrap().unknown.is_empty()
+    );
+}
+
+#[test]
+fn a_draft_that_shares_every_cache_keeps_nothing() {
+    let inner = r#""model_type": "gemma4_text", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 8, "head_dim": 4,
+        "layer_types": ["full_attention", "full_attention"], "num_kv_shared_layers": 2"#;
+    let wrapped = |name: &str| {
+        let text = format!(r#"{{"model_type": "{name}", "text_config": {{{inner}}}}}"#);
+        audit_text(&text, "test", &Options::default())
+    };
+    assert_eq!(wrapped("gemma4_assistant").unwrap().cache.unwrap().total, 0);
+    assert!(wrapped("gemma4").unwrap_err().to_string().contains("fewer than 2 layers"));
+}

@@ -3,8 +3,9 @@
 mod schema;
 
 use rung_audit::engine::{ENGINES, MemoryPlan, Settings, engine, plan};
-use rung_audit::report::plan as report;
-use rung_audit::{Audit, Options, audit_preset, presets, what_if};
+use rung_audit::mix::mixes;
+use rung_audit::report::{mix, plan as report};
+use rung_audit::{Audit, Options, audit_preset, audit_text, presets, what_if};
 use schema::validate;
 use serde_json::{Value, json};
 
@@ -140,4 +141,34 @@ fn tensor_parallelism_shares_heads_but_not_latents() {
     let bytes = |model: &str, tp: u64| planned(model, "sglang", &Settings { tp, ..at(8192, 1) }).kv_bytes.unwrap();
     assert_eq!(bytes("llama-3.1-8b", 1), 8 * bytes("llama-3.1-8b", 8));
     assert_eq!(bytes("kimi-linear-48b-a3b", 1), bytes("kimi-linear-48b-a3b", 8));
+}
+
+#[test]
+fn ratios_are_compared_under_an_engine() {
+    let audit = preset("qwen3.6-27b");
+    let settings = Settings { memory: Some(80 * GIB), weights: Some(54 * GIB), ..at(131_072, 1) };
+    let found = mixes(&audit, engine("vllm").unwrap(), &settings, &Options::default()).unwrap();
+    let row = |name: &str| found.iter().find(|mix| mix.name == name).unwrap();
+    assert_eq!(row("as it is").plan.bytes_per_token, row("3:1").plan.bytes_per_token);
+    assert_eq!(row("0:1").full, 64);
+    assert!(row("7:1").plan.context_fit > row("3:1").plan.context_fit);
+    assert!(row("7:1").rungs < row("3:1").rungs);
+    let text = mix::text(&found);
+    assert!(text.contains("as it is") && text.contains("11:1"), "{text}");
+    assert_eq!(mix::json(&found)["mixes"].as_array().unwrap().len(), found.len());
+}
+
+#[test]
+fn transformers_follows_the_dtype_of_the_config() {
+    let config = |dtype: &str| {
+        format!(
+            r#"{{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2{dtype}}}"#
+        )
+    };
+    let bytes = |text: &str| {
+        let audit = audit_text(text, "test", &Options::default()).unwrap();
+        plan(&audit, engine("transformers").unwrap(), &at(10, 1)).unwrap().kv_bytes.unwrap()
+    };
+    assert_eq!(bytes(&config("")), 2 * 10 * 16 * 2);
+    assert_eq!(bytes(&config(r#", "dtype": "float32""#)), 2 * 10 * 16 * 4);
 }

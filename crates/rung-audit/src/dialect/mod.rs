@@ -89,7 +89,12 @@ fn share_caches(config: &Config, layout: &mut Layout) -> Result<(), AuditError> 
     let name = if config.gguf { "attention.shared_kv_layers" } else { "num_kv_shared_layers" };
     let Some(shared) = config.count(name)? else { return Ok(()) };
     let depth = layout.layers.len();
-    if shared as usize >= depth && shared > 0 {
+    // A draft of Gemma 4 reads the caches of the model it drafts for, in every layer.
+    let draft = shared as usize == depth && config.outer_type().is_some_and(|name| name.ends_with("_assistant"));
+    if draft {
+        layout.assumed.push("All layers read the caches of the model that this one drafts for.".to_owned());
+    }
+    if shared as usize >= depth && shared > 0 && !draft {
         return Err(AuditError::field(config.path_of(name), shared.to_string(), format!("fewer than {depth} layers")));
     }
     for reading in &mut layout.layers[depth - shared as usize..] {

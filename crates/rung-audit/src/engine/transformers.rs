@@ -5,7 +5,7 @@
 //!   with the sequence.
 //! - A layer with a window keeps `window - 1` tokens once it is full: the current one is not stored again.
 //! - A short convolution keeps as many columns as it has taps, one more than serving engines keep.
-//! - Keys, values and convolution inputs have the activations' format; recurrent state has the format its kernel returns,
+//! - Keys, values and convolution inputs have the activations' format (the config's `dtype`, else bf16); recurrent state has the format its kernel returns,
 //!   32-bit floats unless the config says otherwise.
 //! - Latent attention stores the latent and the rotary key; index keys are stored beside them.
 //!
@@ -101,7 +101,12 @@ impl Rules<'_> {
 }
 
 fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let format = job.settings.kv_format.unwrap_or(BF16_CACHE);
+    let format = match (job.settings.kv_format, job.audit.activation_dtype) {
+        (Some(format), _) => format,
+        (None, Some(dtype)) => dtype.name.parse()?,
+        (None, None) => BF16_CACHE,
+    };
+    plan.kv_dtype = format.name;
     let convolution = match job.own("conv_dtype") {
         Some(text) => text.parse()?,
         // Quantised caches keep convolution inputs as they are.

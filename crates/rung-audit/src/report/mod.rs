@@ -4,6 +4,7 @@
 
 pub mod html;
 pub mod json;
+pub mod mix;
 pub mod plan;
 pub mod plot;
 pub mod table;

@@ -13,6 +13,7 @@ mod device;
 mod eval;
 mod explain;
 mod falsify;
+mod lint;
 mod map;
 mod model;
 mod place;
@@ -51,6 +52,7 @@ pub enum Command {
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
+    Lint(lint::Lint),
     Place(place::Place),
     Plan(plan::PlanCommand),
     Task(task::Task),
@@ -87,6 +89,7 @@ impl Command {
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),
+            Self::Lint(command) => command.run(),
             Self::Place(command) => command.run(),
             Self::Plan(command) => command.run(),
             Self::Task(command) => command.run(),
