@@ -13,6 +13,7 @@ use crate::dialect::{self, Decision};
 use crate::geometry::{self, Sized};
 use crate::json::Value;
 use crate::layout::{Attention, Channel, Join, Kind, Layout, Reading, Recurrent};
+use crate::parameters::{self, Parameters};
 use crate::{AuditError, channel, recurrent};
 
 /// The context at which sizes are compared unless another is asked for.
@@ -171,6 +172,18 @@ pub struct Audit {
     pub block_sparse: Option<BlockSparse>,
     /// What the lower bounds say.
     pub certified: Option<Certified>,
+    /// The architecture's name, as the library that wrote the file calls it.
+    pub architecture: Option<String>,
+    /// The longest context that the config names.
+    pub trained_context: Option<u64>,
+    /// The format of activations, if the config names it.
+    pub activation_dtype: Option<Dtype>,
+    /// The format of recurrent state, if the config names it.
+    pub declared_state_dtype: Option<Dtype>,
+    /// Layers that predict further tokens, which are not among `layers`.
+    pub extra_layers: u64,
+    /// All weights, where the config tells enough.
+    pub parameters: Option<Parameters>,
     /// A full layer in this model's own sizes, for edits.
     pub(crate) full_part: Option<Layer>,
 }
@@ -282,44 +295,80 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
         all_full: None,
         block_sparse: None,
         certified: None,
+        architecture: config.model_type()?.map(str::to_owned),
+        trained_context: trained_context(config),
+        activation_dtype: None,
+        declared_state_dtype: None,
+        extra_layers: extra_layers(config)?,
+        parameters: None,
         full_part: None,
     };
-    audit.state_dtype = state_dtype(config, options, &mut audit.assumed);
+    audit.activation_dtype = named_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
+    audit.declared_state_dtype = named_dtype(config, &["mamba_ssm_cache_dtype", "mamba_ssm_dtype"], &mut audit.assumed);
+    audit.state_dtype = options.state_dtype.or(audit.declared_state_dtype).unwrap_or(FP32);
     match dialect::decide(config)? {
         Decision::Unknown(fields) => {
-            let architecture = match config.model_type()? {
-                Some(name) => format!(
-                    " and the architecture `{}` is not in the list of those that need none",
-                    name.escape_debug()
-                ),
-                None => String::new(),
-            };
-            audit.unknown.push(format!("no field tells the layers{architecture}; looked for {}", fields.join(", ")));
+            audit.unknown.push(match crate::family::other_than_decoder(config)? {
+                Some(what) => format!("the config describes {what}"),
+                None => undecided(config, &fields)?,
+            });
         }
         Decision::Read(dialect, layout) => {
             audit.dialect = Some(dialect.name);
+            if !config.gguf {
+                audit.unknown.extend(crate::unread::unread_fields(config, layout.layers.len()));
+            }
             resolve(config, layout, &mut audit)?;
         }
     }
     take_for_granted(config, &mut audit)?;
     audit.conclude(options)?;
+    // The count is an extra: fields that it cannot read do not make the layers unreadable.
+    audit.parameters = parameters::count(config, &audit).unwrap_or(None);
     Ok(audit)
 }
 
-fn state_dtype(config: &Config, options: &Options, assumed: &mut Vec<String>) -> Dtype {
-    if let Some(dtype) = options.state_dtype {
-        return dtype;
-    }
-    for name in ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"] {
-        let Some(Value::Text(word)) = config.get(name) else { continue };
+/// Why no dialect decided.
+fn undecided(config: &Config, fields: &[String]) -> Result<String, AuditError> {
+    let architecture = config.model_type()?.map_or_else(String::new, |name| {
+        format!(" and the architecture `{}` is not in the list of those that need none", name.escape_debug())
+    });
+    Ok(format!("no field tells the layers{architecture}; looked for {}", fields.join(", ")))
+}
+
+/// The number format that the first of several fields names; one that names none is noted.
+fn named_dtype(config: &Config, names: &[&str], assumed: &mut Vec<String>) -> Option<Dtype> {
+    for name in names {
+        let Some(Value::Text(word)) = config.get_anywhere(name) else { continue };
         match word.parse() {
-            Ok(dtype) => return dtype,
+            Ok(dtype) => return Some(dtype),
             Err(_) => {
                 assumed.push(format!("State is charged in fp32: `{}` names no known format.", config.path_of(name)));
             }
         }
     }
-    FP32
+    None
+}
+
+/// The longest context the config names, if it is one we plan for.
+fn trained_context(config: &Config) -> Option<u64> {
+    let names =
+        ["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "context_length", "n_ctx"];
+    for name in names {
+        if let Some(found) = config.get(name).and_then(crate::config::whole).filter(|found| *found > 0) {
+            return Some(found.min(LONGEST_CONTEXT));
+        }
+    }
+    None
+}
+
+/// Layers that predict further tokens.
+fn extra_layers(config: &Config) -> Result<u64, AuditError> {
+    let mut extra = 0;
+    for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "nextn_predict_layers"] {
+        extra = extra.max(config.count(name)?.unwrap_or(0));
+    }
+    Ok(extra)
 }
 
 /// One resolved reading, kept because neighbours are alike.
@@ -396,7 +445,8 @@ impl Sizes<'_> {
     fn resolve(&self, reading: &Reading) -> Result<Resolved, AuditError> {
         let mut missing = Vec::new();
         let mut attends = None;
-        if let Some(sized) = geometry::attention(self.config, &reading.kind, reading.own)? {
+        let config = &self.config.of_layer(reading.own_fields.as_deref());
+        if let Some(sized) = geometry::attention(config, &reading.kind, reading.own)? {
             attends = Some(match sized {
                 Sized::Known(name, numbers) => self.build(name, &numbers, BF16.bits)?,
                 Sized::Missing(fields) => {
@@ -408,7 +458,7 @@ impl Sizes<'_> {
         }
         let mut recurs = None;
         if let Some(wanted) = &reading.recurrent {
-            recurs = Some(match recurrent::find(self.config, wanted)? {
+            recurs = Some(match recurrent::find(config, wanted)? {
                 Sized::Known(name, numbers) => (name, self.build(name, &numbers, self.state.bits)?),
                 Sized::Missing(fields) => {
                     missing.push(format!("the sizes of its recurrence are not told; looked for {}", fields.join(", ")));
@@ -471,11 +521,8 @@ impl Sizes<'_> {
 
 /// Notes about what the figures rest on.
 fn take_for_granted(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
+    let extra = audit.extra_layers;
     let mut note = |what: String| audit.assumed.push(what);
-    let mut extra = 0;
-    for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "nextn_predict_layers"] {
-        extra = extra.max(config.count(name)?.unwrap_or(0));
-    }
     if extra > 0 {
         note(format!(
             "Layers that predict further tokens ({extra}) are extra: neither their rungs nor their caches are counted."

@@ -16,6 +16,8 @@ pub(crate) const LARGEST: u64 = 1 << 24;
 const INNER: [&str; 5] = ["text_config", "language_config", "llm_config", "thinker_config", "language_model"];
 /// Names of the number of layers.
 const DEPTH: [&str; 5] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count"];
+/// Fields of single layers that differ from the model's, by layer.
+pub(crate) const PER_LAYER: &str = "per_layer_config";
 /// Fields whose length tells the number of layers where no field does.
 const LISTS: [&str; 4] = ["layers_block_type", "layer_types", "hybrid_override_pattern", "block_configs"];
 
@@ -26,6 +28,8 @@ pub(crate) struct Config<'a> {
     /// The whole file: wrappers name the architecture outside.
     root: &'a Value,
     path: &'a str,
+    /// Fields of one layer that differ from the model's, and where they stand.
+    overlay: Option<&'a Value>,
     /// Whether the fields are those of a GGUF header.
     pub(crate) gguf: bool,
 }
@@ -57,7 +61,7 @@ fn describes_model(value: &Value) -> bool {
 
 impl<'a> Config<'a> {
     pub(crate) fn new(root: &'a Value, value: &'a Value, path: &'a str, gguf: bool) -> Self {
-        Self { value, root, path, gguf }
+        Self { value, root, path, overlay: None, gguf }
     }
 
     /// The full path of one of its fields.
@@ -70,9 +74,31 @@ impl<'a> Config<'a> {
 
     /// A field that is present and not null. `a.b` looks inside the object `a`, unless such a name exists as it is.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
-        let direct = self.value.get(name);
+        let direct = self.overlay.and_then(|own| own.get(name)).or_else(|| self.value.get(name));
         let nested = || name.split_once('.').and_then(|(outer, inner)| self.value.get(outer)?.get(inner));
         direct.or_else(nested).filter(|value| **value != Value::Null)
+    }
+
+    /// All fields of the model.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let fields = if let Value::Object(fields) = self.value { fields.as_slice() } else { &[] };
+        fields.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The same config as one layer sees it: the fields under a key of `per_layer_config` come first.
+    pub(crate) fn of_layer(&self, key: Option<&str>) -> Self {
+        let own = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
+        Self { overlay: own, ..*self }
+    }
+
+    /// A field of the model, or of the wrapper around it.
+    pub(crate) fn get_anywhere(&self, name: &str) -> Option<&'a Value> {
+        self.get(name).or_else(|| self.root.get(name)).filter(|value| **value != Value::Null)
+    }
+
+    /// A flag of the model, or of the wrapper around it; anything else counts as absent.
+    pub(crate) fn flag_anywhere(&self, name: &str) -> Option<bool> {
+        if let Value::Bool(flag) = self.get_anywhere(name)? { Some(*flag) } else { None }
     }
 
     /// Whether a field is there, if only as `null`.
@@ -213,11 +239,12 @@ impl<'a> Config<'a> {
 
     /// The architecture's name, as the library that wrote the file calls it; never the model's own name.
     pub(crate) fn model_type(&self) -> Result<Option<&'a str>, AuditError> {
-        let outside = || match self.root.get("model_type") {
-            Some(Value::Text(text)) => Some(text.as_str()),
-            _ => None,
-        };
-        Ok(self.text("model_type")?.or_else(outside))
+        Ok(self.text("model_type")?.or_else(|| self.outer_type()))
+    }
+
+    /// The architecture's name of the wrapper, or of the model itself where there is none.
+    pub(crate) fn outer_type(&self) -> Option<&'a str> {
+        if let Some(Value::Text(name)) = self.root.get("model_type") { Some(name) } else { None }
     }
 
     /// The first name under `architectures`.

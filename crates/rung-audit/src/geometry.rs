@@ -18,8 +18,18 @@ pub(crate) enum Sized {
     Missing(Vec<String>),
 }
 
-const HEADS: &[&str] = &["num_attention_heads", "n_head", "n_heads", "attention.head_count", "attn_cfg.num_heads"];
+const HEADS: &[&str] = &[
+    "num_attention_heads",
+    "n_head",
+    "n_heads",
+    "attention_heads",
+    "attention.head_count",
+    "attn_cfg.num_heads",
+    "num_heads",
+];
 const KV_HEADS: &[&str] = &[
+    // DBRX also has a `num_key_value_heads` of its class's default.
+    "attn_config.kv_n_heads",
     "num_key_value_heads",
     "num_kv_heads",
     "n_query_groups",
@@ -65,6 +75,7 @@ fn base_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, A
         "attention_head_dim",
         "attention.key_length",
         "kv_channels",
+        "dim_head",
         "attn_cfg.head_dim",
     ])?;
     // Zamba2 attends over the stream and the embedding together, and says so.
@@ -117,6 +128,9 @@ fn window_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>,
         && let Some(kv) = config.any_size(&["swa_num_key_value_heads", "num_swa_key_value_heads"])?
     {
         heads.kv = kv;
+    } else if own.kv.is_none() && config.model_type()? == Some("mimo_v2_flash") {
+        // The library doubles the key/value heads of window layers where the file gives none for them.
+        heads.kv *= 2;
     }
     if let Some(key) = config.any_size(&["swa_head_dim", "attention.key_length_swa"])? {
         (heads.key, heads.value) = (key, key);
@@ -140,14 +154,15 @@ impl Heads {
 }
 
 /// Numbers of latent attention, if the config has them.
-fn latent(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn latent(config: &Config, own: Own) -> Result<Option<Sized>, AuditError> {
     let Some(latent) = config.any_size(&["kv_lora_rank", "attention.kv_lora_rank"])? else { return Ok(None) };
     let Some(heads) = scalar(config, HEADS)? else {
         return Ok(Some(Sized::Missing(vec!["num_attention_heads".to_owned()])));
     };
-    let rope = match config.any_size(&["qk_rope_head_dim", "rope.dimension_count"])? {
+    let rope = match config.count("qk_rope_head_dim")? {
+        _ if own.no_rope => 0,
         Some(rope) => rope,
-        None => config.count("qk_rope_head_dim")?.unwrap_or(0),
+        None => config.count("rope.dimension_count")?.unwrap_or(0),
     };
     // GGUF stores the width of the whole key, rotary part included.
     let whole = config.size("attention.key_length_mla")?;
@@ -180,7 +195,7 @@ fn plain(found: Result<Heads, Vec<String>>, name: &'static str, more: &[(&'stati
 pub(crate) fn attention(config: &Config, kind: &Kind, own: Own) -> Result<Option<Sized>, AuditError> {
     Ok(Some(match kind {
         Kind::None | Kind::Unknown { .. } => return Ok(None),
-        Kind::Full => match latent(config)? {
+        Kind::Full => match latent(config, own)? {
             Some(sized) => sized,
             None => plain(full_heads(config, own)?, "full", &[]),
         },
@@ -188,7 +203,11 @@ pub(crate) fn attention(config: &Config, kind: &Kind, own: Own) -> Result<Option
             Some(size) => {
                 // Where caches are compressed, one vector per token serves as key and value, in the window too.
                 let tied = config.has("compress_ratios") || config.has("compress_rates");
-                plain(window_heads(config, own)?, "window", &[("size", size), ("tied", u64::from(tied))])
+                match latent(config, own)? {
+                    Some(Sized::Known(_, numbers)) => latent_window(&numbers, size),
+                    Some(missing @ Sized::Missing(_)) => missing,
+                    None => plain(window_heads(config, own)?, "window", &[("size", size), ("tied", u64::from(tied))]),
+                }
             }
             None => Sized::Missing(vec![WINDOWS[..4].join(" or ")]),
         },
@@ -196,14 +215,41 @@ pub(crate) fn attention(config: &Config, kind: &Kind, own: Own) -> Result<Option
             Some(size) => plain(window_heads(config, own)?, "chunked", &[("size", size)]),
             None => Sized::Missing(vec!["attention_chunk_size".to_owned()]),
         },
-        Kind::TokenSparse { own_index } => token_sparse(config, *own_index)?,
+        Kind::TokenSparse { own_index } => token_sparse(config, own, *own_index)?,
+        Kind::QuerySparse => query_sparse(config, own)?,
         Kind::BlockSparse => block_sparse(config, own)?,
         Kind::Compressed { ratio, picks } => compressed(config, *ratio, *picks)?,
     }))
 }
 
-fn token_sparse(config: &Config, own_index: bool) -> Result<Sized, AuditError> {
-    let Some(Sized::Known(_, mut numbers)) = latent(config)? else {
+/// A window over latents: one vector of latent and rotary key per token.
+fn latent_window(numbers: &[(&'static str, u64)], size: u64) -> Sized {
+    let take = |name: &str| numbers.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number);
+    let key = take("latent") + take("rope");
+    let heads = [("heads", take("heads")), ("kv", 1), ("head", key), ("key", key), ("value", take("value").max(1))];
+    Sized::Known("window", [heads.as_slice(), &[("size", size), ("tied", 1)]].concat())
+}
+
+/// Blocks of tokens picked by an indexer that keeps keys of every token beside ordinary keys and values (Qwen 4).
+fn query_sparse(config: &Config, own: Own) -> Result<Sized, AuditError> {
+    let (Some(head), Some(block), Some(budget)) =
+        (config.size("indexer_head_dim")?, config.size("indexer_compress_ratio")?, config.size("indexer_budget")?)
+    else {
+        return Ok(Sized::Missing(vec!["indexer_head_dim, indexer_compress_ratio and indexer_budget".to_owned()]));
+    };
+    let groups = config.any_size(&["indexer_kv_heads"])?.unwrap_or(1);
+    let top = (budget / block).max(1) + 1;
+    let more = [("block", block), ("top", top), ("groups", groups), ("index", groups.saturating_mul(head))];
+    Ok(plain(full_heads(config, own)?, "moba", &more))
+}
+
+/// Elements of an index key that one token adds. Where keys are pooled, the unpooled keys, their gates and a mark are kept.
+fn index_width(config: &Config, head: u64) -> Result<u64, AuditError> {
+    Ok(if config.size("index_kpool")?.is_some() { 2 * head + 1 } else { head })
+}
+
+fn token_sparse(config: &Config, own: Own, own_index: bool) -> Result<Sized, AuditError> {
+    let Some(Sized::Known(_, mut numbers)) = latent(config, own)? else {
         return Ok(Sized::Missing(vec!["kv_lora_rank, qk_nope_head_dim and qk_rope_head_dim".to_owned()]));
     };
     let Some(top) = config.any_size(&["index_topk", "attention.indexer.top_k"])? else {
@@ -216,7 +262,7 @@ fn token_sparse(config: &Config, own_index: bool) -> Result<Sized, AuditError> {
         let (Some(heads), Some(head)) = (heads, head) else {
             return Ok(Sized::Missing(vec!["index_n_heads and index_head_dim".to_owned()]));
         };
-        (heads, head)
+        (heads, index_width(config, head)?)
     } else {
         (0, 0)
     };

@@ -3,7 +3,7 @@
 //! What a thing is, is told by its first bytes, never by its name.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::json::{MOST_BYTES, Value};
@@ -43,6 +43,29 @@ pub fn audit_path(path: &Path, options: &Options) -> Result<Audit, AuditError> {
         audit_reader(std::io::BufReader::with_capacity(1 << 16, open), &file.display().to_string(), options)?;
     audit.source = file.display().to_string();
     Ok(audit)
+}
+
+/// The most files that a folder is searched for.
+const MOST_FILES: usize = 1 << 20;
+
+/// The configs of a folder that holds no `config.json` itself: its `.json` and `.gguf` files and those of folders with a
+/// `config.json`, in alphabetical order; nothing for anything else.
+pub fn find_configs(folder: &Path) -> Option<Vec<PathBuf>> {
+    if !folder.is_dir() || folder.join("config.json").exists() {
+        return None;
+    }
+    let mut found: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder).ok()?.flatten().take(MOST_FILES) {
+        let path = entry.path();
+        let ending = path.extension().is_some_and(|end| end == "json" || end == "gguf");
+        if path.is_dir() && path.join("config.json").is_file() {
+            found.push(path.join("config.json"));
+        } else if ending && path.is_file() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Some(found).filter(|found| !found.is_empty())
 }
 
 /// Audits a stream: the text of a config, or a GGUF file of which only the header is read.

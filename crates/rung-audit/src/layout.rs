@@ -19,6 +19,8 @@ pub(crate) enum Kind {
         own_index: bool,
     },
     BlockSparse,
+    /// Blocks picked by queries with an index cache of their own, beside ordinary keys and values.
+    QuerySparse,
     /// The whole past, one entry for every `ratio` tokens, of which some are picked.
     Compressed {
         ratio: u64,
@@ -38,7 +40,9 @@ impl Kind {
         Some(match self {
             Self::Full => Attention::Full,
             Self::Window(_) | Self::Chunked => Attention::Window,
-            Self::TokenSparse { .. } | Self::BlockSparse | Self::Compressed { .. } => Attention::Sparse,
+            Self::TokenSparse { .. } | Self::BlockSparse | Self::QuerySparse | Self::Compressed { .. } => {
+                Attention::Sparse
+            }
             Self::None => Attention::None,
             Self::Unknown { .. } => return None,
         })
@@ -119,6 +123,8 @@ impl Channel {
 pub(crate) struct Own {
     pub(crate) heads: Option<u64>,
     pub(crate) kv: Option<u64>,
+    /// No rotary part of the key is kept.
+    pub(crate) no_rope: bool,
 }
 
 /// One layer as a dialect reads it.
@@ -134,6 +140,8 @@ pub(crate) struct Reading {
     pub(crate) shares_cache: bool,
     /// Uses the weights of an earlier layer (its cache is its own).
     pub(crate) shares_weights: bool,
+    /// The key of `per_layer_config` with this layer's own fields.
+    pub(crate) own_fields: Option<String>,
     pub(crate) decided_by: String,
 }
 
@@ -147,6 +155,7 @@ impl Reading {
             own: Own::default(),
             shares_cache: false,
             shares_weights: false,
+            own_fields: None,
             decided_by: String::new(),
         }
     }

@@ -32,16 +32,24 @@ mod channel;
 mod config;
 mod cost;
 pub mod dialect;
+pub mod engine;
 mod error;
+mod family;
 mod geometry;
 mod gguf;
 mod input;
 mod json;
 mod layout;
+pub mod lint;
+pub mod mix;
+mod parameters;
 pub mod place;
 mod presets;
 mod recurrent;
 pub mod report;
+mod size;
+mod unread;
+mod weights;
 pub mod what_if;
 
 pub use audit::{
@@ -49,10 +57,12 @@ pub use audit::{
 };
 pub use cost::{BF16, Cache, Dtype, FP32, Work};
 pub use error::AuditError;
-pub use input::{audit_bytes, audit_named, audit_path, audit_reader};
+pub use input::{audit_bytes, audit_named, audit_path, audit_reader, find_configs};
 pub use layout::{Attention, Channel};
-pub use place::parse_bytes;
-pub use presets::{audit_preset, preset_text, presets};
+pub use parameters::Parameters;
+pub use presets::{audit_preset, preset_config, preset_text, presets};
+pub use size::{parse_bytes, parse_tokens};
+pub use weights::{Weights, find_weights};
 
 use config::{Config, find_model};
 

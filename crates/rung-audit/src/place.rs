@@ -161,31 +161,3 @@ fn choose(n: usize, k: usize) -> Option<u128> {
 fn log2_choose(n: usize, k: usize) -> f64 {
     (0..k.min(n - k)).map(|i| ((n - i) as f64 / (i + 1) as f64).log2()).sum()
 }
-
-/// Reads a number of bytes such as `4GiB`, `500 MB` or `1.5e9`.
-///
-/// # Errors
-/// It is no number, its unit is unknown, or it does not fit.
-pub fn parse_bytes(text: &str) -> Result<u64, AuditError> {
-    const UNITS: [(&str, f64); 9] = [
-        ("", 1.0),
-        ("b", 1.0),
-        ("kb", 1e3),
-        ("mb", 1e6),
-        ("gb", 1e9),
-        ("tb", 1e12),
-        ("kib", 1024.0),
-        ("mib", 1_048_576.0),
-        ("gib", 1_073_741_824.0),
-    ];
-    let refuse = |why: &str| AuditError::Request { text: text.chars().take(40).collect(), why: why.to_owned() };
-    let trimmed = text.trim();
-    let split = trimmed.find(|c: char| c.is_alphabetic() && !matches!(c, 'e' | 'E')).unwrap_or(trimmed.len());
-    let (number, unit) = (trimmed[..split].trim().replace(['_', ','], ""), trimmed[split..].trim().to_lowercase());
-    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
-    let factor = factor.or((unit == "tib").then_some(1_099_511_627_776.0));
-    let factor = factor.ok_or_else(|| refuse("expected a unit such as MB, GB, MiB or GiB"))?;
-    let number: f64 = number.parse().map_err(|_| refuse("expected bytes such as 4GiB or 500MB"))?;
-    let bytes = number * factor;
-    if (0.0..9.0e15).contains(&bytes) { Ok(bytes as u64) } else { Err(refuse("expected 0 to 9e15 bytes")) }
-}

@@ -77,6 +77,12 @@ pub fn preset_text(name: &str) -> Option<&'static str> {
     PRESETS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, text)| *text)
 }
 
+/// The config fields of a preset, as the text of a `config.json`.
+pub fn preset_config(name: &str) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_str(preset_text(name)?).ok()?;
+    Some(format!("{:#}", value["config"]))
+}
+
 /// Audits a preset.
 ///
 /// # Errors

@@ -24,6 +24,7 @@ struct Family {
 static FAMILIES: &[Family] = &[
     Family { mixers: &["gdn"], fields: "linear_num_value_heads, linear_value_head_dim", read: gated_delta },
     Family { mixers: &["kda"], fields: "linear_attn_config.num_heads, .head_dim", read: kimi_delta },
+    Family { mixers: &["kda"], fields: "linear_num_heads, linear_head_dim", read: plain_kimi_delta },
     Family { mixers: &["mamba2"], fields: "mamba_num_heads, mamba_head_dim, ssm_state_size", read: nemotron },
     Family { mixers: &["mamba2"], fields: "mamba_n_heads, mamba_d_head, mamba_d_state", read: bamba },
     Family { mixers: &["mamba2"], fields: "n_mamba_heads, mamba_d_state", read: zamba },
@@ -87,6 +88,18 @@ fn kimi_delta(config: &Config) -> Result<Option<Sized>, AuditError> {
     Ok(Some(Sized::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
 }
 
+/// Kimi Linear, GLM and Bailing as transformers writes them.
+fn plain_kimi_delta(config: &Config) -> Result<Option<Sized>, AuditError> {
+    if config.has("linear_attn_config.num_heads") {
+        return Ok(None);
+    }
+    let (Some(heads), Some(head)) = (config.size("linear_num_heads")?, config.size("linear_head_dim")?) else {
+        return Ok(None);
+    };
+    let conv = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
+    Ok(Some(Sized::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
+}
+
 /// Nemotron-H and Nemotron 3.
 fn nemotron(config: &Config) -> Result<Option<Sized>, AuditError> {
     let Some(heads) = config.size("mamba_num_heads")? else { return Ok(None) };
@@ -124,9 +137,14 @@ fn bamba(config: &Config) -> Result<Option<Sized>, AuditError> {
     Ok(Some(mamba2(heads, head, state, groups, config.size("mamba_d_conv")?.unwrap_or(4))))
 }
 
+/// Whether this is the first Zamba, whose heads are Mamba-1 channels in rows.
+fn is_first_zamba(config: &Config) -> bool {
+    config.has("n_mamba_heads") && !config.has("mamba_ngroups") && !config.has("mamba_headdim")
+}
+
 /// Zamba 2.
 fn zamba(config: &Config) -> Result<Option<Sized>, AuditError> {
-    let Some(heads) = config.size("n_mamba_heads")? else { return Ok(None) };
+    let Some(heads) = config.size("n_mamba_heads")?.filter(|_| !is_first_zamba(config)) else { return Ok(None) };
     let (Some(state), Some(width)) = (config.size("mamba_d_state")?, config.width()?) else {
         return Ok(Some(Sized::Missing(vec!["mamba_d_state and hidden_size".to_owned()])));
     };
@@ -138,7 +156,8 @@ fn zamba(config: &Config) -> Result<Option<Sized>, AuditError> {
 
 /// Jamba, Hymba, Samba: Mamba-1, told apart from Bamba by the absence of heads.
 fn jamba(config: &Config) -> Result<Option<Sized>, AuditError> {
-    let heads = config.has("mamba_n_heads") || config.has("n_mamba_heads") || config.has("mamba_num_heads");
+    let heads = config.has("mamba_n_heads") || config.has("mamba_num_heads");
+    let heads = heads || (config.has("n_mamba_heads") && !is_first_zamba(config));
     let (Some(state), false) = (config.size("mamba_d_state")?, heads) else { return Ok(None) };
     let Some(width) = config.width()? else { return Ok(Some(Sized::Missing(vec!["hidden_size".to_owned()]))) };
     let inner = config.scaled("mamba_expand", width, 2.0)?;

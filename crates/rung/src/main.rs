@@ -26,10 +26,20 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command.run() {
+    // Asked before parsing, so that errors of the command line itself follow it too.
+    output::set_json_errors(std::env::args().any(|argument| argument == "--json"));
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() && output::json_errors() => {
+            output::print_error(error.to_string().trim().trim_start_matches("error: "));
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
+    match arguments.command.run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", told(&error));
+            output::print_error(&told(&error));
             ExitCode::from(2)
         }
     }

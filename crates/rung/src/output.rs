@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,6 +10,28 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rung_lab::figure::{self, Chart};
 use rung_lab::report::write_atomically;
 use serde_json::{Value, json};
+
+/// Whether errors are written as JSON, as results are.
+static JSON_ERRORS: AtomicBool = AtomicBool::new(false);
+
+/// Chooses how errors are written.
+pub fn set_json_errors(json: bool) {
+    JSON_ERRORS.store(json, Ordering::Relaxed);
+}
+
+/// How errors are written.
+pub fn json_errors() -> bool {
+    JSON_ERRORS.load(Ordering::Relaxed)
+}
+
+/// Writes an error to standard error: one line, or with `--json` one object with the field `error`.
+pub fn print_error(message: &str) {
+    if json_errors() {
+        eprintln!("{}", json!({"error": message}));
+    } else {
+        eprintln!("error: {message}");
+    }
+}
 
 /// Writes text to standard output. A reader that has gone away has seen enough.
 ///

@@ -30,15 +30,23 @@ const FULL: &[&str] = &[
     "deepseek", "deepseek2", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm", "glm4", "glm4_moe", "glm4moe", "chatglm",
     "internlm2", "internlm3", "baichuan", "yi", "minicpm", "smollm3", "nemotron", "exaone", "arcee", "apertus",
     "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe", "dots1", "seed_oss", "helium", "starcoder",
-    "minimax_m2", "minimax-m2", "bitnet", "transformer", "xglm", "persimmon", "jais",
+    "minimax_m2", "minimax-m2", "bitnet", "transformer", "xglm", "persimmon", "jais", "aria_text", "axk1", "biogpt",
+    "codegen", "cosmos3_edge_text", "cpmant", "ctrl", "diffllama", "doge", "emu3_text_model", "flex_olmo",
+    "glm4_moe_lite", "glm4v_text", "glm4v_moe_text", "glm_ocr_text", "glm_image_text", "gpt_neox_japanese",
+    "granite_docling_text", "granitemoeshared", "hrm_text", "hy_v3", "hyperclovax", "iquestcoder", "jais2", "jetmoe",
+    "minicpm3", "molmo2_text", "nanochat", "solar_open", "youtu", "qwen2_vl_text", "qwen2_5_vl_text", "hunyuan_vl_text",
+    "qwen3_omni_moe_text", "qwen2_5_omni_text", "gpt-sw3", "fuyu", "llava",
 ];
 
 /// Full attention, or a window in every layer if the file gives one.
-const ONE_KIND: &[&str] = &["mistral", "mixtral", "ministral3", "mistral3", "starcoder2", "phi3", "phimoe", "mistral4"];
+const ONE_KIND: &[&str] = &["mistral", "mixtral", "ministral3", "mistral3", "starcoder2", "phi3", "phimoe", "mistral4", "moshi"];
 
 /// A rhythm fixed in the library: every so-many-th layer is full, the others have a window.
 const RHYTHM: &[(&str, usize)] =
     &[("gemma2", 2), ("gemma3", 6), ("gemma3_text", 6), ("gpt_oss", 2), ("gpt-oss", 2), ("cohere2", 4), ("olmo3", 4)];
+
+/// Two attention blocks with a cache each in every layer.
+const TWICE: &[&str] = &["longcat_flash"];
 
 /// A recurrence in every layer.
 const RECURRENT: &[&str] = &["mamba", "mamba2", "falcon_mamba"];
@@ -50,6 +58,10 @@ fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
     let all = |reading: Reading| Some(each(depth, |_| reading.clone().by(&*by)));
     if FULL.contains(&name) {
         return Ok(all(Reading::full()));
+    }
+    if TWICE.contains(&name) {
+        let what = format!("Every layer of `{name}` has two attention blocks: they are shown as layers of their own.");
+        return Ok(Some(each(2 * depth, |_| Reading::full().by(&*by)).assuming(what)));
     }
     if ONE_KIND.contains(&name) {
         let field = if config.gguf { "attention.sliding_window" } else { "sliding_window" };

@@ -21,7 +21,10 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(listed) = indices(config, "attn_layer_indices", depth, 0)? else { return Ok(None) };
+    // Bamba without a list has no attention; in Falcon-H1 `null` means nothing.
+    let none = config.mentions("attn_layer_indices") && config.model_type()? == Some("bamba");
+    let listed = indices(config, "attn_layer_indices", depth, 0)?.or(none.then(|| vec![false; depth]));
+    let Some(listed) = listed else { return Ok(None) };
     let by = config.path_of("attn_layer_indices");
     let mamba = || Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]));
     let layer = |index: usize| if listed[index] { Reading::full() } else { mamba() };

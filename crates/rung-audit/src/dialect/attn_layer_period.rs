@@ -20,6 +20,10 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+    // Zamba carries Jamba's fields, which its code does not use, beside the list that decides.
+    if config.has("n_mamba_heads") && config.has("layers_block_type") {
+        return Ok(None);
+    }
     let Some(period) = period(config, "attn_layer_period")? else { return Ok(None) };
     let offset = config.number("attn_layer_offset", 0, period as u64 - 1)?.unwrap_or(0) as usize;
     let by = config.path_of("attn_layer_period");

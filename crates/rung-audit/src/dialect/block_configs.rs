@@ -49,7 +49,7 @@ fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
             let group = number("n_heads_in_group")?;
             let kv = group.zip(heads).map(|(group, heads)| (heads / group).max(1)).or(number("num_key_value_heads")?);
             let kind = number("window_length")?.map_or(Kind::Full, |size| Kind::Window(Some(size)));
-            ("no_op", Reading { own: Own { heads: None, kv }, ..Reading::new(kind) })
+            ("no_op", Reading { own: Own { heads: None, kv, ..Own::default() }, ..Reading::new(kind) })
         };
         layers.push(reading.by(config.path_of(&format!("{name}.{by}"))));
     }

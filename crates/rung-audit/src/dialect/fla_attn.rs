@@ -46,7 +46,7 @@ fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
 fn mark(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     let Some(listed) = indices(config, "layers", layout.layers.len(), 0)? else { return Ok(()) };
     let window = config.size("window_size")?;
-    let own = Own { heads: config.size("num_heads")?, kv: config.size("num_kv_heads")? };
+    let own = Own { heads: config.size("num_heads")?, kv: config.size("num_kv_heads")?, ..Own::default() };
     let own = Own { kv: own.kv.or(own.heads), ..own };
     for (reading, _) in layout.layers.iter_mut().zip(listed).filter(|(_, listed)| *listed) {
         let kind = window.map_or(Kind::Full, |size| Kind::Window(Some(size)));

@@ -81,7 +81,7 @@ fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
         let base = if window { Reading::window() } else { Reading::full() };
         let by = [(windows.is_some(), PATTERN), (heads.is_some(), KV)].into_iter().find(|(told, _)| *told);
         let by = by.map_or(attends.as_str(), |(_, name)| name);
-        Reading { own: Own { heads: None, kv }, ..base.by(config.path_of(by)) }
+        Reading { own: Own { heads: None, kv, ..Own::default() }, ..base.by(config.path_of(by)) }
     })))
 }
 

@@ -23,6 +23,10 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+    // Where the layers are listed, the list decides: libraries differ about the tail.
+    if config.has("layer_types") {
+        return Ok(None);
+    }
     let Some(group) = period(config, "layer_group_size")? else { return Ok(None) };
     let (recurrent, assumed) = linear_part(config)?;
     let whole = depth / group * group;

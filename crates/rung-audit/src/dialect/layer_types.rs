@@ -76,19 +76,39 @@ fn compressed(config: &Config, word: &str, default: u64, picks: bool) -> Result<
 
 /// Attention and a second mixer in one layer.
 pub(super) fn hybrid(config: &Config, kind: Kind) -> Result<Reading, AuditError> {
-    let Some((taps, channels)) = front_convolution(config)? else {
+    let front = match front_convolution(config)? {
+        Some(found) => Some(found),
+        None => four_convolutions(config, &kind)?,
+    };
+    let Some((taps, channels)) = front else {
         return Ok(Reading::new(kind).with(Recurrent::BySizes, Join::Beside));
     };
     let numbers = vec![("taps", taps), ("channels", channels), ("gated", 1)];
     Ok(Reading::new(kind).with(Recurrent::Known("conv", numbers), Join::Before))
 }
 
-/// Zaya: two short convolutions run over queries and keys before attention.
+/// Zaya: two short convolutions run over queries and keys before attention, and half of the values is delayed by a token.
 fn front_convolution(config: &Config) -> Result<Option<(u64, u64)>, AuditError> {
     let (Some(first), Some(second)) = (config.size("cca_time0")?, config.size("cca_time1")?) else { return Ok(None) };
     let (heads, kv) = (config.size("num_attention_heads")?, config.size("num_key_value_heads")?);
     let head = config.size("head_dim")?.unwrap_or(128);
     let (Some(heads), Some(kv)) = (heads, kv) else { return Ok(None) };
-    // Together they keep first-1 and second-1 inputs; a layer of that many taps in one keeps the same.
-    Ok(Some(((first + second).saturating_sub(1).max(1), (heads + kv) * head)))
+    // Together they keep first-1 and second-1 inputs; all that is kept is charged as one input of a wider convolution.
+    let columns = (first + second).saturating_sub(2);
+    Ok(Some((2, (columns * (heads + kv) * head + kv * head / 2).max(1))))
+}
+
+/// Inkling: convolutions over keys and values, and over the stream after attention and after the feed-forward part.
+fn four_convolutions(config: &Config, kind: &Kind) -> Result<Option<(u64, u64)>, AuditError> {
+    let known = config.model_type()?.is_some_and(|name| name.starts_with("inkling"));
+    let four = config.count("number_of_conv_states")?.map_or(known, |count| count == 4);
+    let Some(taps) = config.size("conv_kernel_size")?.filter(|_| four) else { return Ok(None) };
+    let window = matches!(kind, Kind::Window(_));
+    let pick = |own: &str, other: &str| match config.size(own)? {
+        Some(found) if window => Ok(Some(found)),
+        _ => config.size(other),
+    };
+    let (kv, head) = (pick("swa_num_key_value_heads", "num_key_value_heads")?, pick("swa_head_dim", "head_dim")?);
+    let (Some(kv), Some(head), Some(width)) = (kv, head, config.width()?) else { return Ok(None) };
+    Ok(Some((taps, 2 * kv * head + 2 * width)))
 }

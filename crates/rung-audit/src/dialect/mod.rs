@@ -41,7 +41,7 @@ registry! {
     full_attn_idxs, attn_layer_indices, global_attn_idx, full_attention_interval, attn_layer_period,
     layer_group_size, global_attn_every_n_layers, sliding_window_pattern, block_types, layer_mapping,
     block_pattern, mb_per_layer, fla_attn, ssm_cfg, gguf_layers, no_rope_layers,
-    index_topk, max_window_layers, parallel, architecture,
+    attention_layers, cross_attention_layers, index_topk, max_window_layers, parallel, architecture,
 }
 
 /// What all dialects together say.
@@ -76,7 +76,11 @@ pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
         return Ok(Decision::Unknown(fields.collect()));
     };
     share_caches(config, &mut layout)?;
+    share_sources(config, &mut layout)?;
     heads_per_layer(config, &mut layout)?;
+    fields_per_layer(config, &mut layout)?;
+    drop_rotary_keys(config, &mut layout)?;
+    add_index_keys(config, &mut layout)?;
     Ok(Decision::Read(dialect, layout))
 }
 
@@ -85,11 +89,118 @@ fn share_caches(config: &Config, layout: &mut Layout) -> Result<(), AuditError> 
     let name = if config.gguf { "attention.shared_kv_layers" } else { "num_kv_shared_layers" };
     let Some(shared) = config.count(name)? else { return Ok(()) };
     let depth = layout.layers.len();
-    if shared as usize >= depth && shared > 0 {
+    // A draft of Gemma 4 reads the caches of the model it drafts for, in every layer.
+    let draft = shared as usize == depth && config.outer_type().is_some_and(|name| name.ends_with("_assistant"));
+    if draft {
+        layout.assumed.push("All layers read the caches of the model that this one drafts for.".to_owned());
+    }
+    if shared as usize >= depth && shared > 0 && !draft {
         return Err(AuditError::field(config.path_of(name), shared.to_string(), format!("fewer than {depth} layers")));
     }
     for reading in &mut layout.layers[depth - shared as usize..] {
         reading.shares_cache = reading.kind != Kind::None;
+    }
+    Ok(())
+}
+
+/// Mistral Large 4: the layer whose cache each layer reads; its own number where it keeps one.
+fn share_sources(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    let name = "kv_source_layers";
+    let Some(sources) = config.numbers(name)? else { return Ok(()) };
+    config.require_length(name, sources.len(), layout.layers.len())?;
+    for (index, &source) in sources.iter().enumerate() {
+        let keeps = sources.get(source as usize) == Some(&source);
+        if source > index as u64 || !keeps {
+            let path = config.path_of(&format!("{name}[{index}]"));
+            return Err(AuditError::field(path, source.to_string(), "this layer or an earlier one that keeps a cache"));
+        }
+        let reading = &mut layout.layers[index];
+        reading.shares_cache |= source < index as u64 && reading.kind != Kind::None;
+    }
+    Ok(())
+}
+
+/// Fields of `per_layer_config` that change what a layer keeps, and those that do not.
+const LAYER_SIZES: &[&str] = &[
+    "head_dim",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "kv_lora_rank",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "sliding_window",
+    "index_head_dim",
+    "index_n_heads",
+    "index_topk",
+    "linear_num_heads",
+    "linear_head_dim",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "num_experts",
+    "num_experts_per_tok",
+    "rope_parameters",
+    "rope_theta",
+    "hidden_act",
+    "qk_head_dim",
+];
+
+/// transformers from 5.22 on writes what differs in single layers as `per_layer_config: {"5": {..}}`.
+fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    let name = crate::config::PER_LAYER;
+    let entries = match config.get(name) {
+        None => return Ok(()),
+        Some(Value::Object(entries)) => entries,
+        Some(value) => return Err(config.wrong(name, value, "an object with one entry for each layer that differs")),
+    };
+    let depth = layout.layers.len();
+    for (key, fields) in entries {
+        let path = format!("{name}.{key}");
+        let layer = key.parse::<usize>().ok().and_then(|index| layout.layers.get_mut(index));
+        let Some(layer) = layer else {
+            return Err(AuditError::field(
+                config.path_of(&path),
+                key.clone(),
+                format!("a layer from 0 to {}", depth - 1),
+            ));
+        };
+        let Value::Object(fields) = fields else { return Err(config.wrong(&path, fields, "an object")) };
+        match fields.iter().map(|(field, _)| field).find(|field| !LAYER_SIZES.contains(&field.as_str())) {
+            // A field that nobody reads may change what the layer keeps.
+            Some(field) => layer.kind = Kind::Unknown { word: format!("a layer with its own `{field}`") },
+            None => layer.own_fields = Some(key.clone()),
+        }
+    }
+    Ok(())
+}
+
+/// Latent attention without rotary positions keeps no rotary key (Mistral Large 4).
+fn drop_rotary_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    if !config.has("kv_lora_rank") {
+        return Ok(());
+    }
+    let Some(rotary) = bits(config, "no_rope_layers", layout.layers.len())? else { return Ok(()) };
+    for (reading, rotary) in layout.layers.iter_mut().zip(rotary) {
+        reading.own.no_rope = !rotary;
+    }
+    Ok(())
+}
+
+/// Qwen 4: layers written as full attention have an indexer of their own where its sizes are given.
+fn add_index_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    if config.size("indexer_head_dim")?.is_none() {
+        return Ok(());
+    }
+    let latent = config.has("kv_lora_rank");
+    let whole = |kind: &Kind| matches!(kind, Kind::Full) || (matches!(kind, Kind::TokenSparse { .. }) && !latent);
+    for reading in layout.layers.iter_mut().filter(|reading| whole(&reading.kind)) {
+        reading.kind = Kind::QuerySparse;
     }
     Ok(())
 }
@@ -176,10 +287,19 @@ fn by_word(word: &str) -> Reading {
         "conv" | "short_conv" => Reading::recurrent(Recurrent::OneOf(&["conv"])),
         "mamba" | "mamba2" | "ssm" => Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"])),
         "recurrent" => Reading::recurrent(Recurrent::OneOf(&["rglru"])),
-        "full_attention" | "attention" | "global_attention" | "global" | "full" | "attn" => Reading::full(),
+        // The last keeps the prompt whole and a window of what is generated: charged as if all were prompt.
+        "full_attention"
+        | "attention"
+        | "global_attention"
+        | "global"
+        | "full"
+        | "attn"
+        | "reference_sliding_attention" => Reading::full(),
         "sliding_attention" | "sliding" | "local_attention" | "local" | "swa" | "sliding_window" => Reading::window(),
         "chunked_attention" => Reading::new(Kind::Chunked),
-        "deepseek_sparse_attention" => Reading::new(Kind::TokenSparse { own_index: true }),
+        // transformers writes one word for both kinds of index: which it is, the size fields tell.
+        "deepseek_sparse_attention" | "indexed_attention" => Reading::new(Kind::TokenSparse { own_index: true }),
+        "qwen_sparse_attention" => Reading::new(Kind::QuerySparse),
         "minimax_m3_sparse" => Reading::new(Kind::BlockSparse),
         _ => Reading::new(Kind::Unknown { word: word.to_owned() }),
     }

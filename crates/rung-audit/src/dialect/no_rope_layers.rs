@@ -22,7 +22,10 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    if !config.has("attention_chunk_size") {
+    // MiMo repeats its window here, beside the pattern that decides.
+    let repeats = config.has("hybrid_layer_pattern") || config.has("layer_types");
+    let same = || config.get("attention_chunk_size") == config.get("sliding_window");
+    if !config.has("attention_chunk_size") || (repeats && same()) {
         return Ok(None);
     }
     let pick = |rope: bool| if rope { Reading::new(Kind::Chunked) } else { Reading::full() };

@@ -168,15 +168,15 @@ fn figures(out: &mut String, audit: &Audit) {
         let (shown, ratio) = other.map_or_else(Default::default, |other| (show(other), against(this, other)));
         let _ = writeln!(out, "<tr><td>{name}</td><td>{}</td><td>{shown}</td><td>{ratio}</td></tr>", show(this));
     };
-    line(out, "growing, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
-    line(out, "fixed state, bytes", this.state, other.map(|other| other.state), commas);
-    line(out, "windows, bytes", this.window, other.map(|other| other.window), commas);
+    line(out, "KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
+    line(out, "recurrent state, bytes", this.state, other.map(|other| other.state), commas);
+    line(out, "window KV cache, bytes", this.window, other.map(|other| other.window), commas);
     line(out, "all of it", this.total, other.map(|other| other.total), bytes);
     if let Some(work) = audit.work {
         let other = audit.all_full.and_then(|other| other.work);
         line(out, "mixer weights", work.parameters, other.map(|other| other.parameters), counts);
-        line(out, "operations per token, prefill", work.prefill, other.map(|other| other.prefill), counts);
-        line(out, "operations per token, decoding", work.decode, other.map(|other| other.decode), counts);
+        line(out, "FLOPs per token, prefill", work.prefill, other.map(|other| other.prefill), counts);
+        line(out, "FLOPs per token, decode", work.decode, other.map(|other| other.decode), counts);
     }
     out.push_str("</table>\n");
 }

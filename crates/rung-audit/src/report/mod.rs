@@ -4,6 +4,8 @@
 
 pub mod html;
 pub mod json;
+pub mod mix;
+pub mod plan;
 pub mod plot;
 pub mod table;
 pub mod text;

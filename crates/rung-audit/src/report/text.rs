@@ -103,14 +103,9 @@ pub fn deciders(audit: &Audit) -> Vec<(String, usize)> {
 pub fn hop_reason(audit: &Audit) -> String {
     let Some(capacity) = &audit.capacity else { return String::new() };
     // Two layers of the plan may belong to one of the config.
-    let owner = |wanted: usize| {
-        let mut next = 0;
-        audit.layers.iter().position(|layer| {
-            next += layer.parts.len();
-            wanted < next
-        })
-    };
-    let mut earned: Vec<usize> = capacity.earned_by.iter().filter_map(|&index| owner(index)).collect();
+    let owners: Vec<usize> =
+        audit.layers.iter().enumerate().flat_map(|(index, layer)| layer.parts.iter().map(move |_| index)).collect();
+    let mut earned: Vec<usize> = capacity.earned_by.iter().filter_map(|&index| owners.get(index).copied()).collect();
     earned.dedup();
     if earned.is_empty() {
         let beside = capacity.beside_bits.iter().any(|&bits| bits > 0);
@@ -174,10 +169,10 @@ fn wrap(text: &str, width: usize) -> String {
 fn cache_rows(out: &mut String, title: &str, this: Cache, other: Option<Cache>, other_name: &str) {
     let _ = writeln!(out, "\n  {title:<34} {:>18}  {:>18}", "this", if other.is_some() { other_name } else { "" });
     let rows = [
-        ("growing, bytes per token", this.per_token, other.map(|other| other.per_token)),
-        ("fixed state, bytes", this.state, other.map(|other| other.state)),
-        ("windows, bytes", this.window, other.map(|other| other.window)),
-        ("all of it, bytes", this.total, other.map(|other| other.total)),
+        ("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token)),
+        ("recurrent state, bytes", this.state, other.map(|other| other.state)),
+        ("window KV cache, bytes", this.window, other.map(|other| other.window)),
+        ("all caches, bytes", this.total, other.map(|other| other.total)),
     ];
     for (name, this, other) in rows {
         let _ = write!(out, "    {name:<32} {:>18}", commas(this));
@@ -212,7 +207,7 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
     }
     rungs(&mut out, audit);
     if let Some(this) = audit.cache {
-        let title = format!("cache at {} tokens", commas(audit.context));
+        let title = format!("context of {} tokens", commas(audit.context));
         cache_rows(&mut out, &title, this, audit.all_full.map(|other| other.cache), "all full");
     }
     if let Some(this) = audit.work {
@@ -226,8 +221,8 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
         );
         let rows = [
             ("weights", this.parameters, other.map(|other| other.parameters)),
-            ("operations per token, prefill", this.prefill, other.map(|other| other.prefill)),
-            ("operations per token, decoding", this.decode, other.map(|other| other.decode)),
+            ("FLOPs per token, prefill", this.prefill, other.map(|other| other.prefill)),
+            ("FLOPs per token, decode", this.decode, other.map(|other| other.decode)),
         ];
         for (name, this, other) in rows {
             let _ = write!(out, "    {name:<32} {:>18}", counts(this));
@@ -310,14 +305,14 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full as u64)),
         ("extra hop", |audit| audit.capacity.as_ref().map(|capacity| u64::from(capacity.extra_hop))),
         ("rungs", |audit| audit.capacity.as_ref().map(|capacity| capacity.rungs as u64)),
-        ("growing, bytes per token", |audit| audit.cache.map(|cache| cache.per_token)),
-        ("fixed state, bytes", |audit| audit.cache.map(|cache| cache.state)),
-        ("windows, bytes", |audit| audit.cache.map(|cache| cache.window)),
-        ("cache at the context, bytes", |audit| audit.cache.map(|cache| cache.total)),
+        ("KV cache, bytes per token", |audit| audit.cache.map(|cache| cache.per_token)),
+        ("recurrent state, bytes", |audit| audit.cache.map(|cache| cache.state)),
+        ("window KV cache, bytes", |audit| audit.cache.map(|cache| cache.window)),
+        ("all caches at the context, bytes", |audit| audit.cache.map(|cache| cache.total)),
         ("context, tokens", |audit| Some(audit.context)),
         ("mixer weights", |audit| audit.work.map(|work| work.parameters)),
-        ("operations per token, prefill", |audit| audit.work.map(|work| work.prefill)),
-        ("operations per token, decoding", |audit| audit.work.map(|work| work.decode)),
+        ("FLOPs per token, prefill", |audit| audit.work.map(|work| work.prefill)),
+        ("FLOPs per token, decode", |audit| audit.work.map(|work| work.decode)),
     ];
     for (name, get) in rows {
         let _ = write!(out, "{name:<32}");

@@ -1,4 +1,5 @@
 //! A writer of GGUF headers for tests.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
 /// A metadata value.
 #[derive(Clone, Debug)]

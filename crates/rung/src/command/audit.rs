@@ -5,15 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use indicatif::ProgressBar;
 use rung_audit::report::{html, json, plot, table, text};
-use rung_audit::{Audit as Audited, AuditError, Dtype, Options, audit_named, audit_preset, presets, what_if};
+use rung_audit::{
+    Audit as Audited, AuditError, Dtype, Options, audit_named, audit_path, audit_preset, find_configs, parse_tokens,
+    presets, what_if,
+};
 use rung_lab::figure;
 use rung_lab::report::write_atomically;
 use rung_theory::bound::question::Question;
 use rung_theory::bound::search;
 use rung_theory::stack::Plan;
 
-use crate::output::{check_destination, print};
+use crate::output::{check_destination, print, print_error, steps};
 
 /// Some layer is unknown.
 const UNKNOWN: u8 = 3;
@@ -37,7 +41,7 @@ Examples:
 
 Exit codes: 0 all is known, 2 the input is malformed, 3 some layer is unknown.")]
 pub struct Audit {
-    /// A config.json, a directory that holds one, a GGUF file, `-` for standard input, or a preset's name
+    /// A config.json, a directory that holds one or many, a GGUF file, `-` for standard input, or a preset's name
     #[arg(required_unless_present_any = ["all", "list"])]
     models: Vec<String>,
     /// Audit every preset as one table
@@ -52,8 +56,8 @@ pub struct Audit {
     /// Change layers and show the difference: 7=full, 3-5=window, every=4, ratio=5:1, first=full
     #[arg(long, value_name = "EDIT", conflicts_with = "compare")]
     what_if: Option<String>,
-    /// Tokens in the cache
-    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT)]
+    /// Tokens in the cache, such as 32768, 32k or 1M
+    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT, value_parser = parse_tokens)]
     context: u64,
     /// How keys and values are stored: bf16, fp16, fp32, fp8, int8, int4
     #[arg(long, value_name = "D", default_value = "bf16")]
@@ -107,6 +111,11 @@ impl Audit {
             state_dtype: self.state_dtype,
             certify: Some(&ask),
         };
+        if let [folder] = self.models.as_slice()
+            && let Some(files) = find_configs(Path::new(folder))
+        {
+            return self.audit_folder(&files);
+        }
         let audits = match self.audits(&options) {
             Ok(audits) => audits,
             Err((name, error)) => return Ok(refuse(&name, &error)),
@@ -141,6 +150,38 @@ impl Audit {
             audits.push(audit_named(name, options).map_err(|error| (name.clone(), error))?);
         }
         Ok(audits)
+    }
+
+    /// Audits many files as one table. What cannot be read is named and left out; the lower bounds are not searched.
+    fn audit_folder(&self, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+        let options =
+            Options { context: self.context, kv_dtype: self.kv_dtype, state_dtype: self.state_dtype, certify: None };
+        let bar = steps(files.len() as u64);
+        let (mut audits, mut refused) = (Vec::new(), 0);
+        for (path, result) in files.iter().zip(audit_all(files, &options, &bar)) {
+            match result {
+                Ok(mut audit) => {
+                    audit.model = path.display().to_string();
+                    audits.push(audit);
+                }
+                Err(error) => {
+                    refused += 1;
+                    bar.suspend(|| refuse(&path.display().to_string(), &error));
+                }
+            }
+        }
+        bar.finish_and_clear();
+        if let Err(error) = table::sort(&mut audits, &self.sort) {
+            return Ok(refuse("--sort", &error));
+        }
+        let out = if self.json { format!("{:#}\n", json::audits(&audits)) } else { table::text(&audits) };
+        print(&out)?;
+        let unknown = audits.iter().any(|audit| !audit.unknown.is_empty());
+        Ok(match (refused, unknown) {
+            (0, false) => ExitCode::SUCCESS,
+            (0, true) => ExitCode::from(UNKNOWN),
+            _ => ExitCode::from(MALFORMED),
+        })
     }
 
     fn edited(&self, audits: &[Audited], options: &Options) -> Result<Vec<Audited>, (String, AuditError)> {
@@ -183,6 +224,27 @@ impl Audit {
     }
 }
 
+/// Audits files on all cores, in the order of the files.
+fn audit_all(files: &[PathBuf], options: &Options, bar: &ProgressBar) -> Vec<Result<Audited, AuditError>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len().max(1));
+    let share = files.len().div_ceil(threads).max(1);
+    // Settings without the search of bounds can be shared between threads.
+    let (context, kv_dtype, state_dtype) = (options.context, options.kv_dtype, options.state_dtype);
+    std::thread::scope(|scope| {
+        let audit_part = |part: &[PathBuf]| {
+            let options = Options { context, kv_dtype, state_dtype, certify: None };
+            let one = |path: &PathBuf| {
+                let result = audit_path(path, &options);
+                bar.inc(1);
+                result
+            };
+            part.iter().map(one).collect::<Vec<_>>()
+        };
+        let parts: Vec<_> = files.chunks(share).map(|part| scope.spawn(move || audit_part(part))).collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+    })
+}
+
 /// Colour only on a terminal, and not where it is asked not to be used.
 pub(super) fn colour() -> bool {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -194,9 +256,9 @@ pub(super) fn refuse(name: &str, error: &AuditError) -> ExitCode {
     let text = error.to_string();
     // Some errors already start with the name of what they are about.
     if text.contains(name) {
-        eprintln!("error: {text}");
+        print_error(&text);
     } else {
-        eprintln!("error: {name}: {text}");
+        print_error(&format!("{name}: {text}"));
     }
     ExitCode::from(MALFORMED)
 }

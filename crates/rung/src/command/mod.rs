@@ -13,9 +13,11 @@ mod device;
 mod eval;
 mod explain;
 mod falsify;
+mod lint;
 mod map;
 mod model;
 mod place;
+mod plan;
 mod protocol;
 mod reproduce;
 mod runs;
@@ -50,7 +52,9 @@ pub enum Command {
     Map(map::Map),
     Sparse(sparse::SparseCommand),
     Audit(audit::Audit),
+    Lint(lint::Lint),
     Place(place::Place),
+    Plan(plan::PlanCommand),
     Task(task::Task),
     Train(train::Train),
     Eval(eval::Eval),
@@ -85,7 +89,9 @@ impl Command {
             Self::Map(command) => command.run(),
             Self::Sparse(command) => command.run(),
             Self::Audit(command) => command.run(),
+            Self::Lint(command) => command.run(),
             Self::Place(command) => command.run(),
+            Self::Plan(command) => command.run(),
             Self::Task(command) => command.run(),
             Self::Train(command) => command.run(),
             Self::Eval(command) => command.run(),

@@ -1,27 +1,57 @@
-//! `rung place`: where full layers earn the most rungs within a cache budget.
+//! `rung place`: where full layers earn the most rungs, within a cache budget or under an engine.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rung_audit::report::{json, text};
-use rung_audit::{Dtype, Options, audit_named, parse_bytes, place};
+use rung_audit::engine::{Engine, Settings, device, engine};
+use rung_audit::mix::{Mix, mixes};
+use rung_audit::report::{json, mix as table, text};
+use rung_audit::{
+    Audit, AuditError, Dtype, Options, Weights, audit_named, find_weights, parse_bytes, parse_tokens, place,
+};
+use rung_lab::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
 use super::audit::{colour, refuse};
-use crate::output::print;
+use crate::output::{check_destination, print, write_chart};
 
-/// Finds the placements of full layers that give the most rungs within a cache budget
+/// GPUs whose memory is drawn as lines.
+const DRAWN: [&str; 4] = ["rtx4090", "l40s", "h100", "h200"];
+const GIB: f64 = 1_073_741_824.0;
+
+/// Finds placements of full layers with the most rungs within a budget, or compares ratios of layers under an engine
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   rung place qwen3.5-9b --budget 4GiB
-  rung place llama-3.1-8b --budget 500MB --context 32768")]
+  rung place llama-3.1-8b --budget 500MB --context 32k
+  rung place qwen3.6-27b --engine vllm --memory 80GiB --weights 54GB --context 128k
+  rung place qwen3.5-9b --engine llama.cpp --plot memory.svg")]
 pub struct Place {
     /// A config.json, a directory that holds one, a GGUF file, `-` for standard input, or a preset's name
     model: String,
     /// Bytes the cache may take, such as 4GiB or 500MB
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    budget: u64,
-    /// Tokens in the cache
-    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, required_unless_present = "engine", conflicts_with = "engine")]
+    budget: Option<u64>,
+    /// Compare ratios of layers under this engine: vllm, sglang, llama.cpp, transformers, tensorrt-llm
+    #[arg(long, value_name = "ENGINE", value_parser = engine)]
+    engine: Option<&'static Engine>,
+    /// Memory of one device, such as 24GiB
+    #[arg(long, value_name = "BYTES", requires = "engine", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// GPUs by name, such as h100 or h100x2
+    #[arg(long, value_name = "GPU", requires = "engine", conflicts_with = "memory", value_parser = device::parse_devices)]
+    on: Option<(u64, u64)>,
+    /// Size of the weights: bytes, bits per weight (4.5bpw), or a file
+    #[arg(long, value_name = "W", requires = "engine")]
+    weights: Option<Weights>,
+    /// Requests at once
+    #[arg(long, value_name = "N", requires = "engine", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    requests: u64,
+    /// Also draw context against memory for each ratio, with GPU sizes as lines, as SVG, PNG or CSV
+    #[arg(long, value_name = "FILE", requires = "engine")]
+    plot: Option<PathBuf>,
+    /// Tokens in the cache, such as 32768, 32k or 1M
+    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT, value_parser = parse_tokens)]
     context: u64,
     /// How keys and values are stored: bf16, fp16, fp32, fp8, int8, int4
     #[arg(long, value_name = "D", default_value = "bf16")]
@@ -38,8 +68,11 @@ impl Place {
     /// Runs the command.
     ///
     /// # Errors
-    /// Standard output cannot be written. Malformed input is printed and answered with its own exit code.
+    /// A file or standard output cannot be written. Malformed input is printed and answered with its own exit code.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        if let Some(path) = &self.plot {
+            check_destination("--plot", path, &["svg", "png", "csv"])?;
+        }
         let options =
             Options { context: self.context, kv_dtype: self.kv_dtype, state_dtype: self.state_dtype, certify: None };
         let audit = match audit_named(&self.model, &options) {
@@ -50,11 +83,79 @@ impl Place {
             print(&text::audit(&audit, colour()))?;
             return Ok(ExitCode::from(3));
         }
-        match place::place(&audit, self.budget, &options) {
+        match (self.engine, self.budget) {
+            (Some(engine), _) => self.compare(&audit, engine, &options),
+            (None, budget) => self.place(&audit, budget.unwrap_or_default(), &options),
+        }
+    }
+
+    fn place(&self, audit: &Audit, budget: u64, options: &Options) -> anyhow::Result<ExitCode> {
+        match place::place(audit, budget, options) {
             Ok(advice) if self.json => print(&format!("{:#}\n", json::advice(&advice)))?,
             Ok(advice) => print(&text::advice(&advice, colour()))?,
             Err(error) => return Ok(refuse(&self.model, &error)),
         }
         Ok(ExitCode::SUCCESS)
     }
+
+    fn settings(&self, audit: &Audit, context: u64) -> Result<Settings, AuditError> {
+        let weights = self.weights.clone().or_else(|| find_weights(&self.model));
+        Ok(Settings {
+            tp: self.on.map_or(1, |(_, count)| count),
+            kv_format: Some(self.kv_dtype.name.parse()?),
+            state_dtype: self.state_dtype,
+            memory: self.memory.or(self.on.map(|(bytes, _)| bytes)),
+            weights: weights.map(|weights| weights.resolve(audit)).transpose()?,
+            context: Some(context),
+            requests: self.requests,
+            ..Settings::default()
+        })
+    }
+
+    fn compare(&self, audit: &Audit, engine: &'static Engine, options: &Options) -> anyhow::Result<ExitCode> {
+        let at = |context: u64| mixes(audit, engine, &self.settings(audit, context)?, options);
+        let found = match at(self.context) {
+            Ok(found) => found,
+            Err(error) => return Ok(refuse(&self.model, &error)),
+        };
+        if let Some(path) = &self.plot {
+            // From 1k tokens to the context asked for, in powers of two.
+            let contexts =
+                (10..=40).map(|power| 1_u64 << power).take_while(|&context| context <= self.context.max(4096));
+            let columns: Result<Vec<(u64, Vec<Mix>)>, AuditError> =
+                contexts.map(|context| Ok((context, at(context)?))).collect();
+            match columns {
+                Ok(columns) => write_chart(path, &chart(audit, &columns))?,
+                Err(error) => return Ok(refuse(&self.model, &error)),
+            }
+        }
+        print(&if self.json { format!("{:#}\n", table::json(&found)) } else { table::text(&found) })?;
+        let unknown = found.iter().any(|mix| !mix.plan.unknown.is_empty());
+        Ok(if unknown { ExitCode::from(3) } else { ExitCode::SUCCESS })
+    }
+}
+
+/// Memory of one device against context, one line for each mix; weights are included where they are known.
+fn chart(audit: &Audit, columns: &[(u64, Vec<Mix>)]) -> LineChart {
+    let mut chart = LineChart::new(
+        format!("{}: memory against context", audit.model),
+        AxisSpec::new("context, tokens", Scale::Log10),
+        AxisSpec::new("GiB on one device", Scale::Log10),
+    );
+    let names = columns.first().map_or(0, |(_, mixes)| mixes.len());
+    for index in 0..names {
+        let point = |(context, mixes): &(u64, Vec<Mix>)| {
+            let plan = &mixes.get(index)?.plan;
+            let bytes = plan.cache_bytes?.saturating_add(plan.weight_bytes.unwrap_or(0));
+            Some(Point::new(*context as f64, bytes as f64 / GIB))
+        };
+        let name = columns.first().map_or_else(String::new, |(_, mixes)| mixes[index].name.clone());
+        chart = chart.series(Series::line(name, columns.iter().filter_map(point).collect()));
+    }
+    for name in DRAWN {
+        if let Ok((bytes, _)) = device::parse_devices(name) {
+            chart = chart.guide(bytes as f64 / GIB, name);
+        }
+    }
+    chart
 }

@@ -1,0 +1,394 @@
+//! Engines: how serving software allocates KV cache and recurrent state for a model.
+//!
+//! One engine per file, like dialects. Each turns the layers' demands and the user's settings into a [`MemoryPlan`]: block and
+//! page sizes, bytes at a context, what fits into a memory size, and which flags to set. The rule behind a figure is
+//! stored beside it. Adding one: write the file, add its name to [`ENGINES`].
+//!
+//! ```text
+//! Audit --> demands (elements per layer) --> engine's rule + settings --> MemoryPlan --> report
+//! ```
+//!
+//! All bytes are those of one device: with tensor parallelism every device holds its share.
+
+mod demand;
+pub mod device;
+mod format;
+mod llama_cpp;
+mod sglang;
+mod tensorrt_llm;
+mod transformers;
+mod vllm;
+
+pub use format::{BF16_CACHE, CacheFormat, F16_CACHE};
+
+use crate::{Audit, AuditError, Dtype};
+use demand::{Demands, demands};
+
+/// The most devices, requests or draft tokens that a plan takes.
+const MOST: u64 = 1 << 20;
+
+/// An engine and its rules.
+#[derive(Debug)]
+pub struct Engine {
+    /// The name users type.
+    pub name: &'static str,
+    /// Other spellings.
+    pub aliases: &'static [&'static str],
+    /// The release whose rules these are.
+    pub version: &'static str,
+    /// Settings of its own that `--set` takes, and what they mean.
+    pub options: &'static [(&'static str, &'static str)],
+    plan: fn(&Job, &mut MemoryPlan) -> Result<(), AuditError>,
+}
+
+/// Every engine.
+pub static ENGINES: &[&Engine] =
+    &[&vllm::ENGINE, &sglang::ENGINE, &llama_cpp::ENGINE, &transformers::ENGINE, &tensorrt_llm::ENGINE];
+
+/// Finds an engine by name.
+///
+/// # Errors
+/// There is none of that name.
+pub fn engine(name: &str) -> Result<&'static Engine, AuditError> {
+    let lower = name.to_lowercase();
+    let known = ENGINES.iter().find(|engine| engine.name == lower || engine.aliases.contains(&lower.as_str()));
+    known.copied().ok_or_else(|| {
+        let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
+        request(name, format!("no such engine; expected one of {}", names.join(", ")))
+    })
+}
+
+/// What a plan is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Devices that share each layer (tensor parallelism); 0 counts as 1.
+    pub tp: u64,
+    /// How keys and values are stored; by default as the engine would.
+    pub kv_format: Option<CacheFormat>,
+    /// How recurrent state is stored; by default as the engine would.
+    pub state_dtype: Option<Dtype>,
+    /// Bytes of memory of one device.
+    pub memory: Option<u64>,
+    /// Bytes of all weights together.
+    pub weights: Option<u64>,
+    /// Tokens, as the engine's own flag means them; by default the longest context of the model.
+    pub context: Option<u64>,
+    /// Requests at once; 0 counts as 1.
+    pub requests: u64,
+    /// Tokens drafted by speculative decoding.
+    pub speculative: u64,
+    /// The engine's release, where an older one is wanted.
+    pub version: Option<String>,
+    /// Plan the layers that the engine supports and leave out the others.
+    pub partial: bool,
+    /// The engine's own settings, by name.
+    pub own: Vec<(String, String)>,
+}
+
+/// A figure that the engine prints or that follows from its rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its name, as near to the engine's log line as possible.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The rule it follows.
+    pub rule: &'static str,
+}
+
+/// What an engine allocates for a model, and what fits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryPlan {
+    /// The model.
+    pub model: String,
+    /// The engine.
+    pub engine: &'static str,
+    /// The release whose rules were used.
+    pub version: String,
+    /// Tokens, as the engine's own flag means them.
+    pub context: u64,
+    /// Requests at once.
+    pub requests: u64,
+    /// Devices that share each layer.
+    pub tp: u64,
+    /// The format of keys and values.
+    pub kv_dtype: &'static str,
+    /// The format of recurrent state.
+    pub state_dtype: &'static str,
+    /// Tokens in a block of the KV cache; nothing where there are no blocks.
+    pub block_tokens: Option<u64>,
+    /// Bytes of one layer's page.
+    pub page_bytes: Option<u64>,
+    /// Bytes that one more token takes, once windows are full.
+    pub bytes_per_token: Option<u64>,
+    /// Bytes that one request of `context` tokens takes.
+    pub bytes_per_request: Option<u64>,
+    /// Bytes of keys and values that grow, at the context, for all requests.
+    pub kv_bytes: Option<u64>,
+    /// Bytes of windows and chunks.
+    pub window_bytes: Option<u64>,
+    /// Bytes of recurrent state and short convolutions.
+    pub state_bytes: Option<u64>,
+    /// The sum of the three.
+    pub cache_bytes: Option<u64>,
+    /// Bytes of memory of one device.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of weights on one device.
+    pub weight_bytes: Option<u64>,
+    /// Bytes left for the cache on one device.
+    pub available_bytes: Option<u64>,
+    /// Tokens that fit into it, as the engine counts them.
+    pub tokens_fit: Option<u64>,
+    /// Requests of `context` tokens that fit.
+    pub requests_fit: Option<u64>,
+    /// The longest context at which `requests` requests fit.
+    pub context_fit: Option<u64>,
+    /// Further figures, by the engine's own names.
+    pub figures: Vec<Figure>,
+    /// Flags to start the engine with.
+    pub flags: Vec<String>,
+    /// What the figures rest on.
+    pub assumed: Vec<String>,
+    /// Why something is not answered.
+    pub unknown: Vec<String>,
+}
+
+impl MemoryPlan {
+    /// The value of a figure.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+
+    fn add(&mut self, name: &'static str, value: f64, unit: &'static str, rule: &'static str) {
+        self.figures.push(Figure { name, value, unit, rule });
+    }
+
+    fn assume(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if !self.assumed.contains(&what) {
+            self.assumed.push(what);
+        }
+    }
+
+    fn set_bytes(&mut self, bytes: Bytes) {
+        (self.kv_bytes, self.window_bytes, self.state_bytes) = (Some(bytes.kv), Some(bytes.window), Some(bytes.state));
+        self.cache_bytes = Some(bytes.total());
+    }
+}
+
+/// Bytes of the three parts of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bytes {
+    kv: u64,
+    window: u64,
+    state: u64,
+}
+
+impl Bytes {
+    fn total(self) -> u64 {
+        self.kv.saturating_add(self.window).saturating_add(self.state)
+    }
+}
+
+/// One question, resolved: everything an engine's rule needs.
+struct Job<'a> {
+    audit: &'a Audit,
+    demands: Demands,
+    settings: &'a Settings,
+    engine: &'static Engine,
+    tp: u64,
+    context: u64,
+    requests: u64,
+}
+
+impl Job<'_> {
+    fn own(&self, name: &str) -> Option<&str> {
+        self.settings.own.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A setting of the engine's own that is a whole number or a size.
+    fn own_number(&self, name: &str) -> Result<Option<u64>, AuditError> {
+        self.own(name).map(crate::parse_bytes).transpose()
+    }
+
+    /// A setting of the engine's own that is a share from 0 to 1.
+    fn own_share(&self, name: &str) -> Result<Option<f64>, AuditError> {
+        let parse = |text: &str| {
+            let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share) && *share > 0.0);
+            share.ok_or_else(|| request(text, format!("`{name}` is a share above 0 and at most 1")))
+        };
+        self.own(name).map(parse).transpose()
+    }
+
+    fn own_flag(&self, name: &str, default: bool) -> Result<bool, AuditError> {
+        match self.own(name) {
+            None => Ok(default),
+            Some("true" | "1" | "on" | "yes") => Ok(true),
+            Some("false" | "0" | "off" | "no") => Ok(false),
+            Some(text) => Err(request(text, format!("`{name}` is true or false"))),
+        }
+    }
+
+    /// Weights on one device.
+    fn weights(&self) -> Option<u64> {
+        let all = self.settings.weights.or(self.audit.parameters.map(|found| found.total.saturating_mul(2)))?;
+        Some(all.div_ceil(self.tp))
+    }
+
+    /// Whether the engine's release is older than `major.minor.patch`; a release candidate is older than its release.
+    fn older_than(&self, wanted: [u64; 3]) -> Result<bool, AuditError> {
+        let Some(text) = &self.settings.version else { return Ok(false) };
+        let version = parse_version(text)?;
+        Ok(version < (wanted, u64::MAX))
+    }
+}
+
+/// A release: numbers, and the candidate's number (the largest for the release itself).
+fn parse_version(text: &str) -> Result<([u64; 3], u64), AuditError> {
+    let refuse = || request(text, "a release such as 0.19.1 or 0.20.1rc1".to_owned());
+    let (numbers, candidate) = match text.split_once("rc") {
+        Some((numbers, candidate)) => (numbers, candidate.parse().map_err(|_| refuse())?),
+        None => (text, u64::MAX),
+    };
+    let mut found = [0; 3];
+    for (index, part) in numbers.trim_start_matches('v').split('.').enumerate() {
+        *found.get_mut(index).ok_or_else(refuse)? = part.parse().map_err(|_| refuse())?;
+    }
+    Ok((found, candidate))
+}
+
+fn request(text: &str, why: impl Into<String>) -> AuditError {
+    AuditError::Request { text: text.chars().take(80).collect(), why: why.into() }
+}
+
+/// Plans the memory of a model under an engine.
+///
+/// # Errors
+/// A setting is out of range or not one of the engine's, or heads cannot be shared out over the devices. A model whose
+/// layers are not all known is no error: see [`MemoryPlan::unknown`].
+pub fn plan(audit: &Audit, engine: &'static Engine, settings: &Settings) -> Result<MemoryPlan, AuditError> {
+    check(engine, settings)?;
+    let context = settings.context.or(audit.trained_context).unwrap_or(crate::DEFAULT_CONTEXT);
+    let tp = settings.tp.max(1);
+    let job = Job { audit, demands: demands(audit), settings, engine, tp, context, requests: settings.requests.max(1) };
+    let mut plan = empty(&job);
+    if settings.context.is_none() {
+        plan.assume(match audit.trained_context {
+            Some(_) => "The context is the longest the config names.".to_owned(),
+            None => format!("The config names no longest context: {} tokens.", crate::DEFAULT_CONTEXT),
+        });
+    }
+    if let (None, Some(found)) = (settings.weights, audit.parameters) {
+        let left_out = if found.exact { "" } else { "; biases, norms and gates of this class are left out" };
+        plan.assume(format!("{} weights of two bytes, counted from the config{left_out}.", found.total));
+    }
+    plan.unknown.extend(audit.unknown.iter().cloned());
+    let known = audit.capacity.is_some() && plan.unknown.is_empty();
+    plan.unknown.extend(job.demands.unsupported.iter().cloned());
+    job.demands.check_parallel(tp)?;
+    if known && (plan.unknown.is_empty() || settings.partial) {
+        (engine.plan)(&job, &mut plan)?;
+    }
+    if settings.partial && !plan.unknown.is_empty() && known {
+        plan.assume("Layers that the engine's rules do not cover are left out: every figure is too low.");
+    }
+    Ok(plan)
+}
+
+fn check(engine: &Engine, settings: &Settings) -> Result<(), AuditError> {
+    for (name, value) in [("tp", settings.tp), ("requests", settings.requests), ("speculative", settings.speculative)] {
+        if value > MOST {
+            return Err(request(&value.to_string(), format!("`{name}` is at most {MOST}")));
+        }
+    }
+    if settings.memory == Some(0) {
+        return Err(request("0", "a device with no memory holds no cache"));
+    }
+    if let Some(context) = settings.context.filter(|context| !(1..=crate::LONGEST_CONTEXT).contains(context)) {
+        return Err(request(&context.to_string(), format!("a context has 1 to {} tokens", crate::LONGEST_CONTEXT)));
+    }
+    if let Some(version) = &settings.version {
+        parse_version(version)?;
+    }
+    for (name, _) in &settings.own {
+        if !engine.options.iter().any(|(known, _)| known == name) {
+            let names: Vec<&str> = engine.options.iter().map(|(known, _)| *known).collect();
+            return Err(request(name, format!("no setting of {}; it has {}", engine.name, names.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+fn empty(job: &Job) -> MemoryPlan {
+    MemoryPlan {
+        model: job.audit.model.clone(),
+        engine: job.engine.name,
+        version: job.settings.version.clone().unwrap_or_else(|| job.engine.version.to_owned()),
+        context: job.context,
+        requests: job.requests,
+        tp: job.tp,
+        kv_dtype: job.settings.kv_format.map_or("bf16", |format| format.name),
+        state_dtype: job.settings.state_dtype.map_or("fp32", |dtype| dtype.name),
+        block_tokens: None,
+        page_bytes: None,
+        bytes_per_token: None,
+        bytes_per_request: None,
+        kv_bytes: None,
+        window_bytes: None,
+        state_bytes: None,
+        cache_bytes: None,
+        memory_bytes: job.settings.memory,
+        weight_bytes: job.weights(),
+        available_bytes: None,
+        tokens_fit: None,
+        requests_fit: None,
+        context_fit: None,
+        figures: Vec::new(),
+        flags: Vec::new(),
+        assumed: Vec::new(),
+        unknown: Vec::new(),
+    }
+}
+
+/// The largest number from 0 to `most` for which `fits` holds, given that it holds for all smaller ones.
+fn largest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if fits(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+/// `number` rounded up to a multiple.
+fn pad(number: u64, multiple: u64) -> u64 {
+    number.div_ceil(multiple).saturating_mul(multiple)
+}
+
+/// Bytes of a number of elements.
+fn bytes_of(elements: u64, dtype: Dtype) -> u64 {
+    u64::try_from((u128::from(elements) * u128::from(dtype.bits)).div_ceil(8)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_ordered() {
+        assert!(parse_version("0.20.1rc1").unwrap() < parse_version("0.20.1").unwrap());
+        assert!(parse_version("0.9").unwrap() < parse_version("0.10.0").unwrap());
+        assert!(parse_version("v1.2.3").is_ok());
+        assert!(parse_version("new").is_err());
+        assert!(parse_version("1.2.3.4").is_err());
+    }
+
+    #[test]
+    fn the_largest_that_fits_is_found() {
+        assert_eq!(largest(100, |n| n * n <= 50), 7);
+        assert_eq!(largest(100, |_| true), 100);
+        assert_eq!(largest(100, |n| n == 0), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a config describes when it is no text decoder: named, so that "unknown" says why.
+
+use crate::AuditError;
+use crate::config::Config;
+
+/// Encoders: they read a sequence at once and keep no cache.
+const ENCODERS: &[&str] = &[
+    "albert",
+    "bert",
+    "bert-generation",
+    "big_bird",
+    "camembert",
+    "convbert",
+    "data2vec-text",
+    "deberta",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "ernie",
+    "esm",
+    "eurobert",
+    "flaubert",
+    "fnet",
+    "funnel",
+    "ibert",
+    "longformer",
+    "luke",
+    "megatron-bert",
+    "mobilebert",
+    "modernbert",
+    "mpnet",
+    "mra",
+    "nomic_bert",
+    "nystromformer",
+    "rembert",
+    "roberta",
+    "roberta-prelayernorm",
+    "roc_bert",
+    "roformer",
+    "squeezebert",
+    "xlm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+    "yoso",
+    "clip_text_model",
+    "siglip_text_model",
+    "embedding_gemma2_text",
+    "gte",
+    "sam3_lite_text_text_model",
+    "tipsv2_text_model",
+    "jina_embeddings_v3",
+];
+
+/// Encoders with a decoder that also attends to the encoder's output.
+const ENCODER_DECODERS: &[&str] = &[
+    "bart",
+    "bigbird_pegasus",
+    "blenderbot",
+    "blenderbot-small",
+    "encoder-decoder",
+    "fsmt",
+    "led",
+    "longt5",
+    "m2m_100",
+    "marian",
+    "mbart",
+    "moonshine",
+    "mt5",
+    "mvp",
+    "nllb-moe",
+    "pegasus",
+    "pegasus_x",
+    "plbart",
+    "pop2piano",
+    "prophetnet",
+    "rag",
+    "seamless_m4t",
+    "seamless_m4t_v2",
+    "speech_to_text",
+    "speecht5",
+    "switch_transformers",
+    "t5",
+    "trocr",
+    "udop",
+    "umt5",
+    "vision-encoder-decoder",
+    "whisper",
+    "musicgen",
+    "musicgen_melody",
+];
+
+/// Fields of image, audio and video models.
+const TOWERS: &[&str] = &["image_size", "num_mel_bins", "patch_size", "num_channels", "conv_dim", "sampling_rate"];
+
+/// What the config describes, if that is no text decoder.
+pub(crate) fn other_than_decoder(config: &Config) -> Result<Option<&'static str>, AuditError> {
+    let name = config.model_type()?.unwrap_or_default();
+    if ENCODER_DECODERS.contains(&name) || config.flag("is_encoder_decoder").unwrap_or(None) == Some(true) {
+        return Ok(Some("an encoder-decoder: its cache also holds what the decoder reads of the encoder's output"));
+    }
+    if ENCODERS.contains(&name) {
+        return Ok(Some("an encoder: it reads the whole sequence at once and keeps no cache"));
+    }
+    if TOWERS.iter().any(|field| config.has(field)) && !config.has("vocab_size") {
+        return Ok(Some("a model of images or sound without a text decoder of its own"));
+    }
+    Ok(None)
+}

@@ -1,0 +1,235 @@
+//! Contradictions and likely mistakes in a config: each with its field, the reason and what to do.
+//!
+//! An error is something that libraries read differently or refuse; a warning is something that is probably not meant.
+//! Adding a check: write a function of the config and the audit, and add it to [`CHECKS`].
+
+use crate::config::Config;
+use crate::layout::Attention;
+use crate::{Audit, AuditError, Options, json};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Probably not meant.
+    Warning,
+    /// Libraries refuse it, or read it differently.
+    Error,
+}
+
+impl Severity {
+    /// The word in reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The field that is wrong.
+    pub field: String,
+    /// Its line in the file, from 1, where it was found.
+    pub line: Option<usize>,
+    /// Why it is wrong.
+    pub reason: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// What the audit itself refuses is found before; a check looks at values that can be read.
+type Check = fn(&Config, &Audit, &mut Vec<Finding>);
+
+static CHECKS: &[Check] = &[heads, periods, depths, windows, shared_caches, state_format, experts];
+
+/// Checks the text of a `config.json`.
+///
+/// # Errors
+/// The text is no JSON object.
+pub fn lint(text: &str) -> Result<Vec<Finding>, AuditError> {
+    let root = json::parse(text)?;
+    let (value, path) = crate::config::find_model(&root)?;
+    let config = Config::new(&root, value, &path, false);
+    let mut found = Vec::new();
+    match crate::audit::audit(&config, "config", "config.json", &Options::default()) {
+        Ok(audit) => {
+            unknown(&audit, &mut found);
+            for check in CHECKS {
+                check(&config, &audit, &mut found);
+            }
+        }
+        Err(error) => found.push(refused(&error)),
+    }
+    for finding in &mut found {
+        finding.line = line_of(text, &finding.field);
+    }
+    found.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.line.cmp(&b.line)));
+    found.dedup();
+    Ok(found)
+}
+
+fn finding(severity: Severity, field: impl Into<String>, reason: impl Into<String>, fix: impl Into<String>) -> Finding {
+    Finding { severity, field: field.into(), line: None, reason: reason.into(), fix: fix.into() }
+}
+
+/// The line on which a field's name first stands as a key.
+fn line_of(text: &str, field: &str) -> Option<usize> {
+    let name = field.rsplit('.').next()?.split('[').next().filter(|name| !name.is_empty())?;
+    let offset = text.find(&format!("\"{name}\""))?;
+    Some(text[..offset].matches('\n').count() + 1)
+}
+
+/// What the audit refuses.
+fn refused(error: &AuditError) -> Finding {
+    match error {
+        AuditError::Field { path, found, expected } => {
+            finding(Severity::Error, path, format!("found {found}"), format!("write {expected}"))
+        }
+        AuditError::Contradiction { first, second, why } => finding(
+            Severity::Error,
+            first,
+            format!("contradicts `{second}`: {why}"),
+            format!("make `{first}` and `{second}` agree"),
+        ),
+        other => finding(Severity::Error, "", other.to_string(), "correct the file"),
+    }
+}
+
+/// What the audit cannot tell.
+fn unknown(audit: &Audit, found: &mut Vec<Finding>) {
+    for reason in &audit.unknown {
+        // Missing sizes are named after "looked for"; other reasons name the field in quotes.
+        let fields = reason.split_once("looked for ").map(|(_, fields)| fields);
+        let first = fields.and_then(|fields| fields.split([',', ' ', ';']).next()).unwrap_or_default();
+        let quoted = reason.split('`').nth(1).unwrap_or_default();
+        let (field, fix) = match fields {
+            Some(fields) => (first, format!("add {fields}")),
+            None => (quoted, "use a field and a word that libraries read".to_owned()),
+        };
+        let window = reason.contains("sizes of attention") && first.contains("window");
+        let severity = if window { Severity::Error } else { Severity::Warning };
+        found.push(finding(severity, field, reason, fix));
+    }
+}
+
+fn heads(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+    let scalar = |name: &str| config.get(name).and_then(crate::config::whole).filter(|number| *number > 0);
+    let (heads, kv) = (scalar("num_attention_heads"), scalar("num_key_value_heads"));
+    if let (Some(heads), Some(kv)) = (heads, kv)
+        && heads % kv != 0
+    {
+        let reason = format!("{heads} query heads cannot share {kv} key/value heads evenly");
+        let fix = format!("choose a divisor of {heads}");
+        found.push(finding(Severity::Error, config.path_of("num_key_value_heads"), reason, fix));
+    }
+    let given = ["head_dim", "attention_head_dim", "kv_channels", "kv_lora_rank", "attention_hidden_size"];
+    if let (Some(heads), Some(width), false) =
+        (heads, config.width().unwrap_or(None), given.iter().any(|name| config.has(name)))
+        && width % heads != 0
+    {
+        let reason = format!("a width of {width} is no multiple of {heads} heads");
+        let fix = "add `head_dim`, or choose a divisor of the width";
+        found.push(finding(Severity::Error, config.path_of("num_attention_heads"), reason, fix));
+    }
+}
+
+/// Rhythms that never reach their layer.
+fn periods(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+    let Some(depth) = config.depth().unwrap_or(None) else { return };
+    let depth = depth as u64;
+    // Where the layers are listed, these fields are left over.
+    if config.has("layer_types") || config.has("layers_block_type") {
+        return;
+    }
+    let names = ["full_attention_interval", "global_attn_every_n_layers", "sliding_window_pattern", "layer_group_size"];
+    for name in names {
+        let Some(period) = config.get(name).and_then(crate::config::whole).filter(|&period| period > depth) else {
+            continue;
+        };
+        let reason = format!("every {period}th layer is meant, but there are {depth}: none is");
+        found.push(finding(Severity::Error, config.path_of(name), reason, format!("choose 1 to {depth}")));
+    }
+    let (period, offset) =
+        (config.has("attn_layer_period"), config.count("attn_layer_offset").unwrap_or(None).unwrap_or(0));
+    if period && offset >= depth {
+        let reason = format!("the first full layer would be {offset}, but there are {depth} layers");
+        found.push(finding(
+            Severity::Error,
+            config.path_of("attn_layer_offset"),
+            reason,
+            format!("choose 0 to {}", depth - 1),
+        ));
+    }
+}
+
+/// The number of layers under two names.
+fn depths(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+    let names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
+    let given: Vec<(&str, u64)> =
+        names.into_iter().filter_map(|name| Some((name, config.get(name).and_then(crate::config::whole)?))).collect();
+    if let [(first, depth), rest @ ..] = given.as_slice()
+        && let Some((second, other)) = rest.iter().find(|(_, other)| other != depth)
+    {
+        let reason = format!("says {depth} layers, `{second}` says {other}");
+        found.push(finding(
+            Severity::Error,
+            config.path_of(first),
+            reason,
+            format!("remove `{second}` or make them agree"),
+        ));
+    }
+}
+
+fn windows(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
+    let window = config.get("sliding_window").and_then(crate::config::whole);
+    let (Some(window), Some(context)) = (window, audit.trained_context) else { return };
+    let used = audit.layers.iter().any(|layer| layer.attention == Some(Attention::Window));
+    if used && window >= context {
+        let reason = format!("a window of {window} tokens never binds in a context of {context}");
+        let fix = "use full attention, or a smaller window";
+        found.push(finding(Severity::Warning, config.path_of("sliding_window"), reason, fix));
+    }
+}
+
+/// A layer that reads another's cache needs an earlier one of its own kind that keeps one.
+fn shared_caches(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
+    for (index, layer) in audit.layers.iter().enumerate().filter(|(_, layer)| layer.shares_cache) {
+        let source = |other: &crate::AuditLayer| !other.shares_cache && other.attention == layer.attention;
+        if !audit.layers[..index].iter().any(source) {
+            let reason = format!("layer {index} shares a cache, but no earlier layer of its kind keeps one");
+            let fix = "share fewer layers, so that each kind has one that keeps its cache";
+            found.push(finding(Severity::Error, config.path_of("num_kv_shared_layers"), reason, fix));
+            break;
+        }
+    }
+}
+
+/// Recurrent state sums over the whole sequence: 16 bits lose what is added late.
+fn state_format(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
+    let recurs = audit.layers.iter().any(|layer| layer.recurrent.is_some_and(|name| name != "conv"));
+    let Some(dtype) = audit.declared_state_dtype.filter(|dtype| recurs && dtype.bits < 32) else { return };
+    let name = if config.has("mamba_ssm_cache_dtype") { "mamba_ssm_cache_dtype" } else { "mamba_ssm_dtype" };
+    let reason = format!("recurrent state in {} loses small updates of long sequences", dtype.name);
+    found.push(finding(Severity::Warning, config.path_of(name), reason, "write \"float32\""));
+}
+
+fn experts(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+    let number = |name: &str| config.get(name).and_then(crate::config::whole).filter(|&count| count > 0);
+    let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
+    let (experts, chosen) = (names.into_iter().find_map(number), number("num_experts_per_tok"));
+    if let (Some(experts), Some(chosen)) = (experts, chosen)
+        && chosen > experts
+    {
+        let reason = format!("a token chooses {chosen} of {experts} experts");
+        found.push(finding(
+            Severity::Error,
+            config.path_of("num_experts_per_tok"),
+            reason,
+            format!("choose 1 to {experts}"),
+        ));
+    }
+}

@@ -1,0 +1,206 @@
+//! How many weights a model has: embeddings, mixers, feed-forward parts and norms.
+//!
+//! The mixers' projections are read off the stack; biases, norms and gates differ by class and stand in [`CLASSES`]. For
+//! a class that is not listed they are left out, and [`Parameters::exact`] says so.
+
+use rung_theory::stack::Mixer;
+
+use crate::config::Config;
+use crate::{Audit, AuditError, AuditLayer, Channel};
+
+/// All weights of a model, and those that one token uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// All weights.
+    pub total: u64,
+    /// Weights that one token uses: of the experts only those that are chosen.
+    pub active: u64,
+    /// Whether biases, norms and gates of the class are known; else they are left out.
+    pub exact: bool,
+}
+
+/// What a class adds to its projections.
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    /// Biases of queries, keys and values; of the output.
+    qkv_bias: bool,
+    output_bias: bool,
+    /// Norms over each query and key head.
+    head_norms: bool,
+    /// Queries are projected twice as wide: the other half gates the output.
+    gated: bool,
+    /// One learned sink for each head.
+    sinks: bool,
+    /// Norms in a layer with a mixer and a feed-forward part.
+    norms: u64,
+    /// Biases of experts and of their router.
+    expert_bias: bool,
+    /// Input and output embeddings are one, unless the file says otherwise.
+    tied: bool,
+}
+
+const PLAIN: Class = Class {
+    qkv_bias: false,
+    output_bias: false,
+    head_norms: false,
+    gated: false,
+    sinks: false,
+    norms: 2,
+    expert_bias: false,
+    tied: false,
+};
+const NORMED: Class = Class { head_norms: true, ..PLAIN };
+
+static CLASSES: &[(&str, Class)] = &[
+    ("llama", PLAIN),
+    ("mistral", PLAIN),
+    ("mixtral", PLAIN),
+    ("phi3", PLAIN),
+    ("deepseek_v3", PLAIN),
+    ("qwen2", Class { qkv_bias: true, ..PLAIN }),
+    ("qwen2_moe", Class { qkv_bias: true, ..PLAIN }),
+    ("qwen3", NORMED),
+    ("qwen3_moe", NORMED),
+    ("qwen3_next", Class { gated: true, ..NORMED }),
+    ("qwen3_5", Class { gated: true, ..NORMED }),
+    ("qwen3_5_text", Class { gated: true, ..NORMED }),
+    ("qwen3_5_moe", Class { gated: true, ..NORMED }),
+    ("qwen3_5_moe_text", Class { gated: true, ..NORMED }),
+    ("gemma", Class { tied: true, ..PLAIN }),
+    ("gemma2", Class { norms: 4, tied: true, ..PLAIN }),
+    ("gemma3_text", Class { norms: 4, tied: true, ..NORMED }),
+    ("gpt_oss", Class { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..PLAIN }),
+    ("lfm2", Class { tied: true, ..NORMED }),
+    ("mamba", Class { tied: true, ..PLAIN }),
+    ("mamba2", Class { tied: true, ..PLAIN }),
+];
+
+/// Counts the weights, where the vocabulary and the feed-forward sizes are known.
+pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<Parameters>, AuditError> {
+    if audit.cache.is_none() || config.gguf {
+        return Ok(None);
+    }
+    let (Some(width), Some(vocabulary)) = (audit.width, config.size("vocab_size")?) else { return Ok(None) };
+    let class = CLASSES.iter().find(|(name, _)| config.model_type().is_ok_and(|found| found == Some(name)));
+    let (class, exact) = class.map_or((PLAIN, false), |(_, class)| (*class, true));
+    let tied = config.flag_anywhere("tie_word_embeddings").unwrap_or(class.tied);
+    let embeddings = wide(width) * wide(vocabulary) * if tied { 1 } else { 2 };
+    let mut total = embeddings + wide(width);
+    let mut active = total;
+    for layer in &audit.layers {
+        let mixers = mixer_weights(layer, class);
+        let Some((all, used)) = channel_weights(config, layer, width, class)? else { return Ok(None) };
+        let norms = wide(width) * wide(norms(layer, class));
+        total += mixers + norms + all;
+        active += mixers + norms + used;
+    }
+    Ok(u64::try_from(total).ok().zip(u64::try_from(active).ok()).map(|(total, active)| Parameters {
+        total,
+        active,
+        exact,
+    }))
+}
+
+fn wide(number: u64) -> u128 {
+    u128::from(number)
+}
+
+fn norms(layer: &AuditLayer, class: Class) -> u64 {
+    match (layer.mixes(), layer.channel) {
+        (true, Channel::None) | (false, _) => 1,
+        (true, _) => class.norms,
+    }
+}
+
+fn mixer_weights(layer: &AuditLayer, class: Class) -> u128 {
+    if layer.shares_weights {
+        return 0;
+    }
+    let mixers = layer.parts.iter().flat_map(|part| part.mixers.iter());
+    mixers.map(|mixer| mixer.facts().parameters + extra_weights(mixer, class)).sum()
+}
+
+/// Biases, norms and gates that the mixers' own facts leave out.
+fn extra_weights(mixer: &Mixer, class: Class) -> u128 {
+    let number = |name: &str| wide(mixer.number(name).unwrap_or(0));
+    let when = |flag: bool, weights: u128| if flag { weights } else { 0 };
+    match mixer.name() {
+        "full" | "window" | "chunked" | "moba" => {
+            let (heads, kv, key, value) = (number("heads"), number("kv"), number("key"), number("value"));
+            let width = mixer_width(mixer);
+            when(class.qkv_bias, heads * key + kv * (key + value))
+                + when(class.output_bias, width)
+                + when(class.head_norms, 2 * key)
+                + when(class.gated, width * heads * key)
+                + when(class.sinks, heads)
+        }
+        "mla" => number("query-rank") + number("latent"),
+        "mamba1" => 3 * number("inner"),
+        "mamba2" => {
+            let inner = number("heads") * number("head");
+            3 * number("heads") + 2 * inner + 2 * number("groups") * number("state")
+        }
+        "gdn" => 2 * number("value-heads") + number("value"),
+        _ => 0,
+    }
+}
+
+/// The width of the stream, from the projections of an attention mixer.
+fn mixer_width(mixer: &Mixer) -> u128 {
+    let number = |name: &str| wide(mixer.number(name).unwrap_or(0));
+    let columns = (number("heads") + number("kv")) * (number("key") + number("value"));
+    mixer.facts().parameters.checked_div(columns).unwrap_or(0)
+}
+
+/// Weights of the feed-forward part: all, and those that one token uses; nothing where its size is not told.
+fn channel_weights(
+    config: &Config,
+    layer: &AuditLayer,
+    width: u64,
+    class: Class,
+) -> Result<Option<(u128, u128)>, AuditError> {
+    let gated = |inner: u64| 3 * wide(width) * wide(inner);
+    match layer.channel {
+        Channel::None => Ok(Some((0, 0))),
+        Channel::Dense => {
+            let Some(inner) = dense_width(config)? else { return Ok(None) };
+            Ok(Some((gated(inner), gated(inner))))
+        }
+        Channel::Experts => {
+            let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
+            let experts = config.any_size(&names)?;
+            let chosen = config.any_size(&["num_experts_per_tok", "moe_topk", "num_experts_per_token"])?;
+            let inner = match config.any_size(&["moe_intermediate_size", "expert_ffn_hidden_size"])? {
+                Some(inner) => Some(inner),
+                None => config.size("intermediate_size")?,
+            };
+            let (Some(experts), Some(chosen), Some(inner)) = (experts, chosen, inner) else { return Ok(None) };
+            let bias = if class.expert_bias { 2 * wide(inner) + wide(width) } else { 0 };
+            let router = wide(width) * wide(experts) + if class.expert_bias { wide(experts) } else { 0 };
+            let shared = shared_weights(config, width, inner)?;
+            let of = |count: u64| wide(count) * (gated(inner) + bias) + router + shared;
+            Ok(Some((of(experts), of(chosen.min(experts)))))
+        }
+    }
+}
+
+/// Experts that every token uses: so many of the routed experts' size, or one of its own size with a gate.
+fn shared_weights(config: &Config, width: u64, inner: u64) -> Result<u128, AuditError> {
+    if let Some(own) = config.count("shared_expert_intermediate_size")?.filter(|&own| own > 0) {
+        return Ok(3 * wide(width) * wide(own) + wide(width));
+    }
+    let count = config.count("n_shared_experts")?.or(config.count("num_shared_experts")?).unwrap_or(0);
+    Ok(3 * wide(width) * wide(inner) * wide(count))
+}
+
+/// The inner width of a dense feed-forward part. LFM2 gives it before a rounding.
+fn dense_width(config: &Config) -> Result<Option<u64>, AuditError> {
+    let names = ["intermediate_size", "block_ff_dim", "ffn_hidden_size"];
+    let Some(inner) = config.any_size(&names)? else { return Ok(None) };
+    if config.flag("block_auto_adjust_ff_dim")? != Some(true) {
+        return Ok(Some(inner));
+    }
+    let scaled = config.scaled("block_ffn_dim_multiplier", 2 * inner / 3, 1.0)?;
+    let multiple = config.size("block_multiple_of")?.unwrap_or(256);
+    Ok(Some(scaled.div_ceil(multiple) * multiple))
+}

@@ -1,0 +1,114 @@
+//! A memory plan as text and as JSON. `schemas/plan.schema.json` describes the names.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{bytes, commas};
+use crate::engine::{Figure, MemoryPlan};
+
+/// One plan as JSON.
+pub fn json(plan: &MemoryPlan) -> Value {
+    let figure = |figure: &Figure| {
+        // Whole numbers are written as such: they are exact.
+        let value = if figure.value.fract() == 0.0 && figure.value.abs() < 9.0e15 {
+            json!(figure.value as i64)
+        } else {
+            json!(figure.value)
+        };
+        json!({"name": figure.name, "value": value, "unit": figure.unit, "rule": figure.rule})
+    };
+    json!({
+        "model": plan.model,
+        "engine": plan.engine,
+        "engine_version": plan.version,
+        "context": plan.context,
+        "requests": plan.requests,
+        "tp": plan.tp,
+        "kv_dtype": plan.kv_dtype,
+        "state_dtype": plan.state_dtype,
+        "block_tokens": plan.block_tokens,
+        "page_bytes": plan.page_bytes,
+        "bytes_per_token": plan.bytes_per_token,
+        "bytes_per_request": plan.bytes_per_request,
+        "kv_bytes": plan.kv_bytes,
+        "window_bytes": plan.window_bytes,
+        "state_bytes": plan.state_bytes,
+        "cache_bytes": plan.cache_bytes,
+        "memory_bytes": plan.memory_bytes,
+        "weight_bytes": plan.weight_bytes,
+        "available_bytes": plan.available_bytes,
+        "tokens_fit": plan.tokens_fit,
+        "requests_fit": plan.requests_fit,
+        "context_fit": plan.context_fit,
+        "figures": plan.figures.iter().map(figure).collect::<Vec<_>>(),
+        "flags": plan.flags,
+        "assumed": plan.assumed,
+        "unknown": plan.unknown,
+    })
+}
+
+fn line(out: &mut String, name: &str, value: Option<u64>, unit: &str, rule: &str) {
+    let Some(value) = value else { return };
+    let people = if unit == "bytes" { format!("  ({})", bytes(value)) } else { String::new() };
+    let _ = writeln!(out, "  {name:<22} {:>20} {unit}{people}", commas(value));
+    let _ = writeln!(out, "  {:<22} {rule}", "");
+}
+
+/// One plan for the terminal: each figure with the rule it rests on.
+pub fn text(plan: &MemoryPlan) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{} under {} {}", plan.model, plan.engine, plan.version);
+    let devices = if plan.tp > 1 { format!(", on each of {} devices", plan.tp) } else { String::new() };
+    let _ = writeln!(
+        out,
+        "  context {} tokens, {} request{}, keys and values in {}, state in {}{devices}\n",
+        commas(plan.context),
+        commas(plan.requests),
+        if plan.requests == 1 { "" } else { "s" },
+        plan.kv_dtype,
+        plan.state_dtype
+    );
+    line(&mut out, "block", plan.block_tokens, "tokens", "tokens that are allocated together");
+    line(&mut out, "page", plan.page_bytes, "bytes", "what one layer stores in one block");
+    line(&mut out, "KV cache per token", plan.bytes_per_token, "bytes", "layers that see the whole context");
+    line(
+        &mut out,
+        "one request",
+        plan.bytes_per_request,
+        "bytes",
+        "KV cache, windows and recurrent state at the context",
+    );
+    line(&mut out, "KV cache", plan.kv_bytes, "bytes", "grows with the context, all requests");
+    line(&mut out, "window cache", plan.window_bytes, "bytes", "layers with a window or chunks, all requests");
+    line(&mut out, "recurrent state", plan.state_bytes, "bytes", "does not grow with the context, all requests");
+    line(&mut out, "all caches", plan.cache_bytes, "bytes", "the sum of the three");
+    line(&mut out, "weights", plan.weight_bytes, "bytes", "on one device");
+    line(
+        &mut out,
+        "left for caches",
+        plan.available_bytes,
+        "bytes",
+        "memory that the engine may use, less the weights",
+    );
+    line(&mut out, "tokens that fit", plan.tokens_fit, "tokens", "as the engine counts them");
+    line(&mut out, "requests that fit", plan.requests_fit, "requests", "at this context");
+    line(&mut out, "context that fits", plan.context_fit, "tokens", "for this number of requests");
+    if !plan.figures.is_empty() {
+        out.push('\n');
+    }
+    for figure in &plan.figures {
+        let value =
+            if figure.value.fract() == 0.0 { commas(figure.value as u64) } else { format!("{:.2}", figure.value) };
+        let _ = writeln!(out, "  {:<28} {value:>14} {}", figure.name, figure.unit);
+        let _ = writeln!(out, "  {:<28} {}", "", figure.rule);
+    }
+    let lists = [("flags", &plan.flags), ("assumed", &plan.assumed), ("unknown", &plan.unknown)];
+    for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
+        out.push('\n');
+        for item in items {
+            let _ = writeln!(out, "  {name:<12} {item}");
+        }
+    }
+    out
+}

@@ -1,0 +1,109 @@
+//! Fields that nobody reads and that may change what layers keep: better unknown than too low.
+//!
+//! Two signs: a list of words or whole numbers with one entry per layer, and a name that speaks of an index, a source or
+//! a compression of the cache. What is known not to matter is listed here.
+
+use crate::config::{Config, whole};
+use crate::dialect::DIALECTS;
+use crate::json::Value;
+
+/// Lists per layer that change no cache, or are read outside the dialects.
+const HARMLESS: &[&str] = &[
+    "mlp_layer_types",
+    "moe_layer_freq",
+    "moe_layers",
+    "mlp_only_layers",
+    "layer_moe_types",
+    "num_attention_heads",
+    "num_attention_heads_per_layer",
+    "num_query_heads",
+    "num_key_value_heads",
+    "num_key_value_heads_per_layer",
+    "num_kv_heads",
+    "kv_source_layers",
+    "no_rope_layers",
+    "no_rope_layer_interval",
+    "intermediate_size",
+    "feed_forward_length",
+    "ffn_hidden_size",
+    "ffn_dim",
+    "conv_dim",
+    "ple_layer_ids",
+    "mtp_layer_types",
+    "rope_layers",
+    "nope_layers",
+    "activation_sparsity_pattern",
+    "eos_token_id",
+    "attention_types",
+    "qk_norm_layers",
+    "num_experts_per_layer",
+];
+
+/// Words in names of lists that speak of something else than attention.
+const OTHER_WORDS: &[&str] = &["rope", "theta", "norm", "scale", "dropout", "mlp", "moe", "expert", "ffn", "token"];
+
+/// Beginnings of names that speak of more cache.
+const SUSPECT: &[&str] = &["index_", "indexer_", "kv_source", "compress_", "kv_compress", "cache_"];
+
+/// Names with such beginnings that are read, or change no cache.
+const READ: &[&str] = &[
+    "index_topk",
+    "index_n_heads",
+    "index_head_dim",
+    "index_topk_freq",
+    "index_topk_pattern",
+    "index_kpool",
+    "index_kpool_always_select_tail",
+    "index_share_for_mtp_iteration",
+    "index_skip_topk_offset",
+    "index_local_blocks",
+    "index_block_size",
+    "index_topk_blocks",
+    "indexer_types",
+    "indexer_rope_interleave",
+    "indexer_n_heads",
+    "indexer_kv_heads",
+    "indexer_head_dim",
+    "indexer_budget",
+    "indexer_compress_ratio",
+    "compress_ratios",
+    "compress_rates",
+    "compress_rope_theta",
+    "cache_implementation",
+    "kv_source_layers",
+];
+
+/// The fields that nobody reads, with the reason they are suspect.
+pub(crate) fn unread_fields(config: &Config, depth: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, value) in config.fields() {
+        let path = config.path_of(name);
+        if is_per_layer(value, depth) && !is_known(name) {
+            found.push(format!("`{path}` has one entry per layer and is not read: it may change what layers keep"));
+        } else if is_suspect(name, value) {
+            found.push(format!("`{path}` is not read: its name says that layers keep more"));
+        }
+    }
+    found.truncate(8);
+    found
+}
+
+fn is_per_layer(value: &Value, depth: usize) -> bool {
+    let Value::List(items) = value else { return false };
+    let plain = |item: &Value| matches!(item, Value::Text(_) | Value::Bool(_)) || whole(item).is_some();
+    depth > 2 && items.len() == depth && items.iter().all(plain)
+}
+
+fn is_known(name: &str) -> bool {
+    // A field inside an object is announced by the object's name.
+    let announced = |field: &&str| *field == name || field.split('.').next() == Some(name);
+    OTHER_WORDS.iter().any(|word| name.contains(word))
+        || HARMLESS.contains(&name)
+        || READ.contains(&name)
+        || DIALECTS.iter().any(|dialect| dialect.fields.iter().any(announced))
+}
+
+fn is_suspect(name: &str, value: &Value) -> bool {
+    let empty = matches!(value, Value::Null | Value::Bool(false));
+    !empty && SUSPECT.iter().any(|start| name.starts_with(start)) && !READ.contains(&name)
+}

@@ -1,0 +1,96 @@
+//! Where the size of the weights comes from: a number of bytes, bits per weight, or a file.
+//!
+//! Files are read no further than their header: the `metadata.total_size` of a safetensors index, the length of a
+//! safetensors or GGUF file.
+
+use std::path::{Path, PathBuf};
+
+use crate::json::{self, Value};
+use crate::{Audit, AuditError, parse_bytes};
+
+const INDEX: &str = "model.safetensors.index.json";
+
+/// What a user says about the weights.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Weights {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many bits for each weight, such as `4.5bpw`.
+    BitsPerWeight(f64),
+    /// A safetensors index, a safetensors or GGUF file, or a directory that holds one.
+    File(PathBuf),
+}
+
+impl std::str::FromStr for Weights {
+    type Err = AuditError;
+
+    fn from_str(text: &str) -> Result<Self, AuditError> {
+        let refuse = |why: &str| AuditError::Request { text: text.chars().take(80).collect(), why: why.to_owned() };
+        if let Some(bits) = text.trim().strip_suffix("bpw") {
+            let bits = bits.trim().parse::<f64>().ok().filter(|bits| *bits > 0.0 && *bits <= 64.0);
+            return bits.map(Self::BitsPerWeight).ok_or_else(|| refuse("expected bits such as 4.5bpw, up to 64"));
+        }
+        if let Ok(bytes) = parse_bytes(text) {
+            return Ok(Self::Bytes(bytes));
+        }
+        let path = PathBuf::from(text);
+        if path.exists() {
+            Ok(Self::File(path))
+        } else {
+            Err(refuse("expected bytes such as 17GiB, 4.5bpw, or a file"))
+        }
+    }
+}
+
+impl Weights {
+    /// Bytes of all weights of a model.
+    ///
+    /// # Errors
+    /// A file cannot be read or tells no size, or the number of weights is not known.
+    pub fn resolve(&self, audit: &Audit) -> Result<u64, AuditError> {
+        match self {
+            Self::Bytes(bytes) => Ok(*bytes),
+            Self::File(path) => file_bytes(path),
+            Self::BitsPerWeight(bits) => {
+                let count = audit.parameters.ok_or_else(|| AuditError::Request {
+                    text: format!("{bits}bpw"),
+                    why: "the number of weights is not known from this config; give bytes or a file".to_owned(),
+                })?;
+                Ok((count.total as f64 * bits / 8.0).ceil() as u64)
+            }
+        }
+    }
+}
+
+/// The weights beside a model's config, if any: the index in its directory, or the GGUF file itself.
+pub fn find_weights(model: &str) -> Option<Weights> {
+    let path = Path::new(model);
+    let is_gguf = path.extension().is_some_and(|end| end == "gguf");
+    let beside = if path.is_dir() { Some(path) } else { path.parent().filter(|_| path.is_file()) };
+    let index = beside.map(|folder| folder.join(INDEX)).filter(|index| index.is_file());
+    match (is_gguf && path.is_file(), index) {
+        (true, _) => Some(Weights::File(path.to_owned())),
+        (false, index) => index.map(Weights::File),
+    }
+}
+
+fn file_bytes(path: &Path) -> Result<u64, AuditError> {
+    let io = |error: std::io::Error| AuditError::Io { path: path.display().to_string(), why: error.to_string() };
+    let path = &if path.is_dir() { path.join(INDEX) } else { path.to_owned() };
+    let length = std::fs::metadata(path).map_err(io)?.len();
+    if path.extension().is_none_or(|end| end != "json") {
+        return Ok(length);
+    }
+    if length > json::MOST_BYTES {
+        return Err(AuditError::TooLong { limit: json::MOST_BYTES });
+    }
+    let text = std::fs::read_to_string(path).map_err(io)?;
+    let value = json::parse(&text)?;
+    let size = value.get("metadata").and_then(|metadata| metadata.get("total_size"));
+    let found = size.map_or_else(|| "nothing".to_owned(), Value::describe);
+    size.and_then(crate::config::whole).filter(|size| *size > 0).ok_or_else(|| AuditError::Field {
+        path: "metadata.total_size".to_owned(),
+        found,
+        expected: "the bytes of all weights".to_owned(),
+    })
+}

@@ -1,0 +1,41 @@
+//! Settings of plans from JSON, and figures by name.
+
+use rung_audit::engine::{MemoryPlan, Settings};
+use serde_json::Value;
+
+/// Settings by the names of `rung plan`'s options.
+pub fn settings(value: &Value) -> Settings {
+    let number = |name: &str| value[name].as_u64();
+    let text = |name: &str| value[name].as_str();
+    let own = value["set"].as_object().into_iter().flatten();
+    Settings {
+        tp: number("tp").unwrap_or(1),
+        kv_format: text("kv_dtype").map(|name| name.parse().unwrap()),
+        state_dtype: text("state_dtype").map(|name| name.parse().unwrap()),
+        memory: number("memory"),
+        weights: number("weights"),
+        context: number("context"),
+        requests: number("requests").unwrap_or(1),
+        speculative: number("speculative").unwrap_or(0),
+        version: text("engine_version").map(str::to_owned),
+        partial: value["partial"] == true,
+        own: own.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())).collect(),
+    }
+}
+
+/// A figure in a unit; `bytes` become the unit that is asked for.
+pub fn figure(plan: &MemoryPlan, name: &str, unit: &str) -> Option<f64> {
+    let bytes = |bytes: Option<u64>| bytes.map(|bytes| (bytes as f64, "bytes"));
+    let (value, found) = match name {
+        "cache_bytes" => bytes(plan.cache_bytes)?,
+        "kv_bytes" => bytes(plan.kv_bytes)?,
+        "kv_and_window_bytes" => bytes(Some(plan.kv_bytes? + plan.window_bytes?))?,
+        _ => plan.figures.iter().find(|figure| figure.name == name).map(|figure| (figure.value, figure.unit))?,
+    };
+    match (found, unit) {
+        ("bytes", "GiB") => Some(value / 1_073_741_824.0),
+        ("bytes", "MiB") => Some(value / 1_048_576.0),
+        (found, unit) if found == unit => Some(value),
+        _ => panic!("{name} is in {found}, not {unit}"),
+    }
+}

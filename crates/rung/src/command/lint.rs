@@ -1,0 +1,127 @@
+//! `rung lint`: contradictions and likely mistakes in a config.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use rung_audit::lint::{Finding, Severity, lint};
+use rung_audit::preset_config;
+use serde_json::{Value, json};
+
+use crate::output::{print, print_error};
+
+/// Something is wrong.
+const FOUND: u8 = 1;
+/// The file is no config.
+const MALFORMED: u8 = 2;
+
+/// How findings are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Github,
+}
+
+/// Checks configs for contradictions and likely mistakes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rung lint config.json
+  rung lint models/*/config.json --format github
+
+Exit codes: 0 nothing wrong (or only warnings), 1 errors found (with --strict also warnings), 2 not a config.")]
+pub struct Lint {
+    /// Files, directories that hold a config.json, or presets
+    #[arg(required = true)]
+    configs: Vec<String>,
+    /// text, json, or annotations of GitHub workflows
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Write JSON: the same as --format json
+    #[arg(long)]
+    json: bool,
+    /// Warnings count as errors
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Lint {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let mut found: Vec<(String, Finding)> = Vec::new();
+        let mut malformed = false;
+        for name in &self.configs {
+            match read(name).and_then(|(path, text)| Ok((path, lint(&text)?))) {
+                Ok((path, findings)) => found.extend(findings.into_iter().map(|finding| (path.clone(), finding))),
+                Err(error) => {
+                    malformed = true;
+                    print_error(&format!("{name}: {error:#}"));
+                }
+            }
+        }
+        print(&self.render(&found))?;
+        let counts = |finding: &Finding| self.strict || finding.severity == Severity::Error;
+        Ok(match (malformed, found.iter().any(|(_, finding)| counts(finding))) {
+            (true, _) => ExitCode::from(MALFORMED),
+            (false, true) => ExitCode::from(FOUND),
+            (false, false) => ExitCode::SUCCESS,
+        })
+    }
+
+    fn render(&self, found: &[(String, Finding)]) -> String {
+        match (self.json, self.format) {
+            (true, _) | (false, Format::Json) => {
+                let all: Vec<Value> = found.iter().map(|(path, finding)| object(path, finding)).collect();
+                format!("{:#}\n", json!({"findings": all}))
+            }
+            (false, Format::Text) => found.iter().map(|(path, finding)| line(path, finding)).collect(),
+            (false, Format::Github) => found.iter().map(|(path, finding)| annotation(path, finding)).collect(),
+        }
+    }
+}
+
+fn read(name: &str) -> anyhow::Result<(String, String)> {
+    let path = Path::new(name);
+    if !path.exists()
+        && let Some(text) = preset_config(name)
+    {
+        return Ok((name.to_owned(), text));
+    }
+    let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    // No config is larger than this; the reader of JSON has the same limit.
+    let length = std::fs::metadata(&file).with_context(|| "cannot be read")?.len();
+    anyhow::ensure!(length <= 64 << 20, "larger than any config");
+    let text = std::fs::read_to_string(&file).with_context(|| "cannot be read as text")?;
+    Ok((file.display().to_string(), text))
+}
+
+fn object(path: &str, finding: &Finding) -> Value {
+    json!({
+        "file": path,
+        "line": finding.line,
+        "severity": finding.severity.word(),
+        "field": finding.field,
+        "reason": finding.reason,
+        "fix": finding.fix,
+    })
+}
+
+fn line(path: &str, finding: &Finding) -> String {
+    let place = finding.line.map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"));
+    let Finding { field, reason, fix, .. } = finding;
+    format!("{place}: {}: `{field}`: {reason}; fix: {fix}\n", finding.severity.word())
+}
+
+/// A workflow command; percent signs and line ends are escaped as GitHub asks.
+fn annotation(path: &str, finding: &Finding) -> String {
+    let escape = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let property = |text: &str| escape(text).replace(':', "%3A").replace(',', "%2C");
+    let line = finding.line.map_or_else(String::new, |line| format!(",line={line}"));
+    let message = escape(&format!("{}; fix: {}", finding.reason, finding.fix));
+    let title = property(&finding.field);
+    format!("::{} file={}{line},title={title}::{message}\n", finding.severity.word(), property(path))
+}
