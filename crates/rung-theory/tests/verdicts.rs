@@ -230,10 +230,10 @@ fn caches_that_drop_the_start_are_certified() {
     }
     // Where the cache holds the whole table z_L and more, nothing is dropped, however few bits that takes.
     let tiny = Defaults { heads: 1, head_dim: 1, bits: 1, ..Defaults::default() };
-    let plan = Plan::parse("fake{policy=prefix,size=64} full", &tiny).unwrap();
+    let cached = Plan::parse("fake{policy=prefix,size=64} full", &tiny).unwrap();
     let impossible = |m: u32| {
         let tables = Tables::new(1, m.into(), Vec::new()).unwrap();
-        matches!(decide(&plan, Convention::Paper, &tables), Verdict::Impossible(_))
+        matches!(decide(&cached, Convention::Paper, &tables), Verdict::Impossible(_))
     };
     assert!(!impossible(63) && impossible(64) && impossible(1000));
 }
