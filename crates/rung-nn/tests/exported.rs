@@ -74,7 +74,8 @@ fn breaking_any_one_matrix_of_a_carrier_breaks_the_answers() {
             let mut built = construct::build::<f32>(name, &request).unwrap();
             let whole = built.weights.flat().to_vec();
             let entries: Vec<_> = built.weights.entries().map(|(_, entry)| entry.clone()).collect();
-            let matrices = entries.iter().filter(|entry| {
+            // Without floors set low, states are smaller: that matters at few bits per number only.
+            let matrices = entries.iter().filter(|entry| entry.name != "lower_bounds").filter(|entry| {
                 entry.shape.len() > 1 && whole[entry.range.clone()].iter().any(|number| *number != 0.0)
             });
             let mut broken = 0;

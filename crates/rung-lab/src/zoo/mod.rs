@@ -192,7 +192,7 @@ mod tests {
             ("loglinear-gdn", 512 + 3 * 96, Some("512 a doubling"), "n log n", Credit::State),
             ("moba", 0, Some("64 a token"), "n^2/64 + 256 n", Credit::Blocks),
             ("dsa", 0, Some("88 a token"), "n^2 + 64 n", Credit::Tokens),
-            ("compressed", 127 * 16, Some("4 a token"), "n^2/4", Credit::Full),
+            ("compressed", 127 * 16 + 3 * 2 * 16, Some("4 a token"), "n^2/4", Credit::Full),
             ("none", 0, None, "0", Credit::Nothing),
         ] {
             let row = counted(name);

@@ -31,8 +31,8 @@ pub(super) static KIND: MixerKind = MixerKind {
     fields: &[size("channels", "channels of state", |_| 8)],
     facts: |n| {
         let (channels, width) = (n.wide("channels"), n.width());
-        // Into the state and out of it, and two gates with a bias each.
-        let parameters = 2 * width * channels + 2 * (width + 1);
+        // Into the state and out of it, and two gates.
+        let parameters = 2 * width * channels + 2 * width;
         Facts {
             state: channels,
             carries: channels,
