@@ -121,7 +121,8 @@ pub fn hop_reason(audit: &Audit) -> String {
         (false, 1) => "around the only full layer",
         (false, _) => "before the second full layer",
     };
-    format!("the extra hop is earned by state in {layers} (from 0), {place}")
+    let verb = if capacity.at_least < capacity.rungs { "may be" } else { "is" };
+    format!("the extra hop {verb} earned by state in {layers} (from 0), {place}")
 }
 
 /// Indices as ranges, for people.

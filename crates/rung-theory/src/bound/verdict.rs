@@ -81,7 +81,7 @@ pub fn decide(plan: &Plan, convention: Convention, tables: &Tables) -> Verdict {
         return Verdict::Unknown(Unknown::NotExcludable(steps));
     }
     let question = Question::of(&capacity, tables.hops(), [1; 3]);
-    let within = plan.log2_context().is_none_or(|most| tables.tokens().bits() <= most);
+    let within = plan.covers_tokens(&tables.tokens());
     let certified = question.as_ref().filter(|_| within).and_then(|q| search::for_tables(q, &tables.m, &tables.n));
     if let Some(certified) = certified {
         return Verdict::Impossible(Box::new(certified));
