@@ -5,6 +5,7 @@
 
 pub mod audited;
 pub mod constructed;
+mod gap;
 pub mod looked;
 pub mod measured;
 pub mod proved;

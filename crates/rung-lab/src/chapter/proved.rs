@@ -9,7 +9,7 @@ use rung_theory::bound::sparse::Sparse;
 use rung_theory::bound::{certificate, checker, papers};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
-use super::{Artefact, Made, Preset, figure_files};
+use super::{Artefact, Made, Preset, figure_files, gap};
 use crate::Evidence;
 use crate::figure::{AxisSpec, LineChart, Point, Scale, Series, text};
 use crate::hop_map::{self, Rung};
@@ -146,6 +146,15 @@ pub fn make(preset: Preset, tick: &(dyn Fn() + Sync)) -> Made {
     introduction(&mut chapter);
     capacity_table(&mut chapter);
     let checked = certificate_table(&mut chapter, &mut artefacts, &certificates);
+    let largest = MODELS[3];
+    let sharpest = |(job, found): &(Job, Option<Certified>)| {
+        let wanted = job.case == 1 && job.model.heads == largest.heads;
+        found.as_ref().filter(|_| wanted).map(|found| (job.hops, found.log2_tokens()))
+    };
+    let certified: Vec<(usize, f64)> = certificates.iter().filter_map(sharpest).collect();
+    let plan = |hops| Plan::parse(&largest.stack(1, hops), &largest.defaults()).ok();
+    let heads_dim_bits = u128::from(largest.heads * largest.head * largest.bits);
+    gap::figure(&mut chapter, &mut artefacts, &certified, plan, heads_dim_bits);
     maps(&mut chapter, &mut artefacts, &rungs);
     sparse_curve(&mut chapter, &mut artefacts);
     conventions(&mut chapter);

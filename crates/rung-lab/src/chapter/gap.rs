@@ -1,0 +1,103 @@
+//! The gap between what is solved and what is impossible, hop by hop, for one size of model.
+//!
+//! Four lines: where the papers' own parameters start to apply, where the first form of our proof does (stored certificates,
+//! checked again when the figure is drawn), where today's theorems do, and up to where a protocol in the same model solves every
+//! instance of a family of tables. Between the last two nothing is known.
+
+use num_bigint::BigUint;
+use rung_theory::bound::question::log2;
+use rung_theory::bound::tables::Tables;
+use rung_theory::bound::{certificate, checker, papers, shortcut};
+use rung_theory::stack::Plan;
+
+use super::{Artefact, figure_files};
+use crate::Evidence;
+use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use crate::report::{Chapter, Figure};
+
+/// Certificates of the first form of the proof, for 16 heads of 128 at 16 bits with three linear layers in every block.
+const FIRST_FORM: &str = include_str!("first_form.json");
+
+/// Hops and log2 tokens of the stored certificates that the checker accepts.
+fn first_form() -> Vec<(usize, f64)> {
+    let stored: Vec<serde_json::Value> = serde_json::from_str(FIRST_FORM).unwrap_or_default();
+    let points = stored.iter().filter_map(|value| certificate::read(&value.to_string()).ok());
+    points.filter_map(|point| Some((point.hops, log2(&checker::check(&point).ok()?.tokens)))).collect()
+}
+
+/// log2 of the tokens of the largest tables of a family that a protocol solves: n_1 = 1, and further n just too large for entries to
+/// look ahead, so that a full layer is needed for each.
+fn protocol(plan: &Plan, hops: usize) -> Option<f64> {
+    let capacity = plan.capacity();
+    let tables = |m: u64| {
+        let branches = capacity.message_bits / 20 + 1;
+        let n = (1..hops).map(|e| BigUint::from(if e == 1 { 1 } else { branches }));
+        Tables::new(hops, m.into(), n.collect()).ok()
+    };
+    let solved = |m: u64| tables(m).is_some_and(|tables| shortcut::way(&capacity, &tables).is_some());
+    let (mut low, mut high) = (2_u64, 1_u64 << 48);
+    if !solved(low) || solved(high) {
+        return None;
+    }
+    while high - low > 1 {
+        let middle = u64::midpoint(low, high);
+        if solved(middle) { low = middle } else { high = middle }
+    }
+    tables(low).map(|tables| log2(&tables.tokens()))
+}
+
+/// Adds the figure. `certified` has hops and log2 tokens of today's certificates, `plan` the stack for a number of hops.
+pub(super) fn figure(
+    chapter: &mut Chapter,
+    artefacts: &mut Vec<Artefact>,
+    certified: &[(usize, f64)],
+    plan: impl Fn(usize) -> Option<Plan>,
+    heads_dim_bits: u128,
+) {
+    chapter.heading("The gap");
+    chapter.paragraph(
+        "For 16 heads of 128 at 16 bits per number, one full layer fewer than hops, and three linear layers in every block: the \
+         number of tokens from which the hops are certified to be impossible, by the papers' own parameters, by the first form of our \
+         proof and by today's theorems; and the number of tokens up to which a protocol solves them in the same model, on \
+         tables whose second and later levels have too many branches for looking ahead. Between the two lowest lines neither is known.",
+    );
+    let hops: Vec<usize> = certified.iter().map(|(hops, _)| *hops).collect();
+    let line =
+        |points: Vec<(usize, f64)>| points.into_iter().map(|(hops, log2)| Point::new(hops as f64, log2)).collect();
+    let of_papers = hops.iter().map(|&hops| (hops, papers::own_parameters(heads_dim_bits, hops))).collect();
+    let old = first_form().into_iter().filter(|(known, _)| hops.contains(known)).collect();
+    let protocols = hops.iter().filter_map(|&hops| Some((hops, protocol(&plan(hops)?, hops)?))).collect();
+    let series = |name: &str, points: Vec<Point>, evidence| Series::line_and_points(name, points).known(evidence);
+    let chart = LineChart::new(
+        "From how many tokens on L hops are impossible",
+        AxisSpec::new("hops", Scale::Linear),
+        AxisSpec::new("log2 of the tokens", Scale::Log2),
+    )
+    .series(series("papers, by their own parameters", line(of_papers), Evidence::Proved))
+    .series(series("first form of the proof", line(old), Evidence::Proved))
+    .series(series("today's theorems", line(certified.to_vec()), Evidence::Proved))
+    .series(series("solved by a protocol below", line(protocols), Evidence::Constructed));
+    artefacts.extend(figure_files("gap", &chart));
+    let caption = "Lower is sharper; the lowest line is a limit that no proof of this kind can pass for these tables.";
+    let command = "rung bound \"linear*3 full linear*3\" --hops 2 --heads 16 --head-dim 128 --bits 16";
+    chapter.figure(Figure::new(&chart, caption, command, "gap.csv"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rung_theory::stack::Defaults;
+
+    #[test]
+    fn stored_certificates_are_accepted_and_lie_above_protocols() {
+        let old = first_form();
+        assert_eq!(old.iter().map(|(hops, _)| *hops).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        let defaults = Defaults { heads: 16, head_dim: 128, bits: 16, ..Defaults::default() };
+        for (hops, impossible) in old {
+            let stack = format!("linear*3{}", " full linear*3".repeat(hops - 1));
+            let plan = Plan::parse(&stack, &defaults).unwrap();
+            let solved = protocol(&plan, hops).unwrap();
+            assert!(solved > 15.0 && solved < impossible, "{hops} hops: {solved} against {impossible}");
+        }
+    }
+}
