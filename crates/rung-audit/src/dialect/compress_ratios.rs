@@ -37,7 +37,7 @@ fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
         Reading::new(kind).by(config.path_of(&format!("{name}[{index}]")))
     });
     Ok(Some(layout.assuming(
-        "Layers with a compression ratio below 128 pick entries with the indexer, others read all entries; the few \
-         tokens that wait to be compressed are not charged.",
+        "Layers with a compression ratio below 128 pick entries with the indexer, others read all entries; tokens that \
+         wait to be compressed are charged as recurrent state, as many as can wait.",
     )))
 }
