@@ -152,7 +152,7 @@ fn mixer_width(mixer: &Mixer) -> u128 {
     mixer.facts().parameters.checked_div(columns).unwrap_or(0)
 }
 
-/// Weights of the feed-forward part: all, and those that one token uses; nothing where its size is not told.
+/// Weights of the feed-forward part: all, and those that one token uses; nothing where no field gives its size.
 fn channel_weights(
     config: &Config,
     layer: &AuditLayer,

@@ -1,4 +1,4 @@
-//! Fields that nobody reads and that may change what layers keep: better unknown than too low.
+//! Fields that no dialect reads and that may change what layers keep: better unknown than too low.
 //!
 //! Two signs: a list of words or whole numbers with one entry per layer, and a name that speaks of an index, a source or
 //! a compression of the cache. What is known not to matter is listed here.
@@ -73,7 +73,7 @@ const READ: &[&str] = &[
     "kv_source_layers",
 ];
 
-/// The fields that nobody reads, with the reason they are suspect.
+/// The fields that no dialect reads, with the reason they are suspect.
 pub(crate) fn unread_fields(config: &Config, depth: usize) -> Vec<String> {
     let mut found = Vec::new();
     for (name, value) in config.fields() {

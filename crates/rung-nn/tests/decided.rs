@@ -1,5 +1,7 @@
 //! The verdict and the weights: *solved* exactly where a construction can be built and is right.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rung_engine::Parameters;
@@ -11,6 +13,8 @@ use rung_theory::bound::verdict::{Verdict, decide};
 use rung_theory::stack::mixer::{Field, KINDS};
 use rung_theory::stack::{Convention, Defaults, Layer, Mixer, Plan};
 use rung_theory::task::seeded;
+
+use support::Draws;
 
 /// Every request that could make a construction fit.
 fn requests(name: &str, m: u32, n: &[u32]) -> Vec<Request> {
@@ -169,20 +173,6 @@ fn the_theory_knows_which_sizes_have_networks() {
         }
     }
     assert!(with > 500 && without > 100, "{with} with, {without} without");
-}
-
-/// Numbers that look random, the same in every run.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-
-    fn pick<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
-        all[self.below(all.len() as u64) as usize]
-    }
 }
 
 /// Layers of random stacks: every mixer with a network, some of them in several sizes.

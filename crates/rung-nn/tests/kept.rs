@@ -3,6 +3,8 @@
 //! Everything in a mixer's state after a token is written out, number by number. That is all the next token can learn of the past,
 //! so the bits that a bound counts must cover it; and once windows and caches of fixed size are full they must be exactly it.
 
+mod support;
+
 use rung_engine::{Native, Ops, Parameters};
 use rung_nn::model::Input;
 use rung_nn::{ModelConfig, State};
@@ -10,15 +12,7 @@ use rung_theory::stack::mixer::{Field, KINDS, MixerKind};
 use rung_theory::stack::{Defaults, Layer, Mixer, Plan, Reach};
 use rung_theory::task::seeded;
 
-/// Numbers that look random, the same in every run.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
+use support::Draws;
 
 /// More tokens than any window or cache of fixed size of the options drawn.
 const TOKENS: usize = 15;

@@ -172,7 +172,7 @@ fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
         };
         let Value::Object(fields) = fields else { return Err(config.wrong(&path, fields, "an object")) };
         match fields.iter().map(|(field, _)| field).find(|field| !LAYER_SIZES.contains(&field.as_str())) {
-            // A field that nobody reads may change what the layer keeps.
+            // A field that no dialect reads may change what the layer keeps.
             Some(field) => layer.kind = Kind::Unknown { word: format!("a layer with its own `{field}`") },
             None => layer.own_fields = Some(key.clone()),
         }

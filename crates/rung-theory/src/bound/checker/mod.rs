@@ -140,7 +140,7 @@ pub struct Embedding {
 pub struct Accepted {
     /// Tokens of the instance.
     pub tokens: BigUint,
-    /// One message cannot even carry an answer: true, but nobody doubted it.
+    /// One message cannot even carry an answer: the claim is true, and trivial.
     pub trivial: bool,
 }
 

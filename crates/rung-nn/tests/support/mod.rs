@@ -1,0 +1,18 @@
+//! What several tests share: a small generator.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+/// Numbers that look random, the same in every run.
+pub struct Draws(pub u64);
+
+impl Draws {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    /// One of several things.
+    pub fn pick<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
