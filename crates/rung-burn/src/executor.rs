@@ -278,4 +278,10 @@ impl<S: Number> Ops for Burn<S> {
     fn cumulative_sum(&self, x: &Tensor, axis: usize) -> Tensor {
         self.emit(x.shape, &[x], || x.cells.clone().cumsum(x.axis(axis)))
     }
+
+    fn scope<R>(&self, _: &str, body: impl FnOnce() -> R) -> R {
+        body()
+    }
+
+    rung_engine::delegate_ops!(composed => fused);
 }

@@ -392,6 +392,8 @@ impl<S: Scalar> Ops for Native<S> {
         result
     }
 
+    crate::delegate_ops!(composed => softmax, gelu_exact, round_to_bits);
+
     fn linear(&self, x: &Tensor<S>, weight: &Tensor<S>, bias: Option<&Tensor<S>>) -> Tensor<S> {
         let y = self.product(x, false, weight, true);
         let Some(bias) = bias else { return y };

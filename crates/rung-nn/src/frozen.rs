@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use rung_engine::{
     Attention, Binary, BlockAttention, Decay, GeneralDelta, Native, Ops, Parameter, Recurrence, Scalar, Shape, Tensor,
-    Unary,
+    Unary, delegate_ops,
 };
 
 /// A tensor that is an affine function of what was put in, or one that is not.
@@ -266,9 +266,9 @@ impl<S: Scalar> Ops for Frozen<S> {
     fn cumulative_sum(&self, x: &Part<S>, axis: usize) -> Part<S> {
         Self::moved(x, |x| self.native.cumulative_sum(x, axis))
     }
-    fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
-        self.native.scope(name, body)
-    }
+    delegate_ops!(native => scope);
+    // Made of operations that are affine in what is live.
+    delegate_ops!(composed => linear, gated_scan);
     fn softmax(&self, x: &Part<S>) -> Part<S> {
         self.stilled(x.live, || self.native.softmax(&x.x))
     }

@@ -40,8 +40,6 @@
 //! - [`frozen`]: an executor that holds gates still, so that a forward pass is one linear operator.
 
 pub mod checkpoint;
-#[cfg(test)]
-mod composed_only;
 pub mod construct;
 pub mod error;
 pub mod file;
@@ -50,6 +48,8 @@ pub mod hash;
 pub mod inventory;
 pub mod mixer;
 pub mod model;
+#[cfg(test)]
+mod no_fused_kernels;
 pub mod parts;
 pub mod position;
 pub mod precision;

@@ -4,9 +4,7 @@
 //! move things between tokens: attention, recurrences and convolutions, and beside choices by softmax. A listener may only write down what passes
 //! ([`trace`](crate::trace)), or do the work itself in another way ([`protocol`](crate::protocol)).
 
-use std::ops::Range;
-
-use rung_engine::{Attention, Binary, GeneralDelta, Native, Ops, Parameter, Recurrence, Scalar, Shape, Tensor, Unary};
+use rung_engine::{Attention, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops};
 
 /// Who listens. Each method does the work, by default as [`Native`] does.
 pub trait Watch<S: Scalar> {
@@ -18,6 +16,11 @@ pub trait Watch<S: Scalar> {
     /// See [`Ops::attention`].
     fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
         ops.attention(inputs)
+    }
+
+    /// See [`Ops::block_attention`].
+    fn block_attention(&self, ops: &Native<S>, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
+        ops.block_attention(inputs)
     }
 
     /// See [`Ops::recurrence`].
@@ -41,28 +44,6 @@ pub trait Watch<S: Scalar> {
     }
 }
 
-/// Any listener by reference: models are then built once for all of them.
-impl<S: Scalar> Watch<S> for &dyn Watch<S> {
-    fn enter(&self, name: &str) {
-        (**self).enter(name);
-    }
-    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
-        (**self).attention(ops, inputs)
-    }
-    fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        (**self).recurrence(ops, inputs)
-    }
-    fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        (**self).general_delta(ops, inputs)
-    }
-    fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {
-        (**self).softmax(ops, x)
-    }
-    fn short_convolution(&self, ops: &Native<S>, inputs: &Convolved<'_, S>) -> (Tensor<S>, Tensor<S>) {
-        (**self).short_convolution(ops, inputs)
-    }
-}
-
 /// The inputs of [`Ops::short_convolution`].
 pub struct Convolved<'a, S: Scalar> {
     /// `[batch, time, channels]`.
@@ -76,74 +57,20 @@ pub struct Convolved<'a, S: Scalar> {
 }
 
 /// An executor and its listener.
-pub struct Watched<S: Scalar, W> {
+pub struct Watched<'a, S: Scalar, W: ?Sized> {
     /// What runs.
     pub native: Native<S>,
     /// Who listens.
-    pub watch: W,
+    pub watch: &'a W,
 }
 
-impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
+impl<S: Scalar, W: Watch<S> + ?Sized> Ops for Watched<'_, S, W> {
     type Scalar = S;
     type Tensor = Tensor<S>;
+    delegate_ops!(native => primitives);
+    delegate_ops!(native => linear, rms_norm, layer_norm, l2_norm, silu, gelu, gelu_exact, elu_plus_one, silu_gate);
+    delegate_ops!(native => gated_scan, rotary, cross_entropy, round_to_bits);
 
-    fn parameter(&self, id: Parameter) -> Tensor<S> {
-        self.native.parameter(id)
-    }
-    fn constant(&self, shape: &[usize], values: &[S]) -> Tensor<S> {
-        self.native.constant(shape, values)
-    }
-    fn full(&self, shape: &[usize], value: f64) -> Tensor<S> {
-        self.native.full(shape, value)
-    }
-    fn detach(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.native.detach(x)
-    }
-    fn shape(&self, x: &Tensor<S>) -> Shape {
-        self.native.shape(x)
-    }
-    fn values(&self, x: &Tensor<S>) -> Vec<S> {
-        self.native.values(x)
-    }
-    fn unary(&self, kind: Unary, x: &Tensor<S>) -> Tensor<S> {
-        self.native.unary(kind, x)
-    }
-    fn binary(&self, kind: Binary, left: &Tensor<S>, right: &Tensor<S>) -> Tensor<S> {
-        self.native.binary(kind, left, right)
-    }
-    fn affine(&self, x: &Tensor<S>, factor: f64, offset: f64) -> Tensor<S> {
-        self.native.affine(x, factor, offset)
-    }
-    fn product(&self, left: &Tensor<S>, flip_left: bool, right: &Tensor<S>, flip_right: bool) -> Tensor<S> {
-        self.native.product(left, flip_left, right, flip_right)
-    }
-    fn reshape(&self, x: &Tensor<S>, shape: &[usize]) -> Tensor<S> {
-        self.native.reshape(x, shape)
-    }
-    fn permute(&self, x: &Tensor<S>, order: &[usize]) -> Tensor<S> {
-        self.native.permute(x, order)
-    }
-    fn slice(&self, x: &Tensor<S>, axis: usize, range: Range<usize>) -> Tensor<S> {
-        self.native.slice(x, axis, range)
-    }
-    fn concat(&self, parts: &[Tensor<S>], axis: usize) -> Tensor<S> {
-        self.native.concat(parts, axis)
-    }
-    fn broadcast(&self, x: &Tensor<S>, shape: &[usize]) -> Tensor<S> {
-        self.native.broadcast(x, shape)
-    }
-    fn gather_rows(&self, x: &Tensor<S>, rows: &[usize]) -> Tensor<S> {
-        self.native.gather_rows(x, rows)
-    }
-    fn sum(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
-        self.native.sum(x, axis)
-    }
-    fn max(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
-        self.native.max(x, axis)
-    }
-    fn cumulative_sum(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
-        self.native.cumulative_sum(x, axis)
-    }
     fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
         self.watch.enter(name);
         self.native.scope(name, body)
@@ -151,47 +78,17 @@ impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
     fn softmax(&self, x: &Tensor<S>) -> Tensor<S> {
         self.watch.softmax(&self.native, x)
     }
-    fn linear(&self, x: &Tensor<S>, weight: &Tensor<S>, bias: Option<&Tensor<S>>) -> Tensor<S> {
-        self.native.linear(x, weight, bias)
-    }
     fn attention(&self, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
         self.watch.attention(&self.native, inputs)
+    }
+    fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
+        self.watch.block_attention(&self.native, inputs)
     }
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         self.watch.recurrence(&self.native, inputs)
     }
     fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         self.watch.general_delta(&self.native, inputs)
-    }
-    fn rms_norm(&self, x: &Tensor<S>, weight: Option<&Tensor<S>>, epsilon: f64) -> Tensor<S> {
-        self.native.rms_norm(x, weight, epsilon)
-    }
-    fn layer_norm(
-        &self,
-        x: &Tensor<S>,
-        weight: Option<&Tensor<S>>,
-        bias: Option<&Tensor<S>>,
-        epsilon: f64,
-    ) -> Tensor<S> {
-        self.native.layer_norm(x, weight, bias, epsilon)
-    }
-    fn l2_norm(&self, x: &Tensor<S>, epsilon: f64) -> Tensor<S> {
-        self.native.l2_norm(x, epsilon)
-    }
-    fn silu(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.native.silu(x)
-    }
-    fn gelu(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.native.gelu(x)
-    }
-    fn gelu_exact(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.native.gelu_exact(x)
-    }
-    fn elu_plus_one(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.native.elu_plus_one(x)
-    }
-    fn silu_gate(&self, gate: &Tensor<S>, x: &Tensor<S>) -> Tensor<S> {
-        self.native.silu_gate(gate, x)
     }
     fn short_convolution(
         &self,
@@ -201,14 +98,5 @@ impl<S: Scalar, W: Watch<S>> Ops for Watched<S, W> {
         state: Option<&Tensor<S>>,
     ) -> (Tensor<S>, Tensor<S>) {
         self.watch.short_convolution(&self.native, &Convolved { x, filters, bias, state })
-    }
-    fn rotary(&self, x: &Tensor<S>, cosine: &Tensor<S>, sine: &Tensor<S>) -> Tensor<S> {
-        self.native.rotary(x, cosine, sine)
-    }
-    fn round_to_bits(&self, x: &Tensor<S>, bits: u32, range: f64) -> Tensor<S> {
-        self.native.round_to_bits(x, bits, range)
-    }
-    fn cross_entropy(&self, logits: &Tensor<S>, targets: &[usize]) -> Tensor<S> {
-        self.native.cross_entropy(logits, targets)
     }
 }

@@ -25,7 +25,14 @@ pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &Attention<'_, O::Tensor>) ->
 
 /// Composed body of [`Ops::block_attention`]: attention with all that was not chosen masked.
 pub fn block_attention<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::Tensor>) -> O::Tensor {
-    let BlockAttention { query, key, value, choice, scale } = *inputs;
+    let BlockAttention { query, key, value, scale, .. } = *inputs;
+    let bias = block_bias(ops, inputs);
+    ops.attention(&Attention { query, key, value, bias: Some(&bias), sight: Sight::Past, scale })
+}
+
+/// A bias of attention, `[batch, heads, queries, keys]`, that masks all keys but those of the chosen blocks.
+pub fn block_bias<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::Tensor>) -> O::Tensor {
+    let BlockAttention { query, key, choice, .. } = *inputs;
     let ([batch, queries, heads, _], [_, keys, ..]) = (four(ops, query), four(ops, key));
     choice.check(batch, queries, keys);
     let mut mask = vec![O::Scalar::of(MASKED); batch * heads * queries * keys];
@@ -40,6 +47,5 @@ pub fn block_attention<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::
                 .for_each(|x| *x = O::Scalar::ZERO);
         }
     }
-    let bias = ops.constant(&[batch, heads, queries, keys], &mask);
-    ops.attention(&Attention { query, key, value, bias: Some(&bias), sight: Sight::Past, scale })
+    ops.constant(&[batch, heads, queries, keys], &mask)
 }

@@ -10,12 +10,13 @@ mod levels;
 mod precision;
 mod reductions;
 mod variants;
+mod watched;
 
 use super::cases::{
     BATCH, Built, CASES, ROTARY, WIDTH, build, build_within, draw, input, resolve, results, settings, shake,
 };
 use super::{Builtin, NAMES, State, TokenMixer};
-use crate::composed_only::ComposedOnly;
+use crate::no_fused_kernels::NoFusedKernels;
 use crate::position::Positions;
 use crate::site::{Settings, Site};
 
@@ -248,7 +249,7 @@ fn kernels_agree_with_composed_bodies() {
         let loss = scalar(&native, &mixer, &native.parameter(x_id));
         let found = native.values(&loss);
         native.backward(&loss);
-        let composed = ComposedOnly(Native::new());
+        let composed = NoFusedKernels(Native::new());
         composed.0.bind(&weights);
         let loss: Tensor<f64> = scalar(&composed, &mixer, &composed.parameter(x_id));
         assert_close(&found, &composed.values(&loss), 1e-10, text);
@@ -273,7 +274,7 @@ fn forms_agree_at_real_sizes_in_single_precision() {
             (Builtin::init(&plan.layers[0].mixers[0], &mut site).unwrap(), weights)
         };
         let (mixer, weights) = build(64);
-        let composed = ComposedOnly(Native::new());
+        let composed = NoFusedKernels(Native::new());
         composed.0.bind_frozen(&weights);
         let x = composed.constant(&[1, time, width], &values);
         let (expected, _) = run(&composed, &mixer, &x, &[time]);

@@ -6,7 +6,7 @@ use rung_theory::task::{Field, NO_TARGET, below, seeded};
 
 use super::*;
 use crate::checkpoint::{CheckpointError, load, save};
-use crate::composed_only::ComposedOnly;
+use crate::no_fused_kernels::NoFusedKernels;
 
 fn plan(text: &str) -> Plan {
     Plan::parse(text, &Defaults { heads: 2, head_dim: 8, ..Defaults::default() }).unwrap()
@@ -432,7 +432,7 @@ fn kernels_agree_with_composed_bodies_in_a_whole_model() {
     let (tokens, targets) = ([1, 2, 3, 4, 5, 6, 0, 1, 2, 3], [2, 3, 4, NO_TARGET, 6, 0, 1, 2, 3, 4]);
     for config in configs {
         let (model, weights) = build::<f64>(&config, ALL);
-        let (native, composed) = (Native::new(), ComposedOnly(Native::new()));
+        let (native, composed) = (Native::new(), NoFusedKernels(Native::new()));
         native.bind(&weights);
         composed.0.bind(&weights);
         let (found, _) = model.loss(&native, &tokens, 2, &targets).unwrap();

@@ -123,7 +123,8 @@ impl<S: Scalar> Conversation<S> {
     ) -> Result<Self, ModelError> {
         one_pass(subject)?;
         let widths = widths.into();
-        let ops = table(subject, widths.message);
+        let registers = Registers::new(subject.plan, widths.message);
+        let ops = watched(subject, &registers);
         let fields = subject.config.input.fields();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
@@ -151,7 +152,8 @@ impl<S: Scalar> Conversation<S> {
     /// # Errors
     /// The tokens are none of the model's.
     pub fn listen(&self, subject: &Subject<'_, S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
-        let ops = table(subject, self.widths.message);
+        let registers = Registers::new(subject.plan, self.widths.message);
+        let ops = watched(subject, &registers);
         let told: Vec<Message> = self.messages.iter().filter(|message| message.into == player).cloned().collect();
         let (registers, states): (Vec<Message>, Vec<Message>) =
             told.into_iter().partition(|message| message.content == Content::Registers);
@@ -210,10 +212,10 @@ fn one_pass<S: Scalar>(subject: &Subject<'_, S>) -> Result<(), ModelError> {
     Err(ModelError::Unsupported { mixer: "full", what: format!("{what}, as a protocol,"), expected })
 }
 
-fn table<S: Scalar>(subject: &Subject<'_, S>, width: Width) -> Watched<S, Registers> {
+fn watched<'a, S: Scalar>(subject: &Subject<'_, S>, watch: &'a Registers) -> Watched<'a, S, Registers> {
     let native = Native::new();
     native.bind_frozen(subject.weights);
-    Watched { native, watch: Registers::new(subject.plan, width) }
+    Watched { native, watch }
 }
 
 /// Mixers of a layer that call attention: their calls come in this order.
@@ -233,7 +235,7 @@ fn seats<'a, S: Scalar>(subject: &Subject<'a, S>) -> impl Iterator<Item = (usize
 /// States as messages.
 fn states_out<S: Scalar>(
     subject: &Subject<'_, S>,
-    ops: &Watched<S, Registers>,
+    ops: &Watched<'_, S, Registers>,
     after: &ModelState<Tensor<S>>,
     into: usize,
     width: Width,
@@ -255,7 +257,7 @@ fn states_out<S: Scalar>(
 /// The state a player starts from: what it was told and, if there is one, the cache of keys and values.
 fn states_in<S: Scalar>(
     subject: &Subject<'_, S>,
-    ops: &Watched<S, Registers>,
+    ops: &Watched<'_, S, Registers>,
     told: &[Message],
     cache: Option<&ModelState<Tensor<S>>>,
     seen: usize,

@@ -28,7 +28,9 @@ pub use reading::{Reading, Reads};
 
 use std::cell::RefCell;
 
-use rung_engine::{Attention, GeneralDelta, Native, Ops, Parameters, Recurrence, Scalar, Tensor};
+use rung_engine::{
+    Attention, BlockAttention, GeneralDelta, Native, Ops, Parameters, Recurrence, Scalar, Sight, Tensor, composed,
+};
 use rung_theory::stack::Plan;
 use rung_theory::task::AnyTask;
 
@@ -115,16 +117,15 @@ impl Trace {
         let native = Native::new();
         native.bind_frozen(weights);
         let depth = model.depth();
-        let ops = Watched {
-            native,
-            watch: Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None), tokens: length },
-        };
+        let recorder =
+            Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None), tokens: length };
+        let ops = Watched { native, watch: &recorder };
         let streams = model.streams(&ops, tokens, 1)?;
         let last = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
         let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
         let scores = wide(&model.read_out(&ops, last));
         let streams = streams.iter().map(wide).collect();
-        let layers = ops.watch.layers.into_inner();
+        let layers = recorder.layers.into_inner();
         let touched = (0..depth).map(|layer| flow::touched(layer, config, model.width(), weights)).collect();
         let answered = flow::answered(config, model.width(), weights);
         let idle = (0..depth).map(|layer| flow::idle(layer, &layers[layer], weights)).collect();
@@ -171,6 +172,15 @@ impl<S: Scalar> Watch<S> for Recorder {
     fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
         let output = ops.attention(inputs);
         self.keep(Reading::attention(ops, inputs, &output));
+        output
+    }
+
+    fn block_attention(&self, ops: &Native<S>, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
+        let output = ops.block_attention(inputs);
+        let BlockAttention { query, key, value, scale, .. } = *inputs;
+        let bias = composed::block_bias(ops, inputs);
+        let masked = Attention { query, key, value, bias: Some(&bias), sight: Sight::Past, scale };
+        self.keep(Reading::attention(ops, &masked, &output));
         output
     }
 

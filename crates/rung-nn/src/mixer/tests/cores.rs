@@ -6,8 +6,8 @@ use rung_engine::{Decay, Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::task::seeded;
 
 use super::{assert_close, draw};
-use crate::composed_only::ComposedOnly;
 use crate::mixer::State;
+use crate::no_fused_kernels::NoFusedKernels;
 use crate::parts::Memory;
 
 const HEADS: usize = 2;
@@ -95,7 +95,7 @@ impl Inputs {
 
     /// Outputs and last state, which the kernel and the composed body agree on.
     fn run(&self) -> (Vec<f64>, Vec<f64>) {
-        let (native, composed) = (Native::new(), ComposedOnly(Native::new()));
+        let (native, composed) = (Native::new(), NoFusedKernels(Native::new()));
         let values = |(out, state): (Tensor<f64>, Tensor<f64>)| (native.values(&out), native.values(&state));
         let (out, state) = values(self.run_on(&native, 3));
         let (expected, last) = values(self.run_on(&composed, 5));

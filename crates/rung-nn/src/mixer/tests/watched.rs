@@ -1,0 +1,46 @@
+//! An executor with a listener runs the kernels of the executor inside, for every mixer of the table.
+
+use std::cell::Cell;
+
+use rung_engine::{Attention, BlockAttention};
+
+use super::*;
+use crate::watch::{Watch, Watched};
+
+/// Counts the calls of attention.
+#[derive(Default)]
+struct Counter {
+    dense: Cell<usize>,
+    blocks: Cell<usize>,
+}
+
+impl<S: Scalar> Watch<S> for Counter {
+    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+        self.dense.set(self.dense.get() + 1);
+        ops.attention(inputs)
+    }
+    fn block_attention(&self, ops: &Native<S>, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
+        self.blocks.set(self.blocks.get() + 1);
+        ops.block_attention(inputs)
+    }
+}
+
+#[test]
+fn a_listener_changes_no_bit() {
+    let time = 23;
+    let values = input::<f32>(time, 1.0);
+    let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<u64>>();
+    for &(text, positions) in CASES {
+        let Built { mixer, weights } = build::<f32>(text, positions, 4);
+        let (alone, counter) = (Native::new(), Counter::default());
+        let ops = Watched { native: Native::new(), watch: &counter };
+        alone.bind_frozen(&weights);
+        ops.native.bind_frozen(&weights);
+        let expected = run(&alone, &mixer, &alone.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
+        let found = run(&ops, &mixer, &ops.constant(&[BATCH, time, WIDTH], &values), &[time]).0;
+        assert_eq!(bits(found), bits(expected), "{text}");
+        let reads_blocks = matches!(resolve(text).name(), "moba" | "nsa");
+        assert_eq!(counter.blocks.get() > 0, reads_blocks, "{text}: calls of block attention");
+        assert!(resolve(text).name() != "full" || counter.dense.get() == 1, "{text}: calls of attention");
+    }
+}
