@@ -11,14 +11,15 @@
 use std::path::Path;
 
 use rung_engine::{AdamWConfig, Native, Ops as _, Parameters, Team};
-use rung_lab::Evidence;
-use rung_lab::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_lab::report::{Cell, Chapter, Column, Figure, Prose, Report, Table};
-use rung_lab::run::source::{Batch, Purpose, Source};
-use rung_lab::run::{Tally, evaluate};
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Report, Table};
+use rung_nn::file::write_atomically;
 use rung_nn::{Input, Model, ModelConfig};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task;
+use rung_train::run::source::{Batch, Purpose, Source};
+use rung_train::run::{Tally, evaluate};
 
 /// A table of 16 entries, then 16 questions about it: a start value, and a query that asks where the table leads from there.
 const TASK: &str = "funccomp{hops=1,m=16,queries=16}";
@@ -126,7 +127,7 @@ fn report(outcomes: &[Outcome]) -> Report {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let outcomes = STACKS.into_iter().map(train).collect::<Result<Vec<_>, _>>()?;
     let path = Path::new("short_path.html");
-    report(&outcomes).write(path)?;
+    write_atomically(path, report(&outcomes).html()?.as_bytes())?;
     println!("{}", path.display());
     Ok(())
 }

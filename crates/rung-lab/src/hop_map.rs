@@ -13,7 +13,7 @@ use rung_theory::bound::search::{self, Certified};
 use rung_theory::bound::tables::Tables;
 use rung_theory::stack::{Capacity, Convention, Plan};
 
-use crate::figure::{HopMap, Kind, Marker, Row, Span};
+use rung_figure::figure::{HopMap, Kind, Marker, Row, Span};
 
 /// One row of the map, with the proof behind it.
 #[derive(Debug)]

@@ -194,7 +194,7 @@ pub fn save_with<S: Scalar>(
     let refused = |reason: String| CheckpointError::Write { path: path.to_owned(), reason };
     let bytes = tensor_file::encode(tensors, &[&[("format", "pt")], notes].concat());
     write_atomically(path, &bytes.map_err(|error| refused(error.to_string()))?)
-        .map_err(|error| refused(error.to_string()))
+        .map_err(|error| refused(error.source.to_string()))
 }
 
 /// Reads all weights of a model.

@@ -12,11 +12,25 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Why a file was not written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}", .path.display())]
+pub struct WriteError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
 /// Writes `bytes` to `path`, replacing what is there in one step. The directory must exist.
 ///
 /// # Errors
-/// When the directory cannot be written to, the disk is full, or `path` is a directory.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// When the directory cannot be written to, the disk is full, or `path` is a directory. The error names the file.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    replace(path, bytes).map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // A path that does not exist yet is its own destination.
     let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let existing = fs::metadata(&destination).ok();
@@ -94,6 +108,12 @@ mod tests {
         write_atomically(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(scratch.names(), ["report.html"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let error = write_atomically(Path::new("/nowhere/at/all/report.html"), b"").unwrap_err();
+        assert!(error.to_string().starts_with("cannot write /nowhere/at/all/report.html"), "{error}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use rung_lab::figure::{self, Chart};
-use rung_lab::report::write_atomically;
+use rung_figure::figure::{self, Chart};
+use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
 
 /// Whether errors are written as JSON, as results are.

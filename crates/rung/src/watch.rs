@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rung_lab::run::{Accuracy, Moment};
-use rung_lab::sweep::{Event, Shard, Sweep};
+use rung_train::run::{Accuracy, Moment};
+use rung_train::sweep::{Event, Shard, Sweep};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 

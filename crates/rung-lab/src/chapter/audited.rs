@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 use rung_audit::report::{bytes, commas, plot};
 use rung_audit::{Audit, Options, audit_preset, presets};
 
-use super::{Made, figure_files};
-use crate::figure::Chart;
-use crate::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use super::Made;
+use crate::artefact::figure_files;
+use rung_figure::figure::Chart;
+use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
 
 /// The plot of cache against rungs, with its numbers.
 struct CachePlot<'a>(&'a [Audit]);

@@ -10,13 +10,14 @@ use rung_theory::bound::{certificate, checker, search};
 use rung_theory::stack::{Convention, Defaults, Plan};
 use rung_theory::task::{Prompt, seeded};
 
-use super::{Artefact, Made, Preset, figure_files};
-use crate::Evidence;
-use crate::figure::text;
-use crate::parallel;
-use crate::protocol::Ledger;
-use crate::report::{Cell, Chapter, Column, Figure, Prose, Table};
-use crate::trace::{Cut, Picture};
+use super::Made;
+use crate::artefact::{Artefact, Preset, figure_files};
+use rung_figure::Evidence;
+use rung_figure::figure::text;
+use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_inspect::protocol::Ledger;
+use rung_inspect::trace::{Cut, Picture};
+use rung_train::parallel;
 
 /// Sizes of the stacks that are proved to fail.
 const SIZES: Defaults = Defaults { heads: 1, head_dim: 8, kv_heads: None, model_width: None, bits: 32 };

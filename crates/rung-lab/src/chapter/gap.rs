@@ -10,10 +10,10 @@ use rung_theory::bound::tables::Tables;
 use rung_theory::bound::{certificate, checker, papers, shortcut};
 use rung_theory::stack::Plan;
 
-use super::{Artefact, figure_files};
-use crate::Evidence;
-use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use crate::report::{Chapter, Figure};
+use crate::artefact::{Artefact, figure_files};
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use rung_figure::report::{Chapter, Figure};
 
 /// Certificates of the first form of the proof, for 16 heads of 128 at 16 bits with three linear layers in every block.
 const FIRST_FORM: &str = include_str!("first_form.json");

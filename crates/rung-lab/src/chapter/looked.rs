@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 use rung_nn::construct::{self, Request};
 use rung_theory::task;
 
-use super::{Artefact, Made, Preset, figure_files};
-use crate::Evidence;
-use crate::analysis::convert::{Wish, convert};
-use crate::analysis::{AnalysisError, Ask, ablate, collapse, diversity, injective, lens, precision, probe, state};
-use crate::figure::Chart;
-use crate::network::Network;
-use crate::report::{Chapter, Figure, Prose};
-use crate::run::initial::fresh;
-use crate::run::{Record, RunConfig, Trainer};
+use super::Made;
+use crate::artefact::{Artefact, Preset, figure_files};
+use rung_figure::Evidence;
+use rung_figure::figure::Chart;
+use rung_figure::report::{Chapter, Figure, Prose};
+use rung_inspect::analysis::convert::{Wish, convert};
+use rung_inspect::analysis::{
+    AnalysisError, Ask, ablate, collapse, diversity, injective, lens, precision, probe, state,
+};
+use rung_train::network::Network;
+use rung_train::run::initial::fresh;
+use rung_train::run::{Record, RunConfig, Trainer};
 
 /// Hops of the construction.
 const HOPS: usize = 3;
@@ -24,7 +27,7 @@ pub fn choose(runs: &[(PathBuf, Record)]) -> Option<&(PathBuf, Record)> {
     let rank = |record: &Record| {
         let known = record.accuracy.iter().filter(|(_, tally)| tally.mean() >= probe::RESOLVED);
         let last = known.map(|(hops, _)| *hops).max().unwrap_or(0);
-        let share = record.accuracy.get(&last).map_or(0.0, crate::run::Tally::mean);
+        let share = record.accuracy.get(&last).map_or(0.0, rung_train::run::Tally::mean);
         let hybrid = record.facts.full_layers > 0 && record.facts.state_bits.iter().any(|bits| *bits > 0);
         (last, hybrid, share)
     };

@@ -1,9 +1,10 @@
 //! "Measured" and "Open questions": what training finds, experiment by experiment, from the records of its runs and nothing else.
 
-use super::{Artefact, Made, Preset};
+use super::Made;
+use crate::artefact::{Artefact, Preset};
 use crate::experiment::{Chapter as Place, Experiment, Page, Reading};
-use crate::report::{Chapter, Prose};
-use crate::run::Record;
+use rung_figure::report::{Chapter, Prose};
+use rung_train::run::Record;
 
 /// An experiment with what was recorded of it.
 pub struct Done {

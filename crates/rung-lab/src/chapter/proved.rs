@@ -9,12 +9,13 @@ use rung_theory::bound::sparse::Sparse;
 use rung_theory::bound::{certificate, checker, papers};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
-use super::{Artefact, Made, Preset, figure_files, gap};
-use crate::Evidence;
-use crate::figure::{AxisSpec, LineChart, Point, Scale, Series, text};
+use super::{Made, gap};
+use crate::artefact::{Artefact, Preset, figure_files};
 use crate::hop_map::{self, Rung};
-use crate::parallel;
-use crate::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series, text};
+use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_train::parallel;
 
 /// A model size and the linear layers in each of its blocks.
 #[derive(Clone, Copy)]

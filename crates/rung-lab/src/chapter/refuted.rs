@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use rung_nn::construct::{self, Request};
 
-use super::{Artefact, Made, Preset, figure_files};
-use crate::Evidence;
-use crate::falsify::page::Page;
-use crate::falsify::{Asked, Effort, Found, Method, Origin, Suspect, check, falsify};
-use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use crate::report::{Cell, Chapter, Column, Figure, Prose, Table};
-use crate::run::RunConfig;
+use super::Made;
+use crate::artefact::{Artefact, Preset, figure_files};
+use rung_falsify::page::Page;
+use rung_falsify::{Asked, Effort, Found, Method, Origin, Suspect, check, falsify};
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_train::run::RunConfig;
 
 /// A model to be refuted: what it is called, stack, task, bits.
 const MODELS: [(&str, &str, &str, Option<u32>); 9] = [
@@ -50,7 +51,7 @@ fn config(stack: &str, task: &str) -> RunConfig {
     let mut config = RunConfig::new(stack, task);
     let model = &mut config.model;
     (model.heads, model.head, model.embedding_scale, model.scale) = (1, 8, 1.0, 2.0);
-    model.channel = crate::run::config::ChannelName::None;
+    model.channel = rung_train::run::config::ChannelName::None;
     config
 }
 

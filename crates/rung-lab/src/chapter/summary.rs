@@ -4,9 +4,9 @@
 //! made; a chapter that was left out leaves its sentence out.
 
 use super::Made;
-use crate::Evidence;
 use crate::experiment::Reading;
-use crate::report::{Cell, Chapter, Column, Prose, Table};
+use rung_figure::Evidence;
+use rung_figure::report::{Cell, Chapter, Column, Prose, Table};
 use rung_theory::stack::{Defaults, Plan};
 
 /// Layouts that a designer compares.

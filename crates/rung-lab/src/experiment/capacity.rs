@@ -7,11 +7,11 @@
 
 use super::table::{Cell, Spread, cells, outline, show};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::Evidence;
-use crate::chapter::figure_files;
-use crate::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use crate::report::{Figure, Prose};
-use crate::run::Record;
+use crate::artefact::figure_files;
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use rung_figure::report::{Figure, Prose};
+use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {

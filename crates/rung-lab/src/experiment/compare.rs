@@ -6,10 +6,10 @@
 
 use super::table::{Cell, LEARNED, Spread};
 use super::{Page, Reading};
-use crate::Evidence;
-use crate::chapter::figure_files;
-use crate::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
-use crate::report::{Cell as TableCell, Column, Figure, Prose, Table};
+use crate::artefact::figure_files;
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
+use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
 
 /// One point.
 #[derive(Clone)]
@@ -347,7 +347,7 @@ mod tests {
             .into_iter()
             .map(|(seed, right)| record("deltanet full", "funccomp{hops=1,m=16}", seed, 1e-3, &[right]))
             .collect();
-        let judge = |records: &[crate::run::Record], learned: bool| {
+        let judge = |records: &[rung_train::run::Record], learned: bool| {
             let cells = cells(records);
             read(&[Entry::of(&cells[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?").contradictions.len()
         };

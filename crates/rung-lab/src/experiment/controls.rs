@@ -8,11 +8,11 @@
 use super::staircase::{Mark, Square};
 use super::table::{Cell, LEARNED, Spread, cells};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::Evidence;
-use crate::chapter::figure_files;
-use crate::figure::{AxisSpec, Dot, DotChart, Scale};
-use crate::report::{Cell as TableCell, Column, Figure, Prose, Table};
-use crate::run::Record;
+use crate::artefact::figure_files;
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
+use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
+use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {

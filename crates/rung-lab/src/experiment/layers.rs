@@ -6,8 +6,8 @@
 use super::compare::{Along, Entry, View, read, show};
 use super::table::{cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::figure::Scale;
-use crate::run::Record;
+use rung_figure::figure::Scale;
+use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {

@@ -47,10 +47,10 @@ pub mod tracking;
 pub mod variants;
 pub mod zoo;
 
-use crate::chapter::{Artefact, Preset};
-use crate::report::{Chapter as Sheet, Figure, Prose};
-use crate::run::{Record, RunError};
-use crate::sweep::{Sweep, SweepConfig};
+use crate::artefact::{Artefact, Preset};
+use rung_figure::report::{Chapter as Sheet, Figure, Prose};
+use rung_train::run::{Record, RunError};
+use rung_train::sweep::{Sweep, SweepConfig};
 
 /// Where an experiment stands in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, LEARNED, cells};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::run::Record;
+use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {

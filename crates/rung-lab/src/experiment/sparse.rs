@@ -13,8 +13,8 @@ use rung_theory::task::{self, match2::Match2};
 use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::figure::Scale;
-use crate::run::Record;
+use rung_figure::figure::Scale;
+use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {

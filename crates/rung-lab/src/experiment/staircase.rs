@@ -23,12 +23,12 @@ use rung_theory::stack::Convention;
 use super::capacity::most_right;
 use super::table::{Cell, Spread, cells, guess};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::Evidence;
-use crate::chapter::figure_files;
-use crate::figure::{AxisSpec, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
-use crate::report::{Cell as TableCell, Column, Figure, Prose, Table};
-use crate::run::record::table_sizes;
-use crate::run::{Record, Tally};
+use crate::artefact::figure_files;
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
+use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
+use rung_train::run::record::table_sizes;
+use rung_train::run::{Record, Tally};
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {

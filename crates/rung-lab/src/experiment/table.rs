@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use rung_theory::stack::Plan;
 
-use crate::Evidence;
-use crate::report::{Cell as TableCell, Column, Prose, Table};
-use crate::run::Record;
-use crate::run::tally::Tally;
+use rung_figure::Evidence;
+use rung_figure::report::{Cell as TableCell, Column, Prose, Table};
+use rung_train::run::Record;
+pub use rung_train::run::config::outline;
+use rung_train::run::tally::Tally;
 
 /// Above this share of right answers a hop counts as learned.
 pub const LEARNED: f64 = 0.99;
@@ -113,23 +114,6 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// A stack without the options of its mixers.
-pub fn outline(stack: &str) -> String {
-    let mut depth = 0_usize;
-    let kept = stack.chars().filter(|character| {
-        match character {
-            '{' => depth += 1,
-            '}' => {
-                depth = depth.saturating_sub(1);
-                return false;
-            }
-            _ => {}
-        }
-        depth == 0
-    });
-    kept.collect()
-}
-
 /// Groups records and picks a rate for each group by the rule of [`super`], in the order in which stacks are met.
 pub fn cells(records: &[Record]) -> Vec<Cell<'_>> {
     let mut groups: Vec<(String, BTreeMap<u64, Vec<&Record>>)> = Vec::new();
@@ -209,7 +193,7 @@ pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
 /// What a guess that knows the question scores at so many hops: one over the size of the last table it passes.
 pub(super) fn guess(cell: &Cell<'_>, hops: usize) -> f64 {
     let task = rung_theory::task::parse(&cell.any().config.task);
-    let sizes = task.ok().and_then(|task| crate::run::record::table_sizes(&*task));
+    let sizes = task.ok().and_then(|task| rung_train::run::record::table_sizes(&*task));
     sizes.and_then(|sizes| sizes.get(hops - 1).copied()).map_or(f64::NAN, |size| 1.0 / f64::from(size))
 }
 
@@ -246,8 +230,8 @@ pub(super) fn contradictions(cells: &[Cell<'_>]) -> Vec<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::run::trainer::Over;
-    use crate::run::{Facts, RunConfig, record};
+    use rung_train::run::trainer::Over;
+    use rung_train::run::{Facts, RunConfig, record};
 
     /// A record as if a run had ended with these shares of right answers, per thousand.
     pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, right: &[u64]) -> Record {
@@ -288,10 +272,5 @@ pub(crate) mod tests {
         let spread = cells[0].accuracy(2);
         assert!((spread.mean - 0.2).abs() < 1e-9 && (spread.low, spread.high) == (0.1, 0.3));
         assert_eq!(cells[0].records[0].config.seed, 0);
-    }
-
-    #[test]
-    fn outlines_leave_numbers_out() {
-        assert_eq!(outline("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
     }
 }

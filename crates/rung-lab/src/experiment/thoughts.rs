@@ -14,9 +14,9 @@ use rung_theory::task::{self, chain::Chain};
 use super::compare::{Along, Entry, View, read, show};
 use super::table::{Cell, Spread, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
-use crate::figure::Scale;
-use crate::run::Record;
-use crate::run::tally::Tally;
+use rung_figure::figure::Scale;
+use rung_train::run::Record;
+use rung_train::run::tally::Tally;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_lab::analysis::{self, Ask, Run};
-use rung_lab::network::Network;
-use rung_lab::report::write_atomically;
+use rung_inspect::analysis::{self, Ask, Run};
+use rung_nn::file::write_atomically;
 use rung_theory::spec;
+use rung_train::network::Network;
 
 use crate::output::{check_destination, print, print_json, spinner};
 

@@ -11,8 +11,8 @@ use rung_audit::{
     Audit as Audited, AuditError, Dtype, Options, audit_named, audit_path, audit_preset, find_configs, parse_tokens,
     presets, what_if,
 };
-use rung_lab::figure;
-use rung_lab::report::write_atomically;
+use rung_figure::figure;
+use rung_nn::file::write_atomically;
 use rung_theory::bound::question::Question;
 use rung_theory::bound::search;
 use rung_theory::stack::Plan;

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_lab::bench::{Bench, Choice, Only, Row, cases};
+use rung_bench::{Bench, Choice, Only, Row, cases};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json, spinner, steps};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use num_bigint::BigUint;
-use rung_lab::report::write_atomically;
+use rung_nn::file::write_atomically;
 use rung_theory::bound::checker::{Cells, Point, Theorem};
 use rung_theory::bound::question::Question;
 use rung_theory::bound::search::{self, Certified, MAX_SEARCH_HOPS};

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_lab::analysis::Ask;
-use rung_lab::analysis::convert::{Student, Wish, convert};
-use rung_lab::figure::Chart as _;
-use rung_lab::network::Network;
-use rung_lab::report::write_atomically;
-use rung_lab::run::RunConfig;
-use rung_lab::run::checkpoint::save_weights;
-use rung_lab::run::place::{CONFIG, WEIGHTS};
+use rung_figure::figure::Chart as _;
+use rung_inspect::analysis::Ask;
+use rung_inspect::analysis::convert::{Student, Wish, convert};
+use rung_nn::file::write_atomically;
+use rung_train::network::Network;
+use rung_train::run::RunConfig;
+use rung_train::run::checkpoint::save_weights;
+use rung_train::run::place::{CONFIG, WEIGHTS};
 use serde_json::json;
 
 use crate::output::{check_destination, print, print_json, steps};

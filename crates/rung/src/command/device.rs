@@ -5,9 +5,9 @@
 use anyhow::Context as _;
 use rung_burn::DeviceError;
 use rung_engine::Parameters;
-use rung_lab::run::evaluate::{Found, evaluate};
-use rung_lab::run::source::{Purpose, Source};
 use rung_nn::{Model, ModelError};
+use rung_train::run::evaluate::{Found, evaluate};
+use rung_train::run::source::{Purpose, Source};
 
 pub use rung_burn::device::NATIVE;
 
@@ -57,7 +57,7 @@ impl Executor<'_> {
         match self {
             Self::Native(weights) => evaluate(model, weights, source, numbers, prompts),
             #[cfg(feature = "gpu")]
-            Self::Burn(ops) => rung_lab::run::evaluate_on(|| ops, model, source, numbers, prompts),
+            Self::Burn(ops) => rung_train::run::evaluate_on(|| ops, model, source, numbers, prompts),
         }
     }
 }

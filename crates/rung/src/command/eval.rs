@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_lab::network::load_weights;
-use rung_lab::run::initial::fresh;
-use rung_lab::run::place::CONFIG;
-use rung_lab::run::source::{Purpose, Source};
-use rung_lab::run::{RunConfig, RunError};
 use rung_theory::task;
+use rung_train::network::load_weights;
+use rung_train::run::initial::fresh;
+use rung_train::run::place::CONFIG;
+use rung_train::run::source::{Purpose, Source};
+use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
 use super::device;
@@ -59,7 +59,7 @@ impl Eval {
         let run = run.with_context(|| format!("{}", path.display()))?;
         let tasks = if self.task.is_empty() { std::slice::from_ref(&run.config.task) } else { &self.task };
         let read = |text: &String| -> Result<Source, RunError> {
-            let task = task::parse(text).map_err(|source| RunError::Task { field: "--task".to_owned(), source })?;
+            let task = task::parse(text).map_err(|error| RunError::task("--task", error))?;
             Source::new("--task", task, &run.fields, run.classes)
         };
         let mut sources = tasks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -78,7 +78,7 @@ impl Eval {
             found.push((source.task().spec(), source.task().length(), source.task().baseline(), outcome?));
         }
         if self.json {
-            let one = |(task, tokens, baseline, found): &(String, usize, f64, rung_lab::run::evaluate::Found)| {
+            let one = |(task, tokens, baseline, found): &(String, usize, f64, rung_train::run::evaluate::Found)| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
                        "prompts": self.prompts, "seed": self.seed, "device": self.device,
                        "loss": found.loss, "accuracy": found.accuracy})

@@ -26,8 +26,8 @@ impl Explain {
     /// # Errors
     /// There is no page of that name.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut pages = [pages(), rung_lab::analysis::pages()].concat();
-        pages.push(Page { name: "falsify", subject: Subject::Method, source: rung_lab::falsify::PAGE });
+        let mut pages = [pages(), rung_inspect::analysis::pages()].concat();
+        pages.push(Page { name: "falsify", subject: Subject::Method, source: rung_falsify::PAGE });
         let Some(name) = &self.name else {
             self.list(&pages)?;
             return Ok(ExitCode::SUCCESS);

@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rung_lab::falsify::page::Page;
-use rung_lab::falsify::{Asked, Effort, Found, Method, Origin, Suspect, Tried, falsify};
-use rung_lab::report::write_atomically;
-use rung_lab::run::RunConfig;
+use rung_falsify::page::Page;
+use rung_falsify::{Asked, Effort, Found, Method, Origin, Suspect, Tried, falsify};
+use rung_nn::file::write_atomically;
+use rung_train::run::RunConfig;
 use serde_json::json;
 
 use crate::output::{check_destination, grouped, print, print_json, spinner};

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_lab::network;
-use rung_lab::run::place;
 use rung_nn::inventory::Part;
 use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, construct, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
+use rung_train::network;
+use rung_train::run::place;
 use serde_json::{Value, json};
 
 use super::stack::Sizes;

@@ -9,7 +9,7 @@ use rung_audit::report::{json, mix as table, text};
 use rung_audit::{
     Audit, AuditError, Dtype, Options, Weights, audit_named, find_weights, parse_bytes, parse_tokens, place,
 };
-use rung_lab::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
 use super::audit::{colour, refuse};
 use crate::output::{check_destination, print, write_chart};

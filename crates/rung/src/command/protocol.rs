@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_engine::Scalar;
-use rung_lab::network::Network;
-use rung_lab::protocol::Ledger;
+use rung_inspect::protocol::Ledger;
 use rung_nn::protocol::Width;
+use rung_train::network::Network;
 use serde_json::json;
 
 use super::construct::Precision;

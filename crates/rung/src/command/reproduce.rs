@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use rung_figure::report::Report;
 use rung_lab::chapter::measured::Done;
 use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, looked, measured, proved, refuted, summary};
 use rung_lab::experiment::{self, Chapter as Place, Experiment, Reading};
-use rung_lab::report::{Report, write_atomically};
-use rung_lab::sweep::{self, Shard, Sweep};
+use rung_nn::file::write_atomically;
+use rung_train::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
 use super::sweep::pace;
@@ -263,7 +264,7 @@ impl Reproduce {
             report = report.chapter(made.chapter.clone());
         }
         let path = self.out.join("report.html");
-        report.write(&path).with_context(|| format!("writing {}", path.display()))?;
+        write_atomically(&path, report.html()?.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_lab::figure::csv::{Csv, field};
-use rung_lab::run::Record;
-use rung_lab::sweep::{find, records};
+use rung_figure::figure::csv::{Csv, field};
+use rung_train::run::Record;
+use rung_train::sweep::{find, records};
 use serde_json::{Value, json};
 
 use super::sweep::line;

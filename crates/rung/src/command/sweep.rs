@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_lab::run::Keeping;
-use rung_lab::sweep::slurm::Ticket;
-use rung_lab::sweep::{self, Shard, SweepConfig, Tally};
+use rung_train::run::Keeping;
+use rung_train::sweep::slurm::Ticket;
+use rung_train::sweep::{self, Shard, SweepConfig, Tally};
 use serde_json::json;
 
 use super::train::read_text;
@@ -164,6 +164,6 @@ pub fn pace(tally: &Tally) -> String {
 }
 
 /// One line for a record.
-pub fn line(record: &rung_lab::run::Record) -> String {
+pub fn line(record: &rung_train::run::Record) -> String {
     format!("{}  {} steps  {}", record.id, record.steps, accuracy_text(&record.accuracy))
 }

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_engine::Scalar;
-use rung_lab::figure::Chart as _;
-use rung_lab::network::Network;
-use rung_lab::report::write_atomically;
-use rung_lab::trace::{Cut, Picture};
+use rung_figure::figure::Chart as _;
+use rung_inspect::trace::{Cut, Picture};
+use rung_nn::file::write_atomically;
 use rung_theory::task::{AnyTask, Prompt, seeded};
+use rung_train::network::Network;
 
 use super::construct::Precision;
 use crate::output::{check_destination, print, print_json, spinner};

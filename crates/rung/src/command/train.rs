@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_lab::run::place::{CONFIG, RECORD, RESUME};
-use rung_lab::run::{Record, Run, RunConfig, carry_out, record};
+use rung_train::run::place::{CONFIG, RECORD, RESUME};
+use rung_train::run::{Record, Run, RunConfig, carry_out, record};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rung_lab::falsify::page::Page;
-use rung_lab::falsify::{Witness, check};
-use rung_lab::report::write_atomically;
+use rung_falsify::page::Page;
+use rung_falsify::{Witness, check};
+use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
 
 use crate::output::{check_destination, print, print_json};

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_lab::Evidence;
-use rung_lab::bench::exponents::{HEAD, HEADS};
-use rung_lab::zoo::tracking::Claim;
-use rung_lab::zoo::{LENGTHS, Row, Timing, Zoo, names};
+use rung_bench::exponents::{HEAD, HEADS};
+use rung_bench::zoo::tracking::Claim;
+use rung_bench::zoo::{LENGTHS, Row, Timing, Zoo, names};
+use rung_figure::Evidence;
 use serde_json::{Value, json};
 
 use crate::output::{check_destination, print, print_json, steps, whole, write_chart};

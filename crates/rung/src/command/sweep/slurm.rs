@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use rung_lab::run::{place, record};
-use rung_lab::sweep::slurm::{Job, Queued, Request, Ticket, most_tasks};
-use rung_lab::sweep::{Event, Shard, Sweep, Tally};
+use rung_train::run::{place, record};
+use rung_train::sweep::slurm::{Job, Queued, Request, Ticket, most_tasks};
+use rung_train::sweep::{Event, Shard, Sweep, Tally};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json};
@@ -158,7 +158,7 @@ impl Board<'_> {
     }
 
     /// Takes in what was recorded since the last look.
-    fn look(&mut self, show: &mut dyn FnMut(usize, &rung_lab::run::Record)) -> anyhow::Result<()> {
+    fn look(&mut self, show: &mut dyn FnMut(usize, &rung_train::run::Record)) -> anyhow::Result<()> {
         for number in self.missing() {
             let run = &self.sweep.runs[number];
             let directory = self.out.join(record::id(run));

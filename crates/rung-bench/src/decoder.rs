@@ -1,0 +1,203 @@
+//! The twin of the model in `torch_step.py`, written directly on [`Ops`].
+//!
+//! Decoder-only, learned positions, pre-norm with biases everywhere, one mixer without extras, a GELU MLP four times as wide,
+//! cross-entropy on the last position. It exists so that two frameworks take the same step, weight for weight; the models that
+//! people train here are those of `rung-nn`, whose mixers have gates and convolutions that the other side would have to copy.
+//!
+//! Like those models it takes only the tokens that are asked about through the last layer's MLP: the gradient is the same. Where
+//! it is to do the same arithmetic as its twin too, it is built `whole`.
+
+use rung_engine::{Attention, Decay, Native, Ops, Parameter, Parameters, Recurrence, Sight, Tensor};
+
+use super::{CHUNK, Size, VOCABULARY, fill};
+
+/// What mixes tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mixer {
+    /// Causal softmax attention.
+    Softmax,
+    /// Linear attention with the feature map `elu + 1`, not normalised.
+    Linear,
+    /// The gated delta rule.
+    GatedDelta,
+}
+
+/// A weight and bias.
+struct Affine {
+    weight: Parameter,
+    bias: Parameter,
+}
+
+struct Gates {
+    beta: Affine,
+    decay: Affine,
+    rate: Parameter,
+}
+
+struct Block {
+    norms: [Affine; 2],
+    query: Affine,
+    key: Affine,
+    value: Affine,
+    out: Affine,
+    up: Affine,
+    down: Affine,
+    gates: Option<Gates>,
+}
+
+/// The model.
+pub struct Decoder {
+    size: Size,
+    mixer: Mixer,
+    whole: bool,
+    tokens: Parameter,
+    places: Parameter,
+    blocks: Vec<Block>,
+    norm: Affine,
+    head: Affine,
+}
+
+/// Adds weights under names.
+struct Maker {
+    weights: Parameters<f32>,
+}
+
+impl Maker {
+    fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> Parameter {
+        let reach = (columns as f32).powf(-0.5);
+        let values = fill(self.weights.size() as u64, rows * columns, -reach..reach);
+        self.weights.add(name, &[rows, columns], values).id()
+    }
+
+    fn affine(&mut self, name: &str, rows: usize, columns: usize) -> Affine {
+        let weight = self.matrix(&format!("{name}.weight"), rows, columns);
+        Affine { weight, bias: self.weights.add(format!("{name}.bias"), &[rows], vec![0.0; rows]).without_decay().id() }
+    }
+
+    fn norm(&mut self, name: &str, width: usize) -> Affine {
+        let mut add = |part: &str, value: f32| {
+            self.weights.add(format!("{name}.{part}"), &[width], vec![value; width]).without_decay().id()
+        };
+        Affine { weight: add("weight", 1.0), bias: add("bias", 0.0) }
+    }
+
+    fn block(&mut self, index: usize, mixer: Mixer, Size { width, heads, .. }: Size) -> Block {
+        let name = |part: &str| format!("blocks.{index}.{part}");
+        Block {
+            norms: [self.norm(&name("norms.0"), width), self.norm(&name("norms.1"), width)],
+            query: self.affine(&name("q"), width, width),
+            key: self.affine(&name("k"), width, width),
+            value: self.affine(&name("v"), width, width),
+            out: self.affine(&name("o"), width, width),
+            up: self.affine(&name("up"), 4 * width, width),
+            down: self.affine(&name("down"), width, 4 * width),
+            gates: (mixer == Mixer::GatedDelta).then(|| Gates {
+                beta: self.affine(&name("beta"), heads, width),
+                decay: self.affine(&name("decay"), heads, width),
+                rate: self.weights.add(name("rate"), &[heads], vec![0.0; heads]).without_decay().id(),
+            }),
+        }
+    }
+}
+
+impl Decoder {
+    /// A model and its weights; `whole` if all tokens go through the last MLP.
+    pub fn new(size: Size, mixer: Mixer, whole: bool) -> (Self, Parameters<f32>) {
+        let mut maker = Maker { weights: Parameters::new() };
+        let tokens = maker.matrix("tokens", VOCABULARY, size.width);
+        let places = maker.matrix("places", size.length, size.width);
+        let blocks = (0..size.layers).map(|index| maker.block(index, mixer, size)).collect();
+        let norm = maker.norm("norm", size.width);
+        let head = maker.affine("head", VOCABULARY, size.width);
+        (Self { size, mixer, whole, tokens, places, blocks, norm, head }, maker.weights)
+    }
+
+    /// Sum of the losses of some rows, divided by the size of the whole batch.
+    pub fn loss(&self, ops: &Native<f32>, tokens: &[usize], targets: &[usize]) -> Tensor<f32> {
+        let Size { batch, length, width, .. } = self.size;
+        let items = targets.len();
+        let x = ops.gather_rows(&ops.parameter(self.tokens), tokens);
+        let mut x = ops.add(&ops.reshape(&x, &[items, length, width]), &ops.parameter(self.places));
+        let last: Vec<usize> = (1..=items).map(|item| item * length - 1).collect();
+        let asked = |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[items * length, width]), &last);
+        for (index, block) in self.blocks.iter().enumerate() {
+            x = ops.scope(&format!("block {index}"), || {
+                let x = self.mixed(ops, block, &x);
+                let narrow = !self.whole && index + 1 == self.blocks.len();
+                channels_mixed(ops, block, &if narrow { asked(&x) } else { x })
+            });
+        }
+        let x = if self.whole { asked(&x) } else { x };
+        let logits = apply(ops, &self.head, &normed(ops, &self.norm, &x));
+        ops.scale(&ops.sum_all(&ops.cross_entropy(&logits, targets)), 1.0 / batch as f64)
+    }
+
+    fn mixed<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+        let mixed = self.mix(ops, block, &normed(ops, &block.norms[0], x));
+        ops.add(x, &apply(ops, &block.out, &mixed))
+    }
+
+    fn mix<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+        let shape = ops.shape(x);
+        let (heads, width) = (self.size.heads, self.size.width / self.size.heads);
+        let split = |layer: &Affine| ops.reshape(&apply(ops, layer, x), &[shape[0], shape[1], heads, width]);
+        let (query, key, value) = (split(&block.query), split(&block.key), split(&block.value));
+        let scale = (width as f64).powf(-0.5);
+        let recur = |query: &O::Tensor, key: &O::Tensor, decay: Decay<'_, O::Tensor>, beta: Option<&O::Tensor>| {
+            ops.recurrence(&Recurrence {
+                query,
+                key,
+                value: &value,
+                decay,
+                beta,
+                state: None,
+                chunk: CHUNK,
+                rounding: None,
+            })
+            .0
+        };
+        let mixed = match (self.mixer, &block.gates) {
+            (Mixer::Linear, _) => recur(&ops.elu_plus_one(&query), &ops.elu_plus_one(&key), Decay::None, None),
+            (Mixer::GatedDelta, Some(gates)) => {
+                let beta = ops.sigmoid(&apply(ops, &gates.beta, x));
+                let rate = ops.neg(&ops.exp(&ops.parameter(gates.rate)));
+                let decay = ops.mul(&ops.softplus(&apply(ops, &gates.decay, x)), &rate);
+                let (query, key) = (ops.scale(&ops.l2_norm(&query, 1e-6), scale), ops.l2_norm(&key, 1e-6));
+                recur(&query, &key, Decay::Scalar(&decay), Some(&beta))
+            }
+            _ => {
+                let (query, key, value) = (&query, &key, &value);
+                ops.attention(&Attention { query, key, value, bias: None, sight: Sight::Past, scale })
+            }
+        };
+        ops.reshape(&mixed, &shape)
+    }
+
+    /// Floating-point operations of a step, counting a multiply-add as two and products only.
+    pub fn operations(&self) -> f64 {
+        let Size { batch, length, width, heads, layers, .. } = self.size;
+        let (channels, head, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
+        let around = 2.0 * 4.0 * channels * channels;
+        let mixing = match self.mixer {
+            Mixer::Softmax => 2.0 * length as f64 * channels,
+            Mixer::Linear => 4.0 * channels * (head + chunk / 2.0),
+            Mixer::GatedDelta => channels * (6.0 * head + 4.0 * chunk),
+        };
+        let tokens = self.size.tokens();
+        let inside = tokens * (layers - 1) as f64 + if self.whole { tokens } else { batch as f64 };
+        3.0 * (tokens * layers as f64 * (around + mixing) + inside * 2.0 * around)
+    }
+}
+
+fn channels_mixed<O: Ops>(ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+    let hidden = ops.gelu(&apply(ops, &block.up, &normed(ops, &block.norms[1], x)));
+    ops.add(x, &apply(ops, &block.down, &hidden))
+}
+
+fn apply<O: Ops>(ops: &O, layer: &Affine, x: &O::Tensor) -> O::Tensor {
+    ops.linear(x, &ops.parameter(layer.weight), Some(&ops.parameter(layer.bias)))
+}
+
+fn normed<O: Ops>(ops: &O, layer: &Affine, x: &O::Tensor) -> O::Tensor {
+    ops.layer_norm(x, Some(&ops.parameter(layer.weight)), Some(&ops.parameter(layer.bias)), 1e-5)
+}

@@ -1,0 +1,188 @@
+//! The zoo on paper: a table whose speeds are drawn.
+//!
+//! Every mixer has a line. Its tokens per second stand on one logarithmic scale for all, a mark for each length, the larger the
+//! longer: where the marks lie on each other, cost is linear. A mixer without a network has no marks.
+
+use super::tracking::Claim;
+use super::{Row, Timing};
+use rung_figure::Evidence;
+use rung_figure::figure::axis::{self, Axis};
+use rung_figure::figure::csv::{Csv, field};
+use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED};
+use rung_figure::figure::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
+use rung_figure::figure::{Chart, Scale};
+
+/// All rows, and how they were measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zoo {
+    /// In the order in which they are shown.
+    pub rows: Vec<Row>,
+    /// Lengths and repetitions.
+    pub timing: Timing,
+}
+
+const WIDTH: f64 = 1130.0;
+const LINE: f64 = 20.0;
+const TOP: f64 = 76.0;
+const SIZE: f64 = 11.0;
+/// Where columns begin, or end if they hold numbers.
+const NAME: f64 = 16.0;
+const CROSSES: f64 = 205.0;
+const GROWS: f64 = 220.0;
+const COST: f64 = 325.0;
+const PLOT: (f64, f64) = (435.0, 690.0);
+const EXPONENT: f64 = 735.0;
+const CREDIT: f64 = 760.0;
+const PARITY: f64 = 870.0;
+const PERMUTATIONS: f64 = 1000.0;
+
+impl Zoo {
+    fn speeds(&self) -> impl Iterator<Item = f64> {
+        self.rows.iter().filter_map(|row| row.speed.as_ref()).flat_map(|speed| speed.tokens_per_second.iter().copied())
+    }
+
+    fn draw_head(&self, svg: &mut Svg) {
+        svg.text((NAME, 26.0), self.title(), &Lettering::new(15.0).bold());
+        let lengths: Vec<String> = self.timing.lengths.iter().map(ToString::to_string).collect();
+        let speed = format!("tokens/s at {} tokens", lengths.join(", "));
+        let bold = Lettering::new(SIZE).bold();
+        let columns = [
+            (NAME, "mixer", None, Anchor::Start),
+            (CROSSES, "crosses", Some(Evidence::Proved), Anchor::End),
+            (GROWS, "grows", Some(Evidence::Proved), Anchor::Start),
+            (COST, "cost", Some(Evidence::Proved), Anchor::Start),
+            (PLOT.0, &speed, Some(Evidence::Measured), Anchor::Start),
+            (EXPONENT, "n^", Some(Evidence::Measured), Anchor::End),
+            (CREDIT, "credit", Some(Evidence::Proved), Anchor::Start),
+            (PARITY, "parity", None, Anchor::Start),
+            (PERMUTATIONS, "S3", None, Anchor::Start),
+        ];
+        for (x, name, evidence, anchor) in columns {
+            svg.text((x, TOP - 24.0), name, &bold.anchored(anchor));
+            let Some(evidence) = evidence else { continue };
+            let word = Lettering::new(9.5).coloured(palette::evidence(evidence)).anchored(anchor);
+            svg.text((x, TOP - 11.0), evidence.word(), &word);
+        }
+    }
+
+    fn draw_row(&self, svg: &mut Svg, row: &Row, y: f64, across: &Axis) {
+        let baseline = y + LINE / 2.0 + SIZE * 0.36;
+        let plain = Lettering::new(SIZE);
+        let mut write = |x: f64, text: &str, lettering: &Lettering| svg.text((x, baseline), text, lettering);
+        write(NAME, row.mixer.name(), &plain.bold());
+        write(CROSSES, &row.crossing().to_string(), &plain.anchored(Anchor::End));
+        write(GROWS, row.grows().as_deref().unwrap_or("-"), &plain);
+        write(COST, &row.cost(), &plain);
+        write(CREDIT, row.credit().word(), &plain);
+        let exponent = row.speed.as_ref().map_or("-".to_owned(), |speed| format!("{:.2}", speed.exponent));
+        write(EXPONENT, &exponent, &plain.anchored(Anchor::End));
+        for (x, claim) in [(PARITY, row.parity()), (PERMUTATIONS, row.permutations())] {
+            write(x, &claim.to_string(), &plain.coloured(ink(claim)));
+        }
+        match &row.speed {
+            Some(speed) => self.draw_speed(svg, &speed.tokens_per_second, y + LINE / 2.0, across),
+            None => write(f64::midpoint(PLOT.0, PLOT.1), "no network", &plain.coloured(MUTED).anchored(Anchor::Middle)),
+        }
+    }
+
+    fn draw_speed(&self, svg: &mut Svg, speeds: &[f64], y: f64, across: &Axis) {
+        let colour = palette::evidence(Evidence::Measured);
+        let marks: Vec<(f64, f64)> =
+            speeds.iter().filter_map(|speed| across.position(*speed)).map(|x| (x, y)).collect();
+        svg.polyline(&marks, &Stroke::new(colour, 1.0));
+        for (index, (mark, speed)) in marks.iter().zip(speeds).enumerate() {
+            let hint = format!("{speed:.0} tokens/s at {} tokens", self.timing.lengths[index]);
+            svg.group(&hint, |svg| {
+                let paint = Paint { fill: Some(colour), stroke: Some(Stroke::new(INK, 0.5)) };
+                svg.circle(*mark, 2.0 + index as f64, &paint);
+            });
+        }
+    }
+}
+
+fn ink(claim: Claim) -> Colour {
+    claim.evidence().map_or(MUTED, palette::evidence)
+}
+
+impl Chart for Zoo {
+    fn title(&self) -> &'static str {
+        "All mixers: what they keep, cost and track"
+    }
+
+    fn svg(&self) -> String {
+        let bottom = TOP + LINE * self.rows.len() as f64;
+        let mut svg = Svg::new(WIDTH, bottom + 52.0);
+        self.draw_head(&mut svg);
+        let across = Axis::covering(Scale::Log10, self.speeds()).over(PLOT.0, PLOT.1);
+        let plot = Area::new(PLOT.0, TOP, PLOT.1 - PLOT.0, bottom - TOP);
+        axis::draw_bottom(&mut svg, plot, &across, &across.ticks(5), "tokens/s, one layer on one thread", true);
+        for (index, row) in self.rows.iter().enumerate() {
+            let y = TOP + LINE * index as f64;
+            svg.line((NAME, y), (WIDTH - NAME, y), &Stroke::new(GRID, 0.8));
+            self.draw_row(&mut svg, row, y, &across);
+        }
+        svg.finish(self.title())
+    }
+
+    fn csv(&self) -> String {
+        let mut csv = Csv::new([
+            "mixer",
+            "crosses",
+            "grows",
+            "cost",
+            "tokens",
+            "tokens_per_s",
+            "exponent",
+            "credit",
+            "parity",
+            "s3",
+        ]);
+        for row in &self.rows {
+            let mut line = |tokens: String, speed: f64, exponent: f64| {
+                csv.row([
+                    row.mixer.name().to_owned(),
+                    row.crossing().to_string(),
+                    row.grows().unwrap_or_default(),
+                    row.cost(),
+                    tokens,
+                    field(speed),
+                    field(exponent),
+                    row.credit().word().to_owned(),
+                    row.parity().to_string(),
+                    row.permutations().to_string(),
+                ]);
+            };
+            let Some(speed) = &row.speed else {
+                line(String::new(), f64::NAN, f64::NAN);
+                continue;
+            };
+            for (tokens, per_second) in self.timing.lengths.iter().zip(&speed.tokens_per_second) {
+                line(tokens.to_string(), *per_second, speed.exponent);
+            }
+        }
+        csv.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exponents::narrow;
+    use crate::zoo::{Speed, names};
+
+    #[test]
+    fn every_mixer_is_on_the_page_and_in_the_table() {
+        let speed = |name: &str| {
+            let timed = rung_nn::mixer::NAMES.contains(&name);
+            timed.then(|| Speed { tokens_per_second: vec![1e6, 5e5], exponent: 1.5 })
+        };
+        let rows: Vec<Row> = names().map(|name| Row { mixer: narrow(name).unwrap(), speed: speed(name) }).collect();
+        let marks = rows.iter().filter(|row| row.speed.is_some()).count() * 2;
+        let lines = rows.iter().map(|row| if row.speed.is_some() { 2 } else { 1 }).sum::<usize>();
+        let zoo = Zoo { rows, timing: Timing { lengths: vec![64, 128], rounds: 1 } };
+        let (svg, csv) = (zoo.svg(), zoo.csv());
+        assert_eq!((svg.matches("<circle").count(), csv.lines().count()), (marks, lines + 1));
+        assert!(names().all(|name| svg.contains(&format!(">{name}</text>"))));
+        assert!(!svg.contains("NaN") && !csv.contains("NaN"));
+    }
+}

@@ -1,0 +1,158 @@
+//! Plain errors: a prompt that is answered wrongly.
+//!
+//! If a task has few instances, all are asked, and then "none found" means that there is none. Otherwise prompts are drawn, and those
+//! whose right answer leads by the least are changed a token at a time, as long as the lead shrinks.
+
+use rung_nn::ModelError;
+use rung_theory::task::{NO_TARGET, Prompt};
+
+use super::alphabet::{Alphabet, drawn};
+use super::check::write_down;
+use super::suspect::{Runner, Suspect};
+use super::witness::Witness;
+use super::{Clock, Effort, FalsifyError, Method, Tried};
+use rung_train::parallel;
+use rung_train::run::source::stirred;
+
+/// All instances are asked if there are no more than this.
+pub const FEW: u128 = 1 << 20;
+/// Prompts that one thread reads at a time.
+const ROWS: u64 = 32;
+/// Chunks of a round.
+const CHUNKS: u64 = 8;
+/// Prompts whose neighbours are tried.
+const KEPT: usize = 32;
+
+/// A prompt, and by how much its right answer leads at the question where it leads least.
+#[derive(Clone)]
+struct Lead {
+    prompt: Vec<u32>,
+    question: usize,
+    by: f32,
+}
+
+/// Searches for a wrong answer.
+///
+/// # Errors
+/// The model refuses its own task.
+pub fn errors(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
+    match suspect.task().instances().filter(|count| *count <= FEW) {
+        Some(count) => all(suspect, count as u64, clock),
+        None => guided(suspect, effort, clock),
+    }
+}
+
+/// Asks every instance.
+fn all(suspect: &Suspect, count: u64, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
+    let mut tried = Tried::new(Method::EveryInstance, "instances");
+    tried.total = Some(count);
+    let numbered = |number: u64| {
+        let mut prompt = Prompt::new();
+        suspect.task().nth_prompt(u128::from(number), &mut prompt);
+        prompt.tokens().to_vec()
+    };
+    for start in (0..count).step_by((ROWS * CHUNKS) as usize) {
+        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
+            .map(|chunk| (start + chunk * ROWS).min(count)..(start + (chunk + 1) * ROWS).min(count))
+            .filter(|chunk| !chunk.is_empty())
+            .map(|chunk| chunk.map(numbered).collect())
+            .collect();
+        for found in parallel::map(&chunks, |prompts| leads(suspect, prompts)) {
+            for lead in found? {
+                tried.candidates += 1;
+                if let Some(witness) = wrong(suspect, &lead)? {
+                    return Ok((Some(witness), tried));
+                }
+            }
+        }
+        clock.tell(tried.candidates);
+        if clock.over() {
+            return Ok((None, tried));
+        }
+    }
+    tried.complete = true;
+    Ok((None, tried))
+}
+
+/// Draws prompts and changes those that are nearly wrong.
+fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
+    let mut tried = Tried::new(Method::GuidedErrors, "prompts");
+    let alphabet = Alphabet::of(suspect.task(), effort.seed);
+    let mut kept: Vec<Lead> = Vec::new();
+    for round in 0_u64.. {
+        let candidate = |number: u64| {
+            let fresh = drawn(suspect.task(), effort.seed, number);
+            // Every fourth round looks elsewhere, so that a bad beginning is no end.
+            if round.is_multiple_of(4) || kept.is_empty() {
+                return fresh;
+            }
+            let pick = stirred(number) as usize;
+            changed(&alphabet, &kept[pick % kept.len()].prompt, stirred(pick as u64))
+        };
+        let start = round * ROWS * CHUNKS;
+        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
+            .map(|chunk| (0..ROWS).map(|row| candidate(start + chunk * ROWS + row)).collect::<Vec<_>>())
+            .map(|prompts| prompts.into_iter().filter(|prompt| suspect.task().oracle(prompt).is_ok()).collect())
+            .collect();
+        for found in parallel::map(&chunks, |prompts: &Vec<Vec<u32>>| leads(suspect, prompts)) {
+            for lead in found? {
+                tried.candidates += 1;
+                if let Some(witness) = wrong(suspect, &lead)? {
+                    return Ok((Some(witness), tried));
+                }
+                kept.push(lead);
+            }
+        }
+        kept.sort_by(|a, b| a.by.total_cmp(&b.by));
+        kept.dedup_by(|a, b| a.prompt == b.prompt);
+        kept.truncate(KEPT);
+        clock.tell(tried.candidates);
+        if clock.over() {
+            break;
+        }
+    }
+    tried.note =
+        kept.first().map_or_else(String::new, |lead| format!("the right answer led by {:.3} at least", lead.by));
+    Ok((None, tried))
+}
+
+/// One or two tokens replaced.
+fn changed(alphabet: &Alphabet, prompt: &[u32], number: u64) -> Vec<u32> {
+    let (mut prompt, length) = (prompt.to_vec(), prompt.len() / alphabet.fields);
+    for change in 0..=number % 2 {
+        let drawn = stirred(number ^ stirred(change));
+        let position = (drawn % length as u64) as usize;
+        alphabet.scatter(stirred(drawn), position..position + 1, &mut prompt);
+    }
+    prompt
+}
+
+/// By how much the right answer leads in each prompt, at the question where it leads least.
+fn leads(suspect: &Suspect, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelError> {
+    if prompts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let views = Runner::new(suspect).views(&prompts.concat(), prompts.len(), None)?;
+    let lead = |row: usize, question: usize, target: u32| {
+        let scores = views.scores(row, question);
+        let others = scores.iter().enumerate().filter(|(class, _)| *class != target as usize);
+        let strongest = others.map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
+        scores[target as usize] - strongest
+    };
+    let weakest = |(row, prompt): (usize, &Vec<u32>)| {
+        let targets = suspect.task().oracle(prompt).ok()?;
+        let asked = targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
+        let each = asked.map(|(question, target)| (question, lead(row, question, *target)));
+        let (question, by) = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(Lead { prompt: prompt.clone(), question, by })
+    };
+    Ok(prompts.iter().enumerate().filter_map(weakest).collect())
+}
+
+/// The witness, if the checker sees a wrong answer too.
+fn wrong(suspect: &Suspect, lead: &Lead) -> Result<Option<Witness>, FalsifyError> {
+    if lead.by > 0.0 {
+        return Ok(None);
+    }
+    Ok(write_down(suspect, std::slice::from_ref(&lead.prompt), lead.question)?.ok())
+}

@@ -1,0 +1,209 @@
+//! Names down the side, numbers across.
+//!
+//! For what has no order along an axis: mixers, patterns of layers, kinds of training. Every name has a row, every series a colour and
+//! a mark; a dot stands at its number with the spread it was seen with. An open dot is one that needs a second look, such as a
+//! result against a prediction.
+//!
+//! ```
+//! use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, Scale};
+//!
+//! let across = AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.0);
+//! let dots = vec![Dot::new(0, 0.97).between(0.9, 1.0), Dot::new(1, 0.2).open()];
+//! let chart = DotChart::new("One hop", across, &["gdn full", "gdn"]).series("1 hop", dots);
+//! assert!(chart.svg().contains("gdn full") && chart.csv().contains("gdn,1 hop,,0.2,,"));
+//! ```
+
+use super::Chart;
+use super::axis::{self, TICK_SIZE};
+use super::csv::{Csv, field};
+use super::heading::{Heading, MARGIN, WIDTH};
+use super::legend::{Entry, Key, Legend, Mark};
+use super::lines::AxisSpec;
+use super::palette::{self, GRID, INK};
+use super::svg::{Anchor, Area, Lettering, Stroke, Svg};
+use super::text;
+use crate::Evidence;
+
+/// The most that names may take of the width.
+const NAMES: f64 = 300.0;
+const LINE: f64 = 15.0;
+/// Pixels from one series to the next within a row.
+const ASIDE: f64 = 6.5;
+
+/// A number in a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use]
+pub struct Dot {
+    /// Which row, from 0.
+    pub row: usize,
+    /// The number.
+    pub value: f64,
+    /// The ends of its spread.
+    pub spread: Option<(f64, f64)>,
+    /// Whether the mark is open.
+    pub open: bool,
+}
+
+impl Dot {
+    /// A dot without a spread.
+    pub fn new(row: usize, value: f64) -> Self {
+        Self { row, value, spread: None, open: false }
+    }
+
+    /// The same dot with a spread.
+    pub fn between(self, low: f64, high: f64) -> Self {
+        Self { spread: Some((low, high)), ..self }
+    }
+
+    /// The same dot, open.
+    pub fn open(self) -> Self {
+        Self { open: true, ..self }
+    }
+}
+
+/// The chart.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct DotChart {
+    title: String,
+    across: AxisSpec,
+    rows: Vec<String>,
+    series: Vec<(String, Vec<Dot>)>,
+    evidence: Option<Evidence>,
+}
+
+impl DotChart {
+    /// A chart with rows and nothing in them yet.
+    pub fn new<R: ToString>(title: impl Into<String>, across: AxisSpec, rows: &[R]) -> Self {
+        let rows = rows.iter().map(ToString::to_string).collect();
+        Self { title: title.into(), across, rows, series: Vec::new(), evidence: None }
+    }
+
+    /// The same chart with one more series.
+    pub fn series(mut self, name: impl Into<String>, dots: Vec<Dot>) -> Self {
+        self.series.push((name.into(), dots));
+        self
+    }
+
+    /// The same chart, with its evidence.
+    pub fn known(self, evidence: Evidence) -> Self {
+        Self { evidence: Some(evidence), ..self }
+    }
+
+    fn legend(&self) -> Legend {
+        let evidence = self.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
+        let entry = |(index, (name, _)): (usize, &(String, Vec<Dot>))| Entry {
+            key: Key::Line { stroke: None, mark: Some((Mark::of(index), palette::series(index))) },
+            name: format!("{name}{evidence}"),
+        };
+        Legend::new(self.series.iter().enumerate().map(entry).collect(), WIDTH - 2.0 * MARGIN)
+    }
+}
+
+impl Chart for DotChart {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn svg(&self) -> String {
+        let heading = Heading::new(&self.title);
+        let legend = self.legend();
+        let top = MARGIN + heading.height() + 6.0 + legend.height() + 14.0;
+
+        let names: Vec<Vec<String>> = self.rows.iter().map(|name| text::wrap(name, TICK_SIZE, false, NAMES)).collect();
+        let widest = names.iter().flatten().map(|line| text::width(line, TICK_SIZE, false)).fold(0.0, f64::max);
+        let least = ASIDE * self.series.len() as f64 + 9.5;
+        let heights: Vec<f64> = names.iter().map(|lines| (lines.len() as f64 * LINE + 5.0).max(least)).collect();
+        let left = MARGIN + widest + 12.0;
+        let plot = Area::new(left, top, WIDTH - left - MARGIN - 10.0, heights.iter().sum::<f64>().max(LINE));
+        let numbers = self.series.iter().flat_map(|(_, dots)| dots).map(|dot| dot.value);
+        let across = self.across.axis(numbers).over(plot.x, plot.right());
+        let ticks = across.ticks_beside(10, |tick| tick.label.clone());
+
+        let mut svg = Svg::new(WIDTH, plot.bottom() + 39.0 + MARGIN);
+        heading.draw(&mut svg);
+        legend.draw(&mut svg, (MARGIN, MARGIN + heading.height() + 6.0));
+        axis::draw_bottom(&mut svg, plot, &across, &ticks, &self.across.title, true);
+        svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(INK, 1.0));
+
+        let mut middles = Vec::with_capacity(heights.len());
+        let mut edge = top;
+        for (lines, height) in names.iter().zip(&heights) {
+            let middle = edge + height / 2.0;
+            svg.line((plot.x, middle), (plot.right(), middle), &Stroke::new(GRID, 1.0));
+            let first = middle - (lines.len() as f64 - 1.0) * LINE / 2.0 + TICK_SIZE * 0.36;
+            for (index, line) in lines.iter().enumerate() {
+                let at = (plot.x - 8.0, first + index as f64 * LINE);
+                svg.text(at, line, &Lettering::new(TICK_SIZE).anchored(Anchor::End));
+            }
+            middles.push(middle);
+            edge += height;
+        }
+        for (index, (name, dots)) in self.series.iter().enumerate() {
+            let (colour, mark) = (palette::series(index), Mark::of(index));
+            let aside = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * ASIDE;
+            svg.group(name, |svg| {
+                for dot in dots {
+                    let place = |value: f64| across.position(value).map(|x| x.clamp(plot.x, plot.right()));
+                    let Some((x, y)) = place(dot.value).zip(middles.get(dot.row)) else { continue };
+                    let y = y + aside;
+                    if let Some((low, high)) = dot.spread.and_then(|(low, high)| place(low).zip(place(high))) {
+                        svg.line((low, y), (high, y), &Stroke::new(colour, 1.5));
+                    }
+                    if dot.open { mark.draw_open(svg, (x, y), colour) } else { mark.draw(svg, (x, y), colour) }
+                }
+            });
+        }
+        svg.finish(&format!("Dot chart. {}", self.title))
+    }
+
+    fn csv(&self) -> String {
+        let mut csv = Csv::new(["row", "series", "evidence", "value", "low", "high"]);
+        let evidence = self.evidence.map(|evidence| evidence.to_string()).unwrap_or_default();
+        for (name, dots) in &self.series {
+            for dot in dots {
+                let row = self.rows.get(dot.row).cloned().unwrap_or_default();
+                let (low, high) = dot.spread.map(|(low, high)| (field(low), field(high))).unwrap_or_default();
+                csv.row([row, name.clone(), evidence.clone(), field(dot.value), low, high]);
+            }
+        }
+        csv.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Scale;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_names_and_numbers_make_a_sound_picture(
+            rows in prop::collection::vec(".*", 0..5),
+            dots in prop::collection::vec((0usize..7, any::<f64>(), prop::option::of((any::<f64>(), any::<f64>())), any::<bool>()), 0..9),
+        ) {
+            let dots = dots.into_iter().map(|(row, value, spread, open)| Dot { row, value, spread, open }).collect();
+            let chart = DotChart::new("t", AxisSpec::new("x", Scale::Linear), &rows).series("s", dots);
+            let svg = chart.svg();
+            // Names may say anything, numbers of the drawing are in quotes.
+            prop_assert!(!svg.contains("\"NaN") && !svg.contains("\"inf") && !svg.contains("\"-inf"), "{svg}");
+            #[cfg(feature = "png")]
+            prop_assert!(resvg::usvg::roxmltree::Document::parse(&svg).is_ok(), "{svg}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_as_high_as_its_name_and_its_series_need() {
+        let across = || AxisSpec::new("x", Scale::Linear).from_to(0.0, 1.0);
+        let height = |chart: &DotChart| {
+            let svg = chart.svg();
+            let number = svg.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned);
+            number.and_then(|number| number.parse::<f64>().ok()).unwrap()
+        };
+        let short = DotChart::new("t", across(), &["a"]).series("s", vec![Dot::new(0, 0.5)]);
+        let long = DotChart::new("t", across(), &["many words ".repeat(12)]).series("s", vec![Dot::new(0, 0.5)]);
+        let many = (0..6).fold(short.clone(), |chart, index| chart.series(index.to_string(), vec![Dot::new(0, 0.1)]));
+        assert!(height(&long) > height(&short) && height(&many) > height(&short));
+    }
+}

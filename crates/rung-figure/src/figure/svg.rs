@@ -1,0 +1,372 @@
+//! A small SVG writer.
+//!
+//! It knows rectangles, lines, paths, circles, text and groups, and that is all the charts need. Two rules hold for
+//! everything it writes: text is escaped, and a shape with a coordinate that is not a finite number is left out. The
+//! second is a net under the charts: they are to decide themselves what to do with an infinite bound, and a wrong
+//! decision shall cost a shape, not a broken file.
+//!
+//! ```
+//! use rung_figure::figure::palette::INK;
+//! use rung_figure::figure::svg::{Stroke, Svg};
+//!
+//! let mut svg = Svg::new(100.0, 40.0);
+//! svg.line((0.0, 20.0), (100.0, 20.0), &Stroke::new(INK, 1.0));
+//! svg.line((0.0, f64::NAN), (100.0, 20.0), &Stroke::new(INK, 1.0));
+//! let text = svg.finish("a line");
+//! assert_eq!(text.matches("<path").count(), 1);
+//! ```
+
+use std::fmt::Write as _;
+
+use super::palette::{Colour, INK, PAPER};
+use super::text;
+use crate::markup::escape;
+
+/// The fonts asked for. The first is the one whose widths [`text`] knows and the one PNG files carry.
+pub const FONT_FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
+
+/// A rectangle on the page, in pixels from the upper left.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Area {
+    /// Left edge.
+    pub x: f64,
+    /// Upper edge.
+    pub y: f64,
+    /// Width.
+    pub width: f64,
+    /// Height.
+    pub height: f64,
+}
+
+impl Area {
+    /// An area from its upper left corner and its size.
+    pub fn new(x: f64, y: f64, width: f64, height: f64) -> Self {
+        Self { x, y, width, height }
+    }
+
+    /// Right edge.
+    pub fn right(&self) -> f64 {
+        self.x + self.width
+    }
+
+    /// Lower edge.
+    pub fn bottom(&self) -> f64 {
+        self.y + self.height
+    }
+}
+
+/// How a line is drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use]
+pub struct Stroke {
+    /// Colour of the line.
+    pub colour: Colour,
+    /// Width in pixels.
+    pub width: f64,
+    /// Lengths of dashes and gaps, as in `stroke-dasharray`; empty for a solid line.
+    pub dash: &'static str,
+}
+
+impl Stroke {
+    /// A solid line.
+    pub fn new(colour: Colour, width: f64) -> Self {
+        Self { colour, width, dash: "" }
+    }
+
+    /// The same line, dashed.
+    pub fn dashed(self, dash: &'static str) -> Self {
+        Self { dash, ..self }
+    }
+
+    fn attributes(&self) -> String {
+        let dash = if self.dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{}\"", self.dash) };
+        format!(" stroke=\"{}\" stroke-width=\"{}\"{dash}", self.colour, number(self.width))
+    }
+}
+
+/// How a shape is filled and outlined.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Paint {
+    /// Inside, if any.
+    pub fill: Option<Colour>,
+    /// Outline, if any.
+    pub stroke: Option<Stroke>,
+}
+
+impl Paint {
+    /// Filled, with no outline.
+    pub fn fill(colour: Colour) -> Self {
+        Self { fill: Some(colour), stroke: None }
+    }
+
+    /// Outlined, with nothing inside.
+    pub fn stroke(stroke: Stroke) -> Self {
+        Self { fill: None, stroke: Some(stroke) }
+    }
+
+    fn attributes(&self) -> String {
+        let fill = self.fill.map_or_else(|| " fill=\"none\"".to_owned(), |colour| format!(" fill=\"{colour}\""));
+        fill + &self.stroke.map_or_else(String::new, |stroke| stroke.attributes())
+    }
+}
+
+/// Which part of a text stands at its point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    /// The point is where the text begins.
+    Start,
+    /// The point is the middle of the text.
+    Middle,
+    /// The point is where the text ends.
+    End,
+}
+
+/// How a text is set.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use]
+pub struct Lettering {
+    /// Font size in pixels.
+    pub size: f64,
+    /// Bold or regular.
+    pub bold: bool,
+    /// Which part of the text stands at the point.
+    pub anchor: Anchor,
+    /// Colour of the letters.
+    pub colour: Colour,
+    /// Read from below upwards, for the title of a vertical axis.
+    pub upwards: bool,
+}
+
+impl Lettering {
+    /// Regular letters in ink, beginning at the point.
+    pub fn new(size: f64) -> Self {
+        Self { size, bold: false, anchor: Anchor::Start, colour: INK, upwards: false }
+    }
+
+    /// The same, bold.
+    pub fn bold(self) -> Self {
+        Self { bold: true, ..self }
+    }
+
+    /// The same, with another anchor.
+    pub fn anchored(self, anchor: Anchor) -> Self {
+        Self { anchor, ..self }
+    }
+
+    /// The same, in another colour.
+    pub fn coloured(self, colour: Colour) -> Self {
+        Self { colour, ..self }
+    }
+
+    /// The same, turned to read upwards.
+    pub fn upwards(self) -> Self {
+        Self { upwards: true, ..self }
+    }
+
+    /// Width of `text` set this way, in pixels.
+    pub fn width(&self, text: &str) -> f64 {
+        text::width(text, self.size, self.bold)
+    }
+}
+
+/// A drawing under construction.
+#[derive(Debug, Clone)]
+pub struct Svg {
+    width: f64,
+    height: f64,
+    body: String,
+}
+
+impl Svg {
+    /// An empty page of the given size in pixels.
+    pub fn new(width: f64, height: f64) -> Self {
+        Self { width, height, body: String::new() }
+    }
+
+    /// A rectangle.
+    pub fn rect(&mut self, area: Area, paint: &Paint) {
+        if finite(&[area.x, area.y, area.width, area.height]) {
+            let Area { x, y, width, height } = area;
+            let (x, y, width, height) = (number(x), number(y), number(width.max(0.0)), number(height.max(0.0)));
+            self.push(&format!(
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"{}/>",
+                paint.attributes()
+            ));
+        }
+    }
+
+    /// A straight line between two points.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &Stroke) {
+        self.polyline(&[from, to], stroke);
+    }
+
+    /// Straight lines through all points in order.
+    pub fn polyline(&mut self, points: &[(f64, f64)], stroke: &Stroke) {
+        let mut outline = Outline::new();
+        for (index, &point) in points.iter().enumerate() {
+            if index == 0 { outline.move_to(point) } else { outline.line_to(point) }
+        }
+        self.path(&outline, &Paint::stroke(*stroke));
+    }
+
+    /// An outline of any shape.
+    pub fn path(&mut self, outline: &Outline, paint: &Paint) {
+        if outline.finite && !outline.data.is_empty() {
+            let caps = " stroke-linecap=\"round\" stroke-linejoin=\"round\"";
+            self.push(&format!("<path d=\"{}\"{}{caps}/>", outline.data, paint.attributes()));
+        }
+    }
+
+    /// A circle.
+    pub fn circle(&mut self, centre: (f64, f64), radius: f64, paint: &Paint) {
+        if finite(&[centre.0, centre.1, radius]) {
+            let (x, y, radius) = (number(centre.0), number(centre.1), number(radius.max(0.0)));
+            self.push(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"{}/>", paint.attributes()));
+        }
+    }
+
+    /// One line of text whose baseline is at the point.
+    pub fn text(&mut self, at: (f64, f64), text: &str, lettering: &Lettering) {
+        if text.is_empty() || !finite(&[at.0, at.1, lettering.size]) {
+            return;
+        }
+        let anchor = match lettering.anchor {
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+            Anchor::End => " text-anchor=\"end\"",
+        };
+        let bold = if lettering.bold { " font-weight=\"bold\"" } else { "" };
+        let (x, y) = (number(at.0), number(at.1));
+        let turn = if lettering.upwards { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
+        let (size, colour) = (number(lettering.size), lettering.colour);
+        self.push(&format!(
+            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{colour}\"{anchor}{bold}{turn}>{}</text>",
+            escape(text)
+        ));
+    }
+
+    /// Shapes that belong together. `hint` is what a reader sees when pointing at them, and may be empty.
+    pub fn group(&mut self, hint: &str, draw: impl FnOnce(&mut Self)) {
+        self.push("<g>");
+        if !hint.is_empty() {
+            self.push(&format!("<title>{}</title>", escape(hint)));
+        }
+        draw(self);
+        self.push("</g>");
+    }
+
+    /// The finished element. `label` tells in words what is drawn, for those who cannot see it.
+    pub fn finish(self, label: &str) -> String {
+        let (width, height) = (number(self.width), number(self.height));
+        let mut out = String::with_capacity(self.body.len() + 400);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+             role=\"img\" aria-label=\"{}\" font-family=\"{FONT_FAMILY}\">\n\
+             <rect x=\"0\" y=\"0\" width=\"{width}\" height=\"{height}\" fill=\"{PAPER}\"/>\n",
+            escape(label)
+        );
+        out.push_str(&self.body);
+        out.push_str("</svg>\n");
+        out
+    }
+
+    fn push(&mut self, element: &str) {
+        self.body.push_str(element);
+        self.body.push('\n');
+    }
+}
+
+/// The outline of a path, built point by point.
+#[derive(Debug, Clone)]
+pub struct Outline {
+    data: String,
+    finite: bool,
+}
+
+impl Default for Outline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Outline {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self { data: String::new(), finite: true }
+    }
+
+    /// Lift the pen and put it down at `point`.
+    pub fn move_to(&mut self, point: (f64, f64)) {
+        self.step('M', point);
+    }
+
+    /// Draw a straight line to `point`.
+    pub fn line_to(&mut self, point: (f64, f64)) {
+        self.step('L', point);
+    }
+
+    /// Draw back to where the pen was last put down.
+    pub fn close(&mut self) {
+        self.data.push('Z');
+    }
+
+    /// The closed outline through `points`.
+    pub fn polygon(points: &[(f64, f64)]) -> Self {
+        let mut outline = Self::new();
+        for (index, &point) in points.iter().enumerate() {
+            if index == 0 { outline.move_to(point) } else { outline.line_to(point) }
+        }
+        outline.close();
+        outline
+    }
+
+    fn step(&mut self, letter: char, (x, y): (f64, f64)) {
+        self.finite &= finite(&[x, y]);
+        self.data.push(letter);
+        self.data.push_str(&number(x));
+        self.data.push(' ');
+        self.data.push_str(&number(y));
+    }
+}
+
+fn finite(values: &[f64]) -> bool {
+    values.iter().all(|value| value.is_finite())
+}
+
+/// A coordinate with at most two decimals and nothing superfluous: a hundredth of a pixel is below what anyone sees.
+fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([1.0, 1.5, -0.001, 100.0, 0.125].map(number), ["1", "1.5", "0", "100", "0.12"]);
+    }
+
+    #[test]
+    fn shapes_that_are_nowhere_are_left_out() {
+        let mut svg = Svg::new(10.0, 10.0);
+        svg.rect(Area::new(f64::NAN, 0.0, 1.0, 1.0), &Paint::fill(INK));
+        svg.circle((0.0, f64::INFINITY), 1.0, &Paint::fill(INK));
+        svg.text((f64::NAN, 0.0), "x", &Lettering::new(12.0));
+        svg.polyline(&[(0.0, 0.0), (f64::NEG_INFINITY, 1.0)], &Stroke::new(INK, 1.0));
+        assert_eq!(svg.finish("nothing").lines().count(), 3);
+    }
+
+    #[test]
+    fn text_and_labels_are_escaped() {
+        let mut svg = Svg::new(10.0, 10.0);
+        svg.group("<hint>", |svg| svg.text((0.0, 0.0), "a<b & \"c\"", &Lettering::new(12.0)));
+        let out = svg.finish("\"><script>");
+        assert!(out.contains("a&lt;b &amp; &quot;c&quot;") && out.contains("<title>&lt;hint&gt;</title>"));
+        assert!(!out.contains("<script"));
+    }
+}

@@ -1,0 +1,201 @@
+//! Which mixers each hop needs: accuracy per hop without all mixers of a kind, and without one at a time.
+//!
+//! A mixer is removed by adding zero to the stream in its place; the channel mixer of its layer stays. If the answers to questions
+//! of so many hops are as good without it, those questions do not need it.
+//!
+//! # What it shows
+//!
+//! Right answers for each number of hops: as it is, without all mixers of bounded state, without all full attention, without each
+//! mixer alone, and without all channel mixers.
+//!
+//! # Known answer
+//!
+//! Construction U1 needs all of its layers for its L hops.
+//!
+//! # What it does not show
+//!
+//! Removing a mixer also takes away what later layers were trained to expect. That questions fail without it does not say that it
+//! moves what they ask for; that they do not fail says that it was not needed.
+
+use std::fmt::Write as _;
+
+use rung_engine::{Native, Ops, Scalar, Tensor};
+use rung_nn::{Place, Surgeon};
+use rung_theory::stack::{Layer, Mixer, Plan, Reach};
+use serde::Serialize;
+
+use super::questions::{Questions, shares};
+use super::{AnalysisError, Ask, Finding, silent};
+use rung_figure::Evidence;
+use rung_figure::figure::{HeatCell, HeatMap};
+use rung_train::network::Network;
+use rung_train::run::tally::Accuracy;
+
+/// Questions that are enough, and tokens that are too many.
+const AMOUNT: (usize, usize) = (600, 1 << 13);
+
+/// What is left of a network without some of its parts.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ablations {
+    /// The network.
+    pub name: String,
+    /// The task.
+    pub task: String,
+    /// Every variant.
+    pub variants: Vec<Variant>,
+}
+
+/// A network without some of its parts.
+#[derive(Clone, Debug, Serialize)]
+pub struct Variant {
+    /// What it is without.
+    pub name: String,
+    /// Right answers for each number of hops.
+    pub accuracy: Accuracy,
+}
+
+/// Takes parts out of a forward pass.
+#[derive(Clone, Debug, Default)]
+pub struct Without {
+    /// Mixers that add nothing.
+    pub mixers: Vec<Place>,
+    /// Whether channel mixers go too.
+    pub channels: bool,
+}
+
+impl<S: Scalar> Surgeon<Native<S>> for Without {
+    fn mixed(&mut self, ops: &Native<S>, place: Place, _: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
+        if self.mixers.contains(&place) { ops.zeros(&ops.shape(&output)) } else { output }
+    }
+
+    fn channels(&self) -> bool {
+        !self.channels
+    }
+}
+
+/// Every mixer of a plan with its place.
+pub fn places(plan: &Plan) -> Vec<(Place, &Mixer)> {
+    let layer = |(layer, found): (usize, &Layer)| {
+        (0..found.mixers.len()).map(move |mixer| Place { layer, mixer }).collect::<Vec<_>>()
+    };
+    let all = plan.layers.iter().enumerate().flat_map(layer);
+    all.map(|place| (place, &plan.layers[place.layer].mixers[place.mixer])).collect()
+}
+
+/// Whether a mixer reads the whole prefix.
+pub fn is_full(mixer: &Mixer) -> bool {
+    matches!(mixer.facts().reach, Reach::Full(_))
+}
+
+/// What is tried: a name, and what is taken out.
+fn cuts(plan: &Plan, channels: bool) -> Vec<(String, Without)> {
+    let all = places(plan);
+    let mut cuts = vec![("as it is".to_owned(), Without::default())];
+    let mut without = |name: String, mixers: Vec<Place>| cuts.push((name, Without { mixers, channels: false }));
+    let of = |full: bool| {
+        let kind = all.iter().filter(|(_, mixer)| is_full(mixer) == full).map(|(place, _)| *place);
+        kind.collect::<Vec<_>>()
+    };
+    for (name, mixers) in [("without all bounded state", of(false)), ("without all full attention", of(true))] {
+        if !mixers.is_empty() {
+            without(name.to_owned(), mixers);
+        }
+    }
+    for (place, mixer) in &all {
+        without(format!("without {}: {}", place.layer + 1, mixer.name()), vec![*place]);
+    }
+    if channels {
+        cuts.push(("without channel mixers".to_owned(), Without { mixers: Vec::new(), channels: true }));
+    }
+    cuts
+}
+
+/// Takes parts out and counts right answers.
+///
+/// # Errors
+/// The network or the task does not fit.
+pub fn ablate<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Ablations, AnalysisError> {
+    silent("ablate", network)?;
+    let questions = Questions::draw(network, ask, AMOUNT)?;
+    let subject = network.subject();
+    let channels = subject.config.channel != rung_nn::ChannelConfig::None;
+    let mut variants = Vec::new();
+    for (name, without) in cuts(subject.plan, channels) {
+        let accuracy = questions.accuracy(subject.model, subject.weights, || without.clone())?;
+        variants.push(Variant { name, accuracy });
+    }
+    Ok(Ablations { name: network.name.clone(), task: questions.task, variants })
+}
+
+impl Ablations {
+    fn text(&self) -> String {
+        let widest = self.variants.iter().map(|variant| variant.name.len()).max().unwrap_or(0);
+        let mut text = format!("{} on {}: right answers (measured)\n\n", self.name, self.task);
+        for variant in &self.variants {
+            let _ = writeln!(text, "  {:widest$}  {}", variant.name, shares(&variant.accuracy));
+        }
+        text
+    }
+
+    /// The picture.
+    pub fn chart(&self) -> HeatMap {
+        let groups: Vec<u16> = self.variants[0].accuracy.keys().copied().collect();
+        let names: Vec<String> =
+            groups.iter().map(|group| if *group == 0 { "all".to_owned() } else { format!("{group}-hop") }).collect();
+        let row = |variant: &Variant| {
+            let cell = |group: &u16| {
+                variant.accuracy.get(group).map_or_else(HeatCell::default, |tally| HeatCell::new(tally.mean()))
+            };
+            groups.iter().map(cell).collect()
+        };
+        let rows: Vec<&str> = self.variants.iter().map(|variant| &variant.name[..]).collect();
+        HeatMap::new(
+            format!("What each hop needs: {}", self.name),
+            ("network", &rows),
+            ("questions", &names),
+            self.variants.iter().map(row).collect(),
+        )
+        .known(Evidence::Measured)
+        .noted(format!("Right answers on {}, with zero added to the stream in place of what was removed.", self.task))
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The network or the task does not fit.
+pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
+    let found = ablate(network, ask)?;
+    Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rung_nn::construct::{Request, build, build_on};
+    use rung_theory::stack::Defaults;
+
+    #[test]
+    fn u1_needs_every_layer_and_idle_layers_are_not_needed() {
+        let ask = Ask { prompts: Some(64), ..Ask::default() };
+        let request = Request { m: 16, ..Request::default() };
+        let network = Network::from(build::<f32>("U1", &request).unwrap());
+        let found = ablate(&network, &ask).unwrap();
+        let share = |found: &Ablations, name: &str| {
+            found.variants.iter().find(|one| one.name == name).unwrap().accuracy[&2].mean()
+        };
+        assert!(share(&found, "as it is") > 0.999);
+        for layer in 1..=3 {
+            let left = share(&found, &format!("without {layer}: full"));
+            assert!(left < 0.5, "without layer {layer}: {left}");
+        }
+        // The same in a stack with a layer that it has no use for: that one can go, and nothing changes.
+        let defaults = Defaults { heads: 1, head_dim: 16, ..Defaults::default() };
+        let plan = Plan::parse("full full linear full", &defaults).unwrap();
+        let network = Network::from(build_on::<f32>("U1", &request, &plan).unwrap());
+        let found = ablate(&network, &ask).unwrap();
+        assert!(share(&found, "as it is") > 0.999);
+        assert!(share(&found, "without all bounded state") > 0.999);
+        assert!(share(&found, "without all full attention") < 0.5);
+    }
+}

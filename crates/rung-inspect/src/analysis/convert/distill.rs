@@ -1,0 +1,119 @@
+//! One layer's counterpart, trained alone on what the teacher's layer is fed.
+
+use rung_engine::{AdamWConfig, Course, Native, Ops, Parameters, Scalar, Schedule, Tensor};
+use rung_nn::{Builtin, Depth, Place, Site, Surgeon, TokenMixer};
+use rung_theory::stack::Mixer;
+use rung_theory::task::{self, seeded};
+
+use super::Wish;
+use crate::analysis::AnalysisError;
+use rung_train::network::Network;
+use rung_train::run::error::RunError;
+use rung_train::run::source::{Batch, Purpose, Source};
+
+/// A mixer that stands for a full layer.
+pub struct Counterpart<S: Scalar> {
+    /// The layer, from 0.
+    pub layer: usize,
+    /// Its sizes.
+    pub mixer: Mixer,
+    /// Its weights, under the names they have in the network.
+    pub weights: Parameters<S>,
+}
+
+/// Keeps what one layer's mixer is fed and gives.
+struct Pair<S: Scalar> {
+    layer: usize,
+    found: Option<(Tensor<S>, Tensor<S>)>,
+}
+
+impl<S: Scalar> Surgeon<Native<S>> for Pair<S> {
+    fn mixed(&mut self, _: &Native<S>, place: Place, input: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
+        if place.layer == self.layer {
+            self.found = Some((input.clone(), output.clone()));
+        }
+        output
+    }
+}
+
+/// Trains a counterpart; returns it with its relative squared error before and after.
+pub fn distill<S: Scalar>(
+    network: &Network<S>,
+    layer: usize,
+    mixer: &Mixer,
+    wish: &Wish,
+    tick: &(dyn Fn() + Sync),
+) -> Result<(Counterpart<S>, [f64; 2]), AnalysisError> {
+    let subject = network.subject();
+    let text = wish.ask.task.clone().unwrap_or_else(|| network.task.spec());
+    let parsed = task::parse(&text).map_err(|error| RunError::task("--task", error))?;
+    let mut source = Source::new("--task", parsed, &network.task.fields(), network.task.classes())?;
+    let mut weights = Parameters::new();
+    let mut rng = seeded(wish.ask.seed ^ (layer as u64) << 32);
+    let mut site = Site::new(subject.config.settings(subject.model.width()), &mut weights, &mut rng);
+    site.depth = Depth { layer, layers: subject.model.depth() };
+    let built =
+        site.within(&format!("layers.{layer}"), |site| site.within("mixer", |site| Builtin::init(mixer, site)))?;
+    borrow(&mut weights, subject.weights);
+    let mut optimizer = AdamWConfig { rate: wish.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
+    let schedule = Schedule { warmup: wish.steps / 20, steps: wish.steps, course: Course::Cosine { floor: 0.05 } };
+    let (teacher, ops) = (Native::new(), Native::new());
+    teacher.bind_frozen(subject.weights);
+    let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(wish.steps));
+    for step in 0..wish.steps {
+        source.fill(wish.ask.seed, Purpose::Training, step as u64, wish.batch, &mut batch);
+        let mut pair = Pair { layer, found: None };
+        subject.model.operated(&teacher, &batch.tokens, wish.batch, &mut pair)?;
+        let Some((input, target)) = pair.found else { unreachable!("layer {layer} has a mixer") };
+        let target = teacher.values(&target);
+        let whole = target.iter().map(|value| value.wide().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
+        ops.bind(&weights);
+        let shape = teacher.shape(&input);
+        let input = ops.constant(&shape, &teacher.values(&input));
+        let apart = ops.sub(&built.forward(&ops, &input, None).0, &ops.constant(&shape, &target));
+        let loss = ops.scale(&ops.sum_all(&ops.mul(&apart, &apart)), 1.0 / whole);
+        losses.push(ops.values(&loss)[0].wide());
+        ops.backward(&loss);
+        let gradient = ops.gradient();
+        drop((input, apart, loss));
+        ops.release();
+        optimizer.update(&mut weights, &gradient, schedule.factor(step));
+        tick();
+    }
+    let last = &losses[losses.len() - losses.len().div_ceil(10)..];
+    let after = last.iter().sum::<f64>() / last.len().max(1) as f64;
+    let before = losses.first().copied().unwrap_or(f64::NAN);
+    Ok((Counterpart { layer, mixer: mixer.clone(), weights }, [before, after]))
+}
+
+/// Starts from the teacher's weights of the same name and shape.
+fn borrow<S: Scalar>(weights: &mut Parameters<S>, teacher: &Parameters<S>) {
+    let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone(), entry.shape)).collect();
+    for (id, name, shape) in entries {
+        if let Some(source) = teacher.find(&name).filter(|source| teacher.entry(*source).shape == shape) {
+            let values = teacher.get(source).to_vec();
+            weights.get_mut(id).copy_from_slice(&values);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::{Ask, sample};
+
+    #[test]
+    fn attention_learns_to_be_itself_at_once_and_others_come_closer() {
+        let network = sample::<f32>("full full");
+        let wish = Wish { steps: 60, batch: 4, rate: 1e-2, ask: Ask::default(), ..Wish::default() };
+        // A window longer than the text is full attention, and starts from its weights.
+        let mixer =
+            |text: &str| super::super::counterpart(text, &network.plan, &network.plan.layers[1].mixers[0]).unwrap();
+        let (_, [before, _]) =
+            distill(&network, 1, &mixer("window{size=64}"), &Wish { steps: 1, ..wish.clone() }, &|| {}).unwrap();
+        assert!(before < 1e-9, "{before}");
+        let (one, [before, after]) = distill(&network, 1, &mixer("gdn"), &wish, &|| {}).unwrap();
+        assert!(after < 0.8 * before, "{before} -> {after}");
+        assert!(one.weights.entries().all(|(_, entry)| entry.name.starts_with("layers.1.mixer.")));
+    }
+}

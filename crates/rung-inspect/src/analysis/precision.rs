@@ -1,0 +1,177 @@
+//! How few bits the state can have: right answers with the recurrent state rounded to 16, 8, 4 bits.
+//!
+//! The theory counts the bits that cross from token to token. Here the state of every bounded mixer is rounded after every token, as
+//! a machine of so few bits would keep it, and the same questions are asked again.
+//!
+//! # What it shows
+//!
+//! Right answers for each number of hops, at 32, 16, 8, 4, 2, 1 bits per number, and the bits of all states together. Numbers
+//! are evenly spaced over a range that holds the largest one seen in any state.
+//!
+//! # Known answer
+//!
+//! Constructions that carry one number of a few bits lose nothing at 8 bits. A network without bounded state does not change.
+//!
+//! # What it does not show
+//!
+//! Rounding is to nearest on one range for all layers; a better code might need fewer bits.
+
+use std::fmt::Write as _;
+
+use rung_engine::{Native, Ops, Parameters, Rounding, Scalar};
+use rung_nn::{ModelConfig, ModelError, Nobody, Precision};
+use rung_theory::task::seeded;
+use serde::Serialize;
+
+use super::ablate::{is_full, places};
+use super::questions::{Questions, shares};
+use super::{AnalysisError, Ask, Finding, silent};
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
+use rung_train::network::Network;
+use rung_train::parallel;
+use rung_train::run::tally::Accuracy;
+
+/// Bits per number that are tried.
+const BITS: [u32; 5] = [16, 8, 4, 2, 1];
+
+/// Questions that are enough, and tokens that are too many: rounding goes token by token and is slow.
+const AMOUNT: (usize, usize) = (400, 1 << 12);
+
+/// What is left at few bits.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sweep {
+    /// The network.
+    pub name: String,
+    /// The task.
+    pub task: String,
+    /// Rounded numbers lie between minus this and this.
+    pub range: f64,
+    /// Numbers of all states of bounded mixers.
+    pub numbers: u128,
+    /// Every precision, the machine's own first.
+    pub steps: Vec<Step>,
+}
+
+/// One precision.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// Bits per number; 32 is the machine's own.
+    pub bits: u32,
+    /// Right answers for each number of hops.
+    pub accuracy: Accuracy,
+}
+
+/// Asks at every precision.
+///
+/// # Errors
+/// The network or the task does not fit.
+pub fn sweep<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Sweep, AnalysisError> {
+    silent("precision", network)?;
+    let questions = Questions::draw(network, ask, AMOUNT)?;
+    let subject = network.subject();
+    let range = largest(network, &questions)?.max(1e-6);
+    let mut steps = Vec::new();
+    let own = questions.accuracy(subject.model, subject.weights, || Nobody)?;
+    steps.push(Step { bits: 32, accuracy: own });
+    for bits in BITS {
+        let state = Some(Rounding { bits, range });
+        let config =
+            ModelConfig { precision: Precision { state, ..subject.config.precision }, ..subject.config.clone() };
+        let mut weights = Parameters::new();
+        let model = config.init(subject.plan, &mut weights, &mut seeded(0))?;
+        weights.flat_mut().copy_from_slice(subject.weights.flat());
+        steps.push(Step { bits, accuracy: questions.accuracy(&model, &weights, || Nobody)? });
+    }
+    let bounded = places(subject.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
+    let numbers = bounded.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
+    Ok(Sweep { name: network.name.clone(), task: questions.task, range, numbers, steps })
+}
+
+/// The largest number in a state of a bounded mixer, looked at eight times on the way through some prompts.
+fn largest<S: Scalar>(network: &Network<S>, questions: &Questions) -> Result<f64, ModelError> {
+    let subject = network.subject();
+    let fields = subject.config.input.fields();
+    let bounded: Vec<bool> = places(subject.plan).iter().map(|(_, mixer)| !is_full(mixer)).collect();
+    let some = &questions.batches[..questions.batches.len().min(4)];
+    let found = parallel::map(some, |asked| {
+        let ops = Native::new();
+        ops.bind_frozen(subject.weights);
+        let (length, rows) = (asked.batch.length, asked.rows());
+        let (mut state, mut most, step) = (None, 0.0_f64, length.div_ceil(8).max(1));
+        for start in (0..length).step_by(step).take_while(|_| subject.config.causal) {
+            let end = (start + step).min(length);
+            let row = |row: usize| &asked.batch.tokens[(row * length + start) * fields..(row * length + end) * fields];
+            let tokens: Vec<u32> = (0..rows).flat_map(row).copied().collect();
+            let (_, next) = subject.model.forward(&ops, &tokens, rows, state.as_ref())?;
+            let states = next.states.iter().zip(&bounded).filter(|(_, bounded)| **bounded);
+            for tensor in states.flat_map(|(state, _)| state.tensors.iter().flatten()) {
+                most = ops.values(tensor).iter().map(|value| value.wide().abs()).fold(most, f64::max);
+            }
+            state = Some(next);
+        }
+        Ok(most)
+    });
+    found.into_iter().try_fold(0.0, |most: f64, one: Result<f64, ModelError>| Ok(most.max(one?)))
+}
+
+impl Sweep {
+    fn text(&self) -> String {
+        let Self { name, task, range, numbers, .. } = self;
+        let mut text = format!("{name} on {task}: right answers with states in few bits (measured)\n\n");
+        for step in &self.steps {
+            let total = numbers * u128::from(step.bits);
+            let _ = writeln!(text, "  {:2} bits  {:>12} in all  {}", step.bits, total, shares(&step.accuracy));
+        }
+        let _ = writeln!(text, "\n  {numbers} numbers of state, rounded evenly from -{range:.3} to {range:.3}");
+        text
+    }
+
+    /// The picture.
+    pub fn chart(&self) -> LineChart {
+        let mut chart = LineChart::new(
+            format!("Right answers with states in few bits: {}", self.name),
+            AxisSpec::new("bits per number of the state (32: the machine's own)", Scale::Log2),
+            AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
+        );
+        for group in self.steps[0].accuracy.keys() {
+            let point = |step: &Step| {
+                let tally = step.accuracy.get(group).copied().unwrap_or_default();
+                let (low, high) = tally.interval();
+                Point::new(f64::from(step.bits), tally.mean()).between(low, high)
+            };
+            let name = if *group == 0 { "all questions".to_owned() } else { format!("{group}-hop questions") };
+            let series = Series::line_and_points(name, self.steps.iter().map(point).collect());
+            chart = chart.series(series.known(Evidence::Measured));
+        }
+        chart
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The network or the task does not fit.
+pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
+    let found = sweep(network, ask)?;
+    Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rung_nn::construct::{Request, build};
+
+    #[test]
+    fn a_carrier_of_few_bits_needs_few_and_attention_none() {
+        let ask = Ask { prompts: Some(32), ..Ask::default() };
+        let share =
+            |found: &Sweep, bits: u32| found.steps.iter().find(|step| step.bits == bits).unwrap().accuracy[&2].mean();
+        let carried = sweep(&Network::from(build::<f32>("U2", &Request::default()).unwrap()), &ask).unwrap();
+        assert_eq!((share(&carried, 32), share(&carried, 16), share(&carried, 8)), (1.0, 1.0, 1.0));
+        assert!(share(&carried, 1) < 1.0 && carried.numbers > 0, "{}", share(&carried, 1));
+        let attention = sweep(&Network::from(build::<f32>("U1", &Request::default()).unwrap()), &ask).unwrap();
+        assert!(attention.steps.iter().all(|step| step.accuracy[&2].right == step.accuracy[&2].count));
+        assert_eq!(attention.numbers, 0);
+    }
+}

@@ -1,0 +1,219 @@
+//! The questions that instruments ask: prompts of a task in a network's ids, and what its registers would hold.
+//!
+//! For function composition the oracle knows more than the answer: every `i_l` on the way. Elsewhere there is the answer alone.
+
+use std::any::Any;
+
+use rung_engine::{Native, Ops, Parameters, Scalar};
+use rung_nn::{Model, ModelError, Surgeon};
+use rung_theory::task::funccomp::{FuncComp, Instance};
+use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
+
+use super::{AnalysisError, Ask};
+use rung_train::network::Network;
+use rung_train::parallel;
+use rung_train::run::error::RunError;
+use rung_train::run::source::{Batch, Purpose, Source, seed_of};
+use rung_train::run::tally::{Accuracy, merge};
+
+/// Prompts that are read at once.
+const ROWS: usize = 8;
+
+/// A question, and the numbers on the way to its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The row of its batch.
+    pub row: usize,
+    /// The token that answers.
+    pub position: usize,
+    /// `i_1 ..` up to the hops that are asked for; or the answer alone.
+    pub registers: Vec<u32>,
+}
+
+/// A batch with its questions.
+pub struct Asked {
+    /// Tokens, targets and groups.
+    pub batch: Batch,
+    /// In the order of rows and positions.
+    pub questions: Vec<Question>,
+}
+
+impl Asked {
+    /// Prompts in it.
+    pub fn rows(&self) -> usize {
+        self.batch.targets.len() / self.batch.length.max(1)
+    }
+}
+
+/// What a register is called, and how many values it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Register {
+    /// `i_1`, or `answer`.
+    pub name: String,
+    /// Values.
+    pub values: usize,
+}
+
+/// Prompts to ask.
+pub struct Questions {
+    /// The task, with every option.
+    pub task: String,
+    /// The registers on the way to an answer.
+    pub registers: Vec<Register>,
+    /// The prompts.
+    pub batches: Vec<Asked>,
+}
+
+impl Questions {
+    /// Draws prompts: as many as asked for, or until there are `enough` questions or too many `tokens` to read.
+    ///
+    /// # Errors
+    /// The task cannot be read or does not fit the network.
+    pub fn draw<S: Scalar>(
+        network: &Network<S>,
+        ask: &Ask,
+        (enough, tokens): (usize, usize),
+    ) -> Result<Self, AnalysisError> {
+        let text = ask.task.clone().unwrap_or_else(|| network.task.spec());
+        let parsed = || task::parse(&text).map_err(|error| RunError::task("--task", error));
+        let own = parsed()?;
+        let mut source = Source::new("--task", parsed()?, &network.task.fields(), network.task.classes())?;
+        let composition = (&*own as &dyn Any).downcast_ref::<FuncComp>();
+        let mut prompts = ask.prompts.unwrap_or(usize::MAX);
+        let (mut batches, mut questions, mut read) = (Vec::new(), 0, 0);
+        while prompts > 0 {
+            let rows = ROWS.min(prompts);
+            let step = batches.len() as u64;
+            let mut batch = Batch::default();
+            source.fill(ask.seed, Purpose::Testing, step, rows, &mut batch);
+            let asked: Vec<Question> = (0..rows)
+                .flat_map(|row| {
+                    let seed = seed_of(ask.seed, Purpose::Testing, step, row as u64);
+                    asked(&batch, row, composition, seed)
+                })
+                .collect();
+            questions += asked.len();
+            read += batch.targets.len();
+            prompts -= rows;
+            batches.push(Asked { batch, questions: asked });
+            if ask.prompts.is_none() && (questions >= enough || read >= tokens) {
+                break;
+            }
+        }
+        let registers = match composition {
+            Some(task) => {
+                let name = |(level, size): (usize, &u32)| Register {
+                    name: format!("i_{}", level + 1),
+                    values: *size as usize,
+                };
+                task.sizes().iter().enumerate().map(name).collect()
+            }
+            None => vec![Register { name: "answer".to_owned(), values: own.classes() as usize }],
+        };
+        Ok(Self { task: own.spec(), registers, batches })
+    }
+
+    /// Prompts in all.
+    pub fn prompts(&self) -> usize {
+        self.batches.iter().map(Asked::rows).sum()
+    }
+
+    /// Right answers in each group, by a model with somebody beside every pass.
+    ///
+    /// # Errors
+    /// The model cannot read the prompts.
+    pub fn accuracy<S: Scalar, G: Surgeon<Native<S>>>(
+        &self,
+        model: &Model,
+        weights: &Parameters<S>,
+        surgeon: impl Fn() -> G + Sync,
+    ) -> Result<Accuracy, ModelError> {
+        let found = parallel::map(&self.batches, |asked| {
+            let ops = Native::new();
+            ops.bind_frozen(weights);
+            let stream = model.operated(&ops, &asked.batch.tokens, asked.rows(), &mut surgeon())?;
+            let positions: Vec<usize> =
+                asked.questions.iter().map(|one| one.row * asked.batch.length + one.position).collect();
+            let mut accuracy = Accuracy::new();
+            if positions.is_empty() {
+                return Ok(accuracy);
+            }
+            let rows = ops.shape(&stream).rows();
+            let flat = ops.gather_rows(&ops.reshape(&stream, &[rows, model.width()]), &positions);
+            let scores = ops.values(&model.read_out(&ops, &flat));
+            for (scores, at) in scores.chunks_exact(model.classes()).zip(&positions) {
+                let right = best(scores) == asked.batch.targets[*at] as usize;
+                accuracy.entry(asked.batch.groups[*at]).or_default().add(right);
+            }
+            Ok(accuracy)
+        });
+        let mut all = Accuracy::new();
+        for one in found {
+            merge(&mut all, &one?);
+        }
+        Ok(all)
+    }
+}
+
+/// The first of the largest scores.
+pub(crate) fn best<S: Scalar>(scores: &[S]) -> usize {
+    (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best })
+}
+
+/// The questions of one row of a batch.
+fn asked(batch: &Batch, row: usize, composition: Option<&FuncComp>, seed: u64) -> Vec<Question> {
+    let targets = &batch.targets[row * batch.length..(row + 1) * batch.length];
+    let positions = targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
+    let Some(task) = composition else {
+        let one = |(position, target): (usize, &u32)| Question { row, position, registers: vec![*target] };
+        return positions.map(one).collect();
+    };
+    // The same seed draws the same instance as it did for the batch.
+    let mut instance = Instance::default();
+    task.sample(&mut seeded(seed), &mut instance);
+    let one = |((position, _), query): ((usize, &u32), &task::funccomp::Query)| {
+        let reached = |hops: usize| task.follow(&instance, &task::funccomp::Query { hops, ..query.clone() });
+        Question { row, position, registers: (1..=query.hops).map(reached).collect() }
+    };
+    positions.zip(&instance.queries).map(one).collect()
+}
+
+/// "62% of 1-hop, 99% of 2-hop questions".
+pub(crate) fn shares(accuracy: &Accuracy) -> String {
+    let share = |(group, tally): (&u16, &rung_train::run::tally::Tally)| {
+        let what = if *group == 0 { "all".to_owned() } else { format!("{group}-hop") };
+        format!("{what} {:.1}%", 100.0 * tally.mean())
+    };
+    accuracy.iter().map(share).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rung_nn::construct::{Request, build};
+
+    #[test]
+    fn registers_end_in_the_target() {
+        let built = build::<f32>("U1", &Request { hops: 3, m: 3, n: vec![2, 2], ..Request::default() }).unwrap();
+        let network = Network::from(built);
+        let found = Questions::draw(&network, &Ask::default(), (100, 1 << 16)).unwrap();
+        assert_eq!(found.registers.iter().map(|register| register.values).collect::<Vec<_>>(), [3, 6, 12]);
+        let mut count = 0;
+        for Asked { batch, questions } in &found.batches {
+            for one in questions {
+                let target = batch.targets[one.row * batch.length + one.position];
+                assert_eq!((one.registers.len(), one.registers[2]), (3, target));
+                count += 1;
+            }
+        }
+        assert!((100..120).contains(&count));
+    }
+
+    #[test]
+    fn tasks_that_do_not_fit_are_named() {
+        let network = Network::from(build::<f32>("U1", &Request::default()).unwrap());
+        let ask = Ask { task: Some("parity".to_owned()), ..Ask::default() };
+        let error = Questions::draw(&network, &ask, (10, 100)).err().unwrap().to_string();
+        assert!(error.contains("--task"), "{error}");
+    }
+}

@@ -1,0 +1,706 @@
+//! What a run is: TOML as typed, then everything resolved.
+//!
+//! ```toml
+//! stack = "gdn full"
+//! task = "funccomp{hops=1,m=32,queries=16}"
+//! seed = 0
+//!
+//! [model]                  # what the stack does not say
+//! heads = 2
+//! head = 32
+//!
+//! [train]
+//! steps = 3000
+//! rate = 2e-3
+//!
+//! [evaluate]
+//! every = 200              # steps between looks
+//! stop_at = 0.995          # stop when every number of hops is this good
+//!
+//! [[curriculum]]           # before the task itself: smaller tables, each until it is known or its steps are over
+//! task = "funccomp{hops=1,m=8,queries=16}"
+//! until = 0.9
+//! steps = 800
+//! ```
+//!
+//! Every key but `stack` and `task` has a default. [`RunConfig::resolve`] checks all of it before anything is allocated.
+
+use rung_engine::{AdamWConfig, Course, Schedule};
+use rung_nn::{ChannelConfig, Input, ModelConfig, NormConfig, Placement, Positions, Precision};
+use rung_theory::stack::{Defaults, Plan};
+use rung_theory::task::{self, AnyTask, Field};
+use serde::{Deserialize, Serialize};
+
+use super::error::RunError;
+use super::record::table_sizes;
+use super::repel::RepulsionPart;
+use super::source::Source;
+use crate::strict;
+
+/// A run as typed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// The stack, such as `gdn full`.
+    pub stack: String,
+    /// The task, such as `funccomp{hops=1,m=32,queries=16}`.
+    pub task: String,
+    /// Fixes the first weights and every prompt.
+    #[serde(default)]
+    pub seed: u64,
+    /// What the stack does not say about the model.
+    #[serde(default, deserialize_with = "strict::object")]
+    pub model: ModelPart,
+    /// How it is trained.
+    #[serde(default, deserialize_with = "strict::object")]
+    pub train: TrainPart,
+    /// When and how it is looked at.
+    #[serde(default, deserialize_with = "strict::object")]
+    pub evaluate: EvaluatePart,
+    /// Easier tasks that come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curriculum: Vec<StagePart>,
+}
+
+/// The model beyond its stack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelPart {
+    /// Heads of mixers that do not say otherwise.
+    pub heads: u64,
+    /// Width of a head.
+    pub head: u64,
+    /// Width of the residual stream; heads times head if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub width: Option<u64>,
+    /// The task with the largest tables that the model must be able to read; the task itself if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest: Option<String>,
+    /// The channel mixer.
+    pub channel: ChannelName,
+    /// Its hidden width; four times the width (`glu`: eight thirds) if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<usize>,
+    /// Kind of norm.
+    pub norm: NormName,
+    /// Place of norms.
+    pub placement: PlacementName,
+    /// How attention knows where tokens stand.
+    pub positions: PositionName,
+    /// The field whose vectors score the classes, such as `value` of function composition; a matrix of its own if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_out: Option<String>,
+    /// How full layers start.
+    pub initial: InitialName,
+    /// Whether fields that mean the same share their vectors.
+    pub shared_tables: bool,
+    /// Whether key projections start equal to query projections; as their negatives in full layers, where fields share tables.
+    pub tied_query_key: bool,
+    /// Whether output projections start as transposes of value projections.
+    pub tied_value_output: bool,
+    /// Deviation of fresh query and key projections of full layers, times the root of the width.
+    pub query_key_scale: f64,
+    /// Deviation of other fresh projections, times the root of the width.
+    pub scale: f64,
+    /// Deviation of fresh embeddings.
+    pub embedding_scale: f64,
+    /// Tokens per chunk of recurrences.
+    pub chunk: usize,
+    /// Bits of every number that crosses from token to token or from layer to layer, simulated; the machine's 32 if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bits: Option<u32>,
+    /// Such numbers lie between minus this and this.
+    pub range: f64,
+}
+
+impl Default for ModelPart {
+    fn default() -> Self {
+        Self {
+            heads: 2,
+            head: 32,
+            width: None,
+            largest: None,
+            channel: ChannelName::Mlp,
+            hidden: None,
+            norm: NormName::Rms,
+            placement: PlacementName::Pre,
+            positions: PositionName::None,
+            read_out: None,
+            initial: InitialName::Random,
+            shared_tables: true,
+            tied_query_key: true,
+            tied_value_output: true,
+            query_key_scale: 0.6,
+            scale: 0.6,
+            embedding_scale: 0.1,
+            chunk: 64,
+            bits: None,
+            range: 4.0,
+        }
+    }
+}
+
+/// Training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainPart {
+    /// Steps, those of the curriculum included.
+    pub steps: usize,
+    /// Prompts per step.
+    pub batch: usize,
+    /// Peak learning rate.
+    pub rate: f64,
+    /// Steps of warm-up.
+    pub warmup: usize,
+    /// What the rate does afterwards.
+    pub course: CourseName,
+    /// Share of the peak that is left at the end.
+    pub floor: f64,
+    /// Share of all steps over which the rate falls at the end, where the course is `stable`.
+    pub cooldown: f64,
+    /// Weight of the auxiliary loss: the cross-entropy of what each layer but the last should have found by then, summed over those
+    /// layers. After a layer by which the stack has l rungs, that is `i_min(l, h)` of a question of h hops. Zero for none.
+    pub auxiliary: f64,
+    /// Weight decay.
+    pub decay: f64,
+    /// Memory of the gradient's mean and squares.
+    pub betas: [f64; 2],
+    /// Largest norm of a gradient.
+    pub clip: f64,
+    /// Threads of one run. Another number gives another rounding, so it is part of what a run is.
+    pub threads: usize,
+    /// Heads that repel each other, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repulsion: Option<RepulsionPart>,
+}
+
+impl Default for TrainPart {
+    fn default() -> Self {
+        Self {
+            steps: 3000,
+            batch: 32,
+            rate: 4e-3,
+            warmup: 50,
+            course: CourseName::Cosine,
+            floor: 0.1,
+            cooldown: 0.3,
+            auxiliary: 0.0,
+            decay: 0.01,
+            betas: [0.9, 0.99],
+            clip: 1.0,
+            threads: 1,
+            repulsion: None,
+        }
+    }
+}
+
+/// Looking at a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluatePart {
+    /// Steps between looks. A checkpoint is written at each.
+    pub every: usize,
+    /// Prompts per look.
+    pub prompts: usize,
+    /// Prompts of the last evaluation, fresh ones.
+    pub last: usize,
+    /// Stop as soon as a look finds every group of questions this good; above 1 for never.
+    pub stop_at: f64,
+    /// Stop after this many looks without a better loss; 0 for never.
+    pub patience: usize,
+    /// Other tasks that are asked at the end, as the last evaluation asks the task itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+}
+
+impl Default for EvaluatePart {
+    fn default() -> Self {
+        Self { every: 200, prompts: 32, last: 128, stop_at: 0.998, patience: 0, also: Vec::new() }
+    }
+}
+
+/// An easier task that comes first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StagePart {
+    /// The task.
+    pub task: String,
+    /// It is over when a look finds every group of questions this good.
+    #[serde(default = "usual_until")]
+    pub until: f64,
+    /// Or after this many steps.
+    pub steps: usize,
+}
+
+fn usual_until() -> f64 {
+    0.9
+}
+
+/// A choice between names, as configs spell them.
+macro_rules! names {
+    ($(#[$about:meta])* $name:ident: $($(#[$doc:meta])* $variant:ident,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+    };
+}
+
+names! {
+    /// Channel mixers.
+    ChannelName:
+    /// Two projections with GELU between them.
+    Mlp,
+    /// A gated one.
+    Glu,
+    /// None.
+    None,
+}
+
+names! {
+    /// Norms.
+    NormName:
+    /// Root mean square.
+    Rms,
+    /// Mean and deviation.
+    Layer,
+}
+
+names! {
+    /// Places of norms.
+    PlacementName:
+    /// Before what they feed.
+    Pre,
+    /// After the sum.
+    Post,
+}
+
+names! {
+    /// Positions.
+    PositionName:
+    /// None but the causal mask and recurrences.
+    None,
+    /// Rotary, of base 10000.
+    Rotary,
+    /// A penalty on distance.
+    Alibi,
+    /// A learned table, as long as the largest task.
+    Learned,
+}
+
+names! {
+    /// First weights of full layers.
+    InitialName:
+    /// Normal numbers, with the ties that the other keys ask for.
+    Random,
+    /// A noisy look-up: queries are twice a random rotation, keys their negatives, values a rotation and outputs its transpose, so that
+    /// a token reads the entry whose argument it holds, and what it held is replaced by the entry's value. Channel mixers start at
+    /// zero, and the last norm at `2 / sqrt(width)`, for a read-out of moderate scores.
+    Lookup,
+}
+
+names! {
+    /// Courses of the learning rate.
+    CourseName:
+    /// Half a cosine.
+    Cosine,
+    /// A straight line.
+    Linear,
+    /// Its peak, then a straight line over the last steps.
+    Stable,
+    /// Its peak.
+    Constant,
+}
+
+/// A run with everything worked out.
+pub struct Run {
+    /// As typed, with tasks spelled out.
+    pub config: RunConfig,
+    /// The stack.
+    pub plan: Plan,
+    /// The network around it.
+    pub model: ModelConfig,
+    /// The model's fields.
+    pub fields: Vec<Field>,
+    /// The model's classes.
+    pub classes: u32,
+    /// The longest prompt of the largest task.
+    pub longest: usize,
+    /// Weights.
+    pub weights: u128,
+}
+
+/// The most memory a run may take, in mebibytes, by the estimate of [`Run::mebibytes`].
+pub const MOST_MEBIBYTES: u128 = 16 * 1024;
+
+impl RunConfig {
+    /// Reads a config.
+    ///
+    /// # Errors
+    /// The text is no TOML or has keys that a config does not have.
+    pub fn read(text: &str) -> Result<Self, RunError> {
+        toml::from_str(text).map_err(|error| RunError::Text {
+            place: "config".to_owned(),
+            reason: error.to_string().trim_end().to_owned(),
+        })
+    }
+
+    /// A config with only the two keys that have no default.
+    pub fn new(stack: impl Into<String>, task: impl Into<String>) -> Self {
+        Self {
+            stack: stack.into(),
+            task: task.into(),
+            seed: 0,
+            model: ModelPart::default(),
+            train: TrainPart::default(),
+            evaluate: EvaluatePart::default(),
+            curriculum: Vec::new(),
+        }
+    }
+
+    /// The same config with one key set, written `train.rate=1e-3` as on a command line. A value that is no TOML is a string.
+    ///
+    /// # Errors
+    /// There is no such key, or it cannot have this value.
+    pub fn with(&self, setting: &str) -> Result<Self, RunError> {
+        let place = || format!("setting `{setting}`");
+        let text = |reason: String| RunError::Text { place: place(), reason };
+        let (key, value) = setting.split_once('=').ok_or_else(|| text("expected key=value".to_owned()))?;
+        let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
+            .ok()
+            .and_then(|mut table| table.remove("value"))
+            .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+        let mut table = toml::Table::try_from(self).map_err(|error| text(error.to_string()))?;
+        set(&mut table, key.trim(), value).map_err(text)?;
+        table.try_into().map_err(|error: toml::de::Error| text(error.to_string().trim_end().to_owned()))
+    }
+
+    /// The config as TOML, every default spelled out.
+    pub fn text(&self) -> String {
+        toml::to_string(self).unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
+    }
+
+    /// The stack with every number of it.
+    ///
+    /// # Errors
+    /// The stack makes no sense.
+    pub fn plan(&self) -> Result<Plan, RunError> {
+        let part = &self.model;
+        let defaults = Defaults {
+            heads: part.heads,
+            head_dim: part.head,
+            kv_heads: None,
+            model_width: part.width,
+            bits: part.bits.unwrap_or(32).into(),
+        };
+        Ok(Plan::parse(&self.stack, &defaults)?)
+    }
+
+    /// Checks everything and works out the rest. Allocates nothing of the run's size.
+    ///
+    /// # Errors
+    /// What is wrong, with the key, what was found and what was expected.
+    pub fn resolve(&self) -> Result<Run, RunError> {
+        self.check_numbers()?;
+        let (part, plan) = (&self.model, self.plan()?);
+        if let Some(part) = &self.train.repulsion {
+            part.check(&plan)?;
+        }
+        let read = |field: &str, text: &str| task::parse(text).map_err(|error| RunError::task(field, error));
+        let mut config = self.clone();
+        let task = read("task", &self.task)?;
+        config.task = task.spec();
+        let largest = match &self.model.largest {
+            Some(text) => read("model.largest", text)?,
+            None => read("task", &self.task)?,
+        };
+        config.model.largest = self.model.largest.as_ref().map(|_| largest.spec());
+        let (fields, classes) = (largest.fields(), largest.classes());
+        let mut longest = task.length().max(largest.length());
+        self.check_auxiliary("task", &*task)?;
+        Source::new("task", task, &fields, classes)?;
+        for (index, stage) in config.curriculum.iter_mut().enumerate() {
+            let field = format!("curriculum[{index}].task");
+            let task = read(&field, &stage.task)?;
+            self.check_auxiliary(&field, &*task)?;
+            stage.task = task.spec();
+            longest = longest.max(task.length());
+            Source::new(&field, task, &fields, classes)?;
+        }
+        for (index, other) in config.evaluate.also.iter_mut().enumerate() {
+            let field = format!("evaluate.also[{index}]");
+            let task = read(&field, other)?;
+            *other = task.spec();
+            longest = longest.max(task.length());
+            Source::new(&field, task, &fields, classes)?;
+        }
+        let model = part.network(&fields, classes, longest, plan.width as f64);
+        let weights = model.count(&plan)?;
+        let run = Run { config, plan, model, fields, classes, longest, weights };
+        let found = run.mebibytes();
+        if found > MOST_MEBIBYTES {
+            return Err(RunError::Memory { found, most: MOST_MEBIBYTES });
+        }
+        Ok(run)
+    }
+
+    /// Refuses an auxiliary loss on a task whose answers have no parts.
+    fn check_auxiliary(&self, field: &str, task: &dyn AnyTask) -> Result<(), RunError> {
+        if self.train.auxiliary <= 0.0 || table_sizes(task).is_some() {
+            return Ok(());
+        }
+        Err(RunError::value(field, task.name(), "funccomp, whose answers have parts, or train.auxiliary = 0"))
+    }
+
+    fn check_numbers(&self) -> Result<(), RunError> {
+        if let Some(bits) = self.model.bits.filter(|bits| !(1..=24).contains(bits)) {
+            return Err(RunError::value("model.bits", bits, "1 to 24; left out, numbers have the machine's 32 bits"));
+        }
+        let counts = [
+            ("train.steps", self.train.steps, 1, 100_000_000),
+            ("train.batch", self.train.batch, 1, 1 << 20),
+            ("train.threads", self.train.threads, 1, 1024),
+            ("evaluate.every", self.evaluate.every, 1, 100_000_000),
+            ("evaluate.prompts", self.evaluate.prompts, 1, 1 << 24),
+            ("evaluate.last", self.evaluate.last, 1, 1 << 24),
+        ];
+        for (field, found, least, most) in counts {
+            if !(least..=most).contains(&found) {
+                return Err(RunError::value(field, found, format!("a whole number from {least} to {most}")));
+            }
+        }
+        let (model, train) = (&self.model, &self.train);
+        let numbers = [
+            ("train.rate", train.rate, 1e-12, 100.0),
+            ("train.floor", train.floor, 0.0, 1.0),
+            ("train.cooldown", train.cooldown, 0.0, 1.0),
+            ("train.auxiliary", train.auxiliary, 0.0, 1e6),
+            ("train.decay", train.decay, 0.0, 100.0),
+            ("train.betas[0]", train.betas[0], 0.0, 0.999_999),
+            ("train.betas[1]", train.betas[1], 0.0, 0.999_999),
+            ("train.clip", train.clip, 1e-12, f64::INFINITY),
+            ("evaluate.stop_at", self.evaluate.stop_at, 0.0, 2.0),
+            ("model.query_key_scale", model.query_key_scale, 1e-6, 1e6),
+            ("model.range", model.range, 1e-6, 1e6),
+            ("model.scale", model.scale, 1e-6, 1e6),
+            ("model.embedding_scale", model.embedding_scale, 1e-6, 1e6),
+        ];
+        let stages = self.curriculum.iter().enumerate();
+        let stages = stages.map(|(index, stage)| (format!("curriculum[{index}].until"), stage.until, 0.0, 2.0));
+        let numbers = numbers.map(|(field, found, least, most)| (field.to_owned(), found, least, most));
+        for (field, found, least, most) in numbers.into_iter().chain(stages) {
+            // Written so that a number that is none is refused too.
+            if !(found >= least && found <= most) {
+                return Err(RunError::value(&field, found, format!("a number from {least} to {most}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A stack without the options of its mixers.
+pub fn outline(stack: &str) -> String {
+    let mut depth = 0_usize;
+    let kept = stack.chars().filter(|character| {
+        match character {
+            '{' => depth += 1,
+            '}' => {
+                depth = depth.saturating_sub(1);
+                return false;
+            }
+            _ => {}
+        }
+        depth == 0
+    });
+    kept.collect()
+}
+
+/// Sets a dotted key of nested tables, making those that are missing.
+pub(crate) fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
+    let Some((first, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value);
+        return Ok(());
+    };
+    let inner = table.entry(first).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    let inner = inner.as_table_mut().ok_or_else(|| format!("`{first}` is not a table"))?;
+    set(inner, rest, value)
+}
+
+impl ModelPart {
+    fn network(&self, fields: &[Field], classes: u32, longest: usize, width: f64) -> ModelConfig {
+        let mut fields = fields.to_vec();
+        if !self.shared_tables {
+            for field in &mut fields {
+                field.alphabet.clone_from(&field.name);
+            }
+        }
+        let input = match &fields[..] {
+            [field] => Input::Vocabulary(field.vocabulary as usize),
+            _ => Input::Fields(fields),
+        };
+        ModelConfig {
+            input,
+            classes: classes as usize,
+            norm: match self.norm {
+                NormName::Rms => NormConfig::Rms,
+                NormName::Layer => NormConfig::Layer,
+            },
+            placement: match self.placement {
+                PlacementName::Pre => Placement::Pre,
+                PlacementName::Post => Placement::Post,
+            },
+            channel: match self.channel {
+                ChannelName::Mlp => ChannelConfig::Mlp { hidden: self.hidden },
+                ChannelName::Glu => ChannelConfig::Glu { hidden: self.hidden },
+                ChannelName::None => ChannelConfig::None,
+            },
+            positions: match self.positions {
+                PositionName::None => Positions::None,
+                PositionName::Rotary => Positions::Rotary { base: 10_000.0 },
+                PositionName::Alibi => Positions::Alibi,
+                PositionName::Learned => Positions::Learned { length: longest },
+            },
+            tied_query_key: self.tied_query_key,
+            read_out: self.read_out.clone(),
+            deviation: self.scale / width.sqrt(),
+            chunk: self.chunk,
+            precision: self.bits.map_or_else(Precision::default, |bits| Precision::bits(bits, self.range)),
+            ..ModelConfig::default()
+        }
+    }
+}
+
+impl Run {
+    /// A source of the prompts of a task of this run; `stage` is one of the curriculum, or the task itself if there is none of
+    /// that number.
+    pub fn source(&self, stage: usize) -> Source {
+        self.source_of(self.config.curriculum.get(stage).map_or(&self.config.task, |stage| &stage.task))
+    }
+
+    /// A source of the prompts of a task that the config names.
+    pub(super) fn source_of(&self, text: &str) -> Source {
+        let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
+        let source = Source::new("task", task, &self.fields, self.classes);
+        source.unwrap_or_else(|error| unreachable!("resolved before: {error}"))
+    }
+
+    /// The task.
+    pub fn task(&self) -> Box<dyn AnyTask> {
+        task::parse(&self.config.task).unwrap_or_else(|error| unreachable!("resolved before: {error}"))
+    }
+
+    /// The schedule of the learning rate.
+    pub fn schedule(&self) -> Schedule {
+        let train = &self.config.train;
+        let course = match train.course {
+            CourseName::Cosine => Course::Cosine { floor: train.floor },
+            CourseName::Linear => Course::Linear { floor: train.floor },
+            CourseName::Stable => Course::Stable { floor: train.floor, cooldown: train.cooldown },
+            CourseName::Constant => Course::Constant,
+        };
+        Schedule { warmup: train.warmup, steps: train.steps, course }
+    }
+
+    /// The optimiser.
+    pub fn optimizer(&self) -> AdamWConfig {
+        let train = &self.config.train;
+        AdamWConfig {
+            rate: train.rate,
+            betas: train.betas,
+            decay: train.decay,
+            clip: train.clip,
+            ..AdamWConfig::default()
+        }
+    }
+
+    /// Prompts per piece of a step: few enough that activations stay in cache.
+    pub fn piece(&self) -> usize {
+        rung_engine::Team::<f32>::piece_for(self.longest, self.plan.width as usize)
+    }
+
+    /// Memory it will take, estimated generously: weights with gradients and moments on every thread, a piece's activations, the
+    /// ids of a batch.
+    pub fn mebibytes(&self) -> u128 {
+        let (train, width) = (&self.config.train, u128::from(self.plan.width));
+        let hidden = self.config.model.hidden.map_or(4 * width, |hidden| hidden as u128);
+        let tokens = self.longest as u128 * self.piece() as u128;
+        // About thirty tensors of the width and four of the hidden width live until the backward pass, of each layer.
+        let layer = tokens.saturating_mul(30 * width + 4 * hidden);
+        let activations = layer.saturating_mul(self.plan.layers.len() as u128).saturating_mul(train.threads as u128);
+        let weights = self.weights.saturating_mul(4 + train.threads as u128);
+        let rows = train.batch.max(self.config.evaluate.prompts.min(64)) as u128;
+        let ids = rows.saturating_mul(self.longest as u128).saturating_mul(self.fields.len() as u128 + 2);
+        let numbers = activations.saturating_add(weights).saturating_add(ids);
+        numbers.saturating_mul(4) >> 20
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "stack = 'gdn full'\ntask = 'funccomp{hops=2,m=8,n=[3],queries=4,mixed=yes}'\n";
+
+    #[test]
+    fn a_config_reads_back_as_itself() {
+        let mut config = RunConfig::read(TEXT).unwrap();
+        config.curriculum.push(StagePart {
+            task: "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}".into(),
+            until: 0.9,
+            steps: 9,
+        });
+        let run = config.resolve().unwrap();
+        assert_eq!(RunConfig::read(&run.config.text()).unwrap(), run.config);
+        assert_eq!(run.config.resolve().unwrap().config, run.config);
+    }
+
+    #[test]
+    fn bad_configs_are_named() {
+        let fails = |more: &str, expected: &str| {
+            let config = RunConfig::read(&format!("{TEXT}{more}")).and_then(|config| config.resolve());
+            let message = config.err().unwrap_or_else(|| panic!("{more} was taken")).to_string();
+            assert!(message.contains(expected), "{more}: {message}");
+        };
+        fails("sede = 3", "unknown field `sede`");
+        fails("[train]\nstep = 3", "unknown field `step`");
+        fails("[train]\nsteps = -3", "steps");
+        fails("[train]\nsteps = 0", "train.steps: found 0, expected a whole number from 1");
+        fails("[train]\nrate = nan", "train.rate: found NaN");
+        fails("[train]\nthreads = 0", "train.threads: found 0");
+        fails("[train]\ncooldown = 1.5", "train.cooldown: found 1.5");
+        fails("[model]\nread_out = 'values'", "symbols of the read-out field is 0; expected at least 24 classes");
+        fails("[model]\ninitial = 'lookups'", "unknown variant `lookups`");
+        fails(
+            "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'",
+            "MiB",
+        );
+        fails("[model]\nhead = 0", "head-dim: found 0");
+        fails("[model]\nhead = 100000\nheads=100", "weights");
+        fails("[model]\nlargest = 'parity'", "does not fit the model");
+        fails("[model]\nlargest = 'funccomp{hops=2,m=4,n=[3],mixed=yes}'", "in field `inner`, expected at most 5");
+        fails("[model]\npositions = 'sine'", "unknown variant `sine`");
+        fails("[[curriculum]]\ntask='parity'\nsteps=3", "curriculum[0].task: `parity");
+        fails("[evaluate]\nalso=['parity']", "evaluate.also[0]: `parity");
+        fails("[[curriculum]]\ntask='parrity'\nsteps=3", "curriculum[0].task: there is no task `parrity`");
+        let fails = |stack: &str, task: &str, expected: &str| {
+            let message = RunConfig::new(stack, task).resolve().err().expect("refused").to_string();
+            assert!(message.contains(expected), "{message}");
+        };
+        let parity = RunConfig {
+            train: TrainPart { auxiliary: 0.5, ..TrainPart::default() },
+            ..RunConfig::new("full", "parity")
+        };
+        let message = parity.resolve().err().expect("refused").to_string();
+        assert!(message.contains("task: found parity, expected funccomp"), "{message}");
+        fails("gdm full", "parity", "did you mean `gdn`");
+        fails("compressed", "parity", "there is no network for mixer `compressed`");
+        fails("full", "funccomp{m=0}", "task `funccomp`");
+        fails("full", "funccomp{hops=3,m=4,n=[2,16777216]}", "at most");
+        fails("full*1000000", "parity", "weights");
+    }
+
+    #[test]
+    fn outlines_leave_numbers_out() {
+        assert_eq!(outline("gdn{heads=1,key=4} full*2 mamba2{state=8}"), "gdn full*2 mamba2");
+    }
+}

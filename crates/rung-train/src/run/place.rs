@@ -1,0 +1,225 @@
+//! Carrying out a run in a directory, so that it can be stopped, killed and taken up again.
+//!
+//! | file | what | when |
+//! |---|---|---|
+//! | `run.toml` | the config, every default spelled out | first |
+//! | `resume.safetensors` | the checkpoint | at every look, and when the watcher says stop; gone when the run is over |
+//! | `weights.safetensors` | the last weights, for `rung eval` and PyTorch | at the end |
+//! | `timing.json` | seconds of work | at the end |
+//! | `record.json` | the record | last |
+//!
+//! Each is written beside its place and renamed, so whoever finds a record finds the whole of it. A lock that the system lets go of
+//! when a process dies keeps two processes from working on one run, where the file system has locks.
+//!
+//! The lock saves work and nothing else. Two processes that share a run without it take the same steps, rename the same bytes into
+//! place, and may only set each other's checkpoint back; so clusters, whose file systems have no locks or keep those of machines
+//! that died, do without ([`Keeping::Shared`]).
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use super::config::{Run, RunConfig};
+use super::error::RunError;
+use super::record::Record;
+use super::trainer::{Moment, Trainer};
+use super::{checkpoint, record};
+use rung_nn::file::write_atomically;
+
+/// The files of a run.
+pub const CONFIG: &str = "run.toml";
+/// The checkpoint.
+pub const RESUME: &str = "resume.safetensors";
+/// The last weights.
+pub const WEIGHTS: &str = "weights.safetensors";
+/// Seconds of work.
+pub const TIMING: &str = "timing.json";
+/// The record.
+pub const RECORD: &str = "record.json";
+const LOCK: &str = ".lock";
+
+/// Who may work on a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// One process at a time, if the file system has locks.
+    Locked,
+    /// Whoever comes; at worst the work is done twice.
+    Shared,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The record, unless the watcher said stop.
+    pub record: Option<Record>,
+    /// Whether it had been recorded before.
+    pub known: bool,
+    /// Seconds of work, in all processes that took part.
+    pub seconds: f64,
+}
+
+/// Carries a run out, from its checkpoint if the directory has one; not at all if it has a record of exactly this run. `watch`
+/// sees every step and says whether to go on; if not, a checkpoint is written first.
+///
+/// # Errors
+/// The directory holds another run or cannot be written, or training fails.
+pub fn carry_out(
+    run: &Run,
+    directory: Option<&Path>,
+    watch: &mut dyn FnMut(&Moment<'_>) -> bool,
+) -> Result<Outcome, RunError> {
+    carry_out_kept(run, directory, Keeping::Locked, watch)
+}
+
+/// As [`carry_out`], with a lock or without.
+///
+/// # Errors
+/// As [`carry_out`].
+pub fn carry_out_kept(
+    run: &Run,
+    directory: Option<&Path>,
+    keeping: Keeping,
+    watch: &mut dyn FnMut(&Moment<'_>) -> bool,
+) -> Result<Outcome, RunError> {
+    let Some(directory) = directory else {
+        let mut trainer = Trainer::new(run)?;
+        let over = go(&mut trainer, watch, |_| Ok(()))?;
+        let record = if over { Some(trainer.record()?) } else { None };
+        return Ok(Outcome { record, known: false, seconds: trainer.seconds() });
+    };
+    fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
+    let _lock = if keeping == Keeping::Locked { lock(directory)? } else { None };
+    let known = |record| Ok(Outcome { record: Some(record), known: true, seconds: 0.0 });
+    if let Some(record) = recorded(run, directory)? {
+        return known(record);
+    }
+    let place = |name: &str| directory.join(name);
+    match fs::read_to_string(place(CONFIG)) {
+        Ok(text) if resolved(&text).as_ref() != Some(&run.config) => {
+            return Err(RunError::file(place(CONFIG), "another run is kept here; choose another directory"));
+        }
+        Ok(_) => {}
+        Err(_) => write_atomically(&place(CONFIG), run.config.text().as_bytes()).map_err(RunError::unwritten)?,
+    }
+    let mut trainer = Trainer::new(run)?;
+    let resume = place(RESUME);
+    let before = match checkpoint::load(&resume, &mut trainer)? {
+        Some(seconds) => seconds,
+        None => match recorded(run, directory)? {
+            // Another process has finished the run since we looked for its record.
+            Some(record) => return known(record),
+            None => 0.0,
+        },
+    };
+    let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, before + trainer.seconds());
+    let over = go(&mut trainer, watch, save)?;
+    if !over {
+        save(&trainer)?;
+        return Ok(Outcome { record: None, known: false, seconds: before + trainer.seconds() });
+    }
+    let record = trainer.record()?;
+    let seconds = before + trainer.seconds();
+    checkpoint::save_weights(&place(WEIGHTS), run, trainer.weights())?;
+    let timing = serde_json::json!({"id": record.id, "seconds": seconds, "threads": run.config.train.threads});
+    write_atomically(&place(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::unwritten)?;
+    write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::unwritten)?;
+    let _ = fs::remove_file(&resume);
+    Ok(Outcome { record: Some(record), known: false, seconds })
+}
+
+/// A config with every default, if the text is one.
+fn resolved(text: &str) -> Option<RunConfig> {
+    RunConfig::read(text).and_then(|config| config.resolve()).ok().map(|run| run.config)
+}
+
+/// Steps until the run is over (true) or the watcher says stop (false), with a checkpoint at every look.
+fn go(
+    trainer: &mut Trainer<'_>,
+    watch: &mut dyn FnMut(&Moment<'_>) -> bool,
+    save: impl Fn(&Trainer<'_>) -> Result<(), RunError>,
+) -> Result<bool, RunError> {
+    while trainer.progress().over.is_none() {
+        let moment = trainer.step()?;
+        let (looked, go_on) = (moment.look.is_some(), watch(&moment));
+        if looked {
+            save(trainer)?;
+        }
+        if !go_on && trainer.progress().over.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The record of exactly this run, if the directory has it.
+///
+/// # Errors
+/// There is a record of another run, or one that cannot be read.
+pub fn recorded(run: &Run, directory: &Path) -> Result<Option<Record>, RunError> {
+    let path = directory.join(RECORD);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let found = Record::read(&path)?;
+    if found.edition == record::EDITION && found.config == run.config {
+        return Ok(Some(found));
+    }
+    Err(RunError::file(path, format!("the record of another run, {}; choose another directory", found.id)))
+}
+
+/// The lock, for as long as it is kept; none where the file system has no locks.
+fn lock(directory: &Path) -> Result<Option<File>, RunError> {
+    let path = directory.join(LOCK);
+    let file = File::create(&path).map_err(|error| RunError::file(&path, format!("cannot write: {error}")))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Err(RunError::Busy { path: directory.to_owned() }),
+        Err(fs::TryLockError::Error(_)) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of a moment, and an empty directory for it.
+    fn run(name: &str) -> (Run, std::path::PathBuf) {
+        let text = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\n[model]\nheads = 1\nhead = 8\n\
+                    [train]\nsteps = 24\nbatch = 2\n[evaluate]\nevery = 2\nprompts = 2\nlast = 4\n";
+        let place = std::env::temp_dir().join(format!("rung-place-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&place);
+        (RunConfig::read(text).and_then(|config| config.resolve()).unwrap(), place)
+    }
+
+    #[test]
+    fn a_lock_is_heeded_only_by_those_who_ask_for_one() {
+        let (run, place) = run("lock");
+        fs::create_dir_all(&place).unwrap();
+        let held = lock(&place).unwrap();
+        assert!(held.is_some());
+        assert!(matches!(carry_out(&run, Some(&place), &mut |_| true), Err(RunError::Busy { .. })));
+        let shared = carry_out_kept(&run, Some(&place), Keeping::Shared, &mut |_| true).unwrap();
+        drop(held);
+        let again = carry_out(&run, Some(&place), &mut |_| true).unwrap();
+        assert!(again.known && again.record == shared.record);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn many_without_locks_leave_the_record_of_one_alone() {
+        let (run, place) = run("shared");
+        let alone = carry_out(&run, None, &mut |_| true).unwrap().record.unwrap();
+        std::thread::scope(|scope| {
+            for stop_at in [5, 9, usize::MAX, usize::MAX] {
+                let (run, place) = (&run, &place);
+                scope.spawn(move || {
+                    let mut go_on = |moment: &Moment<'_>| moment.step < stop_at;
+                    carry_out_kept(run, Some(place), Keeping::Shared, &mut go_on).unwrap();
+                });
+            }
+        });
+        assert_eq!(fs::read_to_string(place.join(RECORD)).unwrap(), alone.line());
+        let again = carry_out(&run, Some(&place), &mut |_| true).unwrap();
+        assert!(again.known && again.record == Some(alone));
+        fs::remove_dir_all(&place).unwrap();
+    }
+}

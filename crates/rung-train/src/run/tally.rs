@@ -1,0 +1,104 @@
+//! Right answers, counted, with the interval that goes with a count.
+//!
+//! The interval is Wilson's at 95%: it stays between 0 and 1 and is honest at both ends, where a count of 256 out of 256 does not
+//! mean certainty. It treats questions as independent; those of one prompt share its tables, so it is a little too narrow.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Right answers out of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Tally {
+    /// Right ones.
+    pub right: u64,
+    /// All.
+    pub count: u64,
+}
+
+/// A tally for each group of questions: for function composition, each number of hops.
+pub type Accuracy = BTreeMap<u16, Tally>;
+
+/// The 97.5% point of the normal distribution.
+const Z: f64 = 1.959_963_984_540_054;
+
+impl Tally {
+    /// Share of right answers; not a number if none was asked.
+    pub fn mean(&self) -> f64 {
+        self.right as f64 / self.count as f64
+    }
+
+    /// Wilson's interval at 95%; from 0 to 1 if none was asked.
+    pub fn interval(&self) -> (f64, f64) {
+        if self.count == 0 {
+            return (0.0, 1.0);
+        }
+        let (share, count) = (self.mean(), self.count as f64);
+        let middle = share + Z * Z / (2.0 * count);
+        let half = Z * (share * (1.0 - share) / count + Z * Z / (4.0 * count * count)).sqrt();
+        let whole = 1.0 + Z * Z / count;
+        (((middle - half) / whole).max(0.0), ((middle + half) / whole).min(1.0))
+    }
+
+    /// One more answer.
+    pub fn add(&mut self, right: bool) {
+        self.count += 1;
+        self.right += u64::from(right);
+    }
+}
+
+impl Serialize for Tally {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let (low, high) = self.interval();
+        let mut tally = out.serialize_struct("Tally", 5)?;
+        tally.serialize_field("mean", &rounded(self.mean()))?;
+        tally.serialize_field("low", &rounded(low))?;
+        tally.serialize_field("high", &rounded(high))?;
+        tally.serialize_field("count", &self.count)?;
+        tally.serialize_field("right", &self.right)?;
+        tally.end()
+    }
+}
+
+/// Six places: enough for people, and few enough that a number written and read is the same number.
+pub fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+/// Adds the tallies of `more` to `all`.
+pub fn merge(all: &mut Accuracy, more: &Accuracy) {
+    for (group, tally) in more {
+        let sum = all.entry(*group).or_default();
+        sum.right += tally.right;
+        sum.count += tally.count;
+    }
+}
+
+/// Whether every group has at least this share right.
+pub fn reached(accuracy: &Accuracy, share: f64) -> bool {
+    !accuracy.is_empty() && accuracy.values().all(|tally| tally.mean() >= share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_wilsons() {
+        // From the formula by hand: 8 of 10, and the ends.
+        let (low, high) = Tally { right: 8, count: 10 }.interval();
+        assert!((low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4, "{low} {high}");
+        let (low, high) = Tally { right: 256, count: 256 }.interval();
+        assert!((high - 1.0).abs() < 1e-12 && low < 0.986 && low > 0.98);
+        assert_eq!(Tally::default().interval(), (0.0, 1.0));
+    }
+
+    #[test]
+    fn a_tally_is_written_with_its_interval_and_read_back() {
+        let tally = Tally { right: 3, count: 7 };
+        let text = serde_json::to_string(&tally).unwrap();
+        assert!(text.contains("\"mean\":0.428571") && text.contains("\"low\":"), "{text}");
+        assert_eq!(serde_json::from_str::<Tally>(&text).unwrap(), tally);
+    }
+}

@@ -1,0 +1,168 @@
+//! A run goes on only from its own, undamaged checkpoint, and finished weights are read only beside their own config.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rung_train::network::Network;
+use rung_train::run::place::{CONFIG, RECORD, RESUME, WEIGHTS};
+use rung_train::run::{Run, RunConfig, carry_out};
+
+const TEXT: &str = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\nseed = 1\n[model]\nheads = 1\nhead = 4\n\
+                    channel = 'none'\n[train]\nsteps = 12\nbatch = 2\n[evaluate]\nevery = 3\nprompts = 2\nlast = 4\nstop_at = 2.0\n";
+
+fn run() -> Run {
+    RunConfig::read(TEXT).and_then(|config| config.resolve()).unwrap()
+}
+
+/// An empty directory.
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("rung-checkpoints-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Takes a run to its fifth step, and leaves its checkpoint there.
+fn interrupt(directory: &Path) {
+    let outcome = carry_out(&run(), Some(directory), &mut |moment| moment.step < 5).unwrap();
+    assert!(outcome.record.is_none() && directory.join(RESUME).exists());
+}
+
+/// Goes on as `rung train --resume` does: with the config that is in the directory.
+fn resume(directory: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(directory.join(CONFIG)).unwrap();
+    let run = RunConfig::read(&text).and_then(|config| config.resolve()).map_err(|error| error.to_string())?;
+    let outcome = carry_out(&run, Some(directory), &mut |_| true).map_err(|error| error.to_string())?;
+    Ok(outcome.record.unwrap().line())
+}
+
+fn edit(path: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(path, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn an_edited_config_does_not_go_on_from_the_checkpoint_of_another() {
+    for (from, to, key) in [
+        ("seed = 1", "seed = 2", "`seed` was 1 and is 2 in run.toml"),
+        ("rate = 0.004", "rate = 0.005", "`train.rate` was 0.004 and is 0.005"),
+        ("steps = 12", "steps = 13", "`train.steps` was 12 and is 13"),
+        ("threads = 1", "threads = 2", "`train.threads` was 1 and is 2"),
+        ("m=3", "m=2", "`task` was"),
+        ("stack = \"full\"", "stack = \"linear\"", "`stack` was \"full\" and is \"linear\""),
+        (
+            "[evaluate]",
+            "[[curriculum]]\ntask = 'funccomp{hops=1,m=2,queries=2}'\nsteps = 3\n[evaluate]",
+            "`curriculum` was nothing",
+        ),
+    ] {
+        let directory = scratch("edited");
+        interrupt(&directory);
+        let config = directory.join(CONFIG);
+        edit(&config, from, to);
+        let before = fs::read(directory.join(RESUME)).unwrap();
+        let message = resume(&directory).expect_err(to);
+        for part in ["resume.safetensors: belongs to run full-s1-", key, "delete the checkpoint"] {
+            assert!(message.contains(part), "{to}: {message}");
+        }
+        assert!(!directory.join(RECORD).exists() && fs::read(directory.join(RESUME)).unwrap() == before);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
+
+#[test]
+fn set_back_or_started_again_a_run_gives_the_record_of_its_own_config() {
+    let directory = scratch("back");
+    interrupt(&directory);
+    let config = directory.join(CONFIG);
+    edit(&config, "seed = 1", "seed = 2");
+    assert!(resume(&directory).is_err());
+    edit(&config, "seed = 2", "seed = 1");
+    let whole = |seed| {
+        let config = RunConfig { seed, ..RunConfig::read(TEXT).unwrap() };
+        carry_out(&config.resolve().unwrap(), None, &mut |_| true).unwrap().record.unwrap().line()
+    };
+    assert_eq!(resume(&directory).unwrap(), whole(1));
+    let directory = scratch("again");
+    interrupt(&directory);
+    edit(&directory.join(CONFIG), "seed = 1", "seed = 2");
+    fs::remove_file(directory.join(RESUME)).unwrap();
+    assert_eq!(resume(&directory).unwrap(), whole(2));
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn every_flipped_bit_of_a_checkpoint_is_refused() {
+    let directory = scratch("flipped");
+    interrupt(&directory);
+    let path = directory.join(RESUME);
+    let bytes = fs::read(&path).unwrap();
+    // What follows the header at every seventh byte, each time another bit; then every third bit of the header.
+    let header = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    let dense = (0..8 * header.min(bytes.len())).step_by(3);
+    let sparse = (header..bytes.len()).step_by(7).map(|byte| 8 * byte + byte % 8);
+    let mut tried = 0;
+    for bit in sparse.chain(dense) {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, &flipped).unwrap();
+        let message = resume(&directory).expect_err("a flipped bit");
+        assert!(message.contains("resume.safetensors: ") && message.contains("delete it"), "bit {bit}: {message}");
+        tried += 1;
+    }
+    assert!(tried > 2000, "{tried}");
+    fs::write(&path, &bytes).unwrap();
+    assert!(resume(&directory).is_ok());
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn checkpoints_that_are_cut_off_or_of_earlier_versions_are_refused() {
+    let directory = scratch("cut");
+    interrupt(&directory);
+    let path = directory.join(RESUME);
+    let bytes = fs::read(&path).unwrap();
+    for length in (0..bytes.len()).step_by(41).chain([bytes.len() - 1]) {
+        fs::write(&path, &bytes[..length]).unwrap();
+        assert!(resume(&directory).expect_err("cut off").contains("delete it"), "{length}");
+    }
+    fs::write(&path, [&bytes[..], &[0]].concat()).unwrap();
+    assert!(resume(&directory).is_err());
+    // As written before checkpoints had checksums: one note, `run`.
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let progress =
+        r#"{"progress":{"step":0,"stage":0,"stage_began":0,"looks":[],"over":null},"optimizer_steps":5,"seconds":1.0}"#;
+    let note = std::collections::HashMap::from([("run".to_owned(), progress.to_owned())]);
+    fs::write(&path, safetensors::serialize(file.iter(), Some(note)).unwrap()).unwrap();
+    let message = resume(&directory).expect_err("an earlier version");
+    assert!(message.contains("an earlier version of rung") && message.contains("delete it to start"), "{message}");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn weights_are_read_only_beside_their_own_config_and_undamaged() {
+    let directory = scratch("weights");
+    carry_out(&run(), Some(&directory), &mut |_| true).unwrap();
+    let open = || Network::<f32>::open(&directory).map(|_| ()).map_err(|error| error.to_string());
+    open().unwrap();
+    let (config, path) = (directory.join(CONFIG), directory.join(WEIGHTS));
+    edit(&config, "positions = \"none\"", "positions = \"alibi\"");
+    let message = open().unwrap_err();
+    assert!(message.contains("weights.safetensors: belongs to run"), "{message}");
+    assert!(message.contains("`model.positions` was \"none\" and is \"alibi\" in run.toml; set it back"), "{message}");
+    edit(&config, "positions = \"alibi\"", "positions = \"none\"");
+    let bytes = fs::read(&path).unwrap();
+    let header = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    for byte in (header..bytes.len()).step_by(5) {
+        let mut flipped = bytes.clone();
+        flipped[byte] ^= 1 << (byte % 8);
+        fs::write(&path, &flipped).unwrap();
+        assert!(open().expect_err("a flipped bit").contains("damaged since it was written"), "byte {byte}");
+    }
+    // Files of other programs have no checksum and no config.
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    fs::write(&path, safetensors::serialize(file.iter(), None).unwrap()).unwrap();
+    open().unwrap();
+    fs::remove_dir_all(directory).unwrap();
+}
