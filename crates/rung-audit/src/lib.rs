@@ -28,6 +28,7 @@
 //! ```
 
 mod audit;
+mod certify;
 mod channel;
 mod config;
 mod cost;
@@ -55,6 +56,7 @@ pub mod what_if;
 pub use audit::{
     AllFull, Audit, AuditLayer, BlockSparse, Certified, Certify, DEFAULT_CONTEXT, LONGEST_CONTEXT, Options,
 };
+pub use certify::{MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, certify};
 pub use cost::{BF16, Cache, Dtype, FP32, Work};
 pub use error::AuditError;
 pub use input::{audit_bytes, audit_named, audit_path, audit_reader, find_configs};

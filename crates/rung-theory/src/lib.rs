@@ -18,6 +18,7 @@
 
 pub mod bound;
 pub mod page;
+pub mod report;
 pub mod spec;
 pub mod stack;
 pub mod task;

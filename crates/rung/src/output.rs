@@ -82,11 +82,6 @@ pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
     write_atomically(path, &bytes).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A whole number as JSON, exact however large.
-pub fn whole(value: u128) -> Value {
-    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
-}
-
 /// A spinner on standard error while something is under way; silent where that is no terminal.
 pub fn spinner(message: String) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message);

@@ -3,6 +3,7 @@
 use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
+use crate::lint::Finding;
 use crate::place::Advice;
 use crate::{Audit, Cache, Work};
 
@@ -138,4 +139,19 @@ pub fn advice(advice: &Advice) -> Value {
         "ties": advice.ties.iter().map(tie).collect::<Vec<_>>(),
         "assumed": advice.assumed,
     })
+}
+
+/// What lint found, each with the file it was found in.
+pub fn findings<'a>(found: impl Iterator<Item = (&'a str, &'a Finding)>) -> Value {
+    let object = |(file, finding): (&str, &Finding)| {
+        json!({
+            "file": file,
+            "line": finding.line,
+            "severity": finding.severity.word(),
+            "field": finding.field,
+            "reason": finding.reason,
+            "fix": finding.fix,
+        })
+    };
+    json!({"findings": found.map(object).collect::<Vec<_>>()})
 }

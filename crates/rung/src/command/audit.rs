@@ -8,13 +8,11 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 use rung_audit::report::{html, json, plot, table, text};
 use rung_audit::{
-    Audit as Audited, AuditError, Dtype, Options, audit_named, audit_path, audit_preset, find_configs, parse_tokens,
-    presets, what_if,
+    Audit as Audited, AuditError, Dtype, MOST_CERTIFIED_HOPS, Options, QUICK_CERTIFIED_HOPS, audit_named, audit_path,
+    audit_preset, certify, find_configs, parse_tokens, presets, what_if,
 };
 use rung_figure::figure;
 use rung_nn::file::write_atomically;
-use rung_theory::bound::question::Question;
-use rung_theory::bound::search;
 use rung_theory::stack::Plan;
 
 use crate::output::{check_destination, print, print_error, steps};
@@ -23,11 +21,6 @@ use crate::output::{check_destination, print, print_error, steps};
 const UNKNOWN: u8 = 3;
 /// The input is malformed.
 const MALFORMED: u8 = 2;
-/// Hops for which the bounds are always searched: milliseconds.
-const QUICK_HOPS: usize = 2;
-/// Hops for which they are searched when asked to: seconds.
-const MOST_HOPS: usize = 8;
-
 /// Reads a model's config and tells what its layers are, how its cache grows and how many rungs it has
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -82,13 +75,6 @@ pub struct Audit {
     plot: Option<PathBuf>,
 }
 
-/// The lower bounds that an audit asks: the search, for so many hops at most. Each hop more costs it several times as
-/// long and moves the answer further beyond any context, so the first two are all that is asked without being told to.
-fn certify(plan: &Plan, hops: usize, most: usize) -> Option<f64> {
-    let question = Question::of(&plan.capacity(), hops, [1, 1, 1]).filter(|_| hops <= most)?;
-    search::smallest(&question).map(|certified| certified.log2_tokens())
-}
-
 impl Audit {
     /// Runs the command.
     ///
@@ -103,7 +89,7 @@ impl Audit {
         if let Some(path) = &self.plot {
             check_destination("--plot", path, &["svg", "png"])?;
         }
-        let most = if self.certify { MOST_HOPS } else { QUICK_HOPS };
+        let most = if self.certify { MOST_CERTIFIED_HOPS } else { QUICK_CERTIFIED_HOPS };
         let ask = |plan: &Plan, hops: usize| certify(plan, hops, most);
         let options = Options {
             context: self.context,

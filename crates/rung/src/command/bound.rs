@@ -7,14 +7,15 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use num_bigint::BigUint;
 use rung_nn::file::write_atomically;
+use rung_theory::bound::certificate;
 use rung_theory::bound::checker::{Cells, Point, Theorem};
 use rung_theory::bound::question::Question;
-use rung_theory::bound::search::{self, Certified, MAX_SEARCH_HOPS};
-use rung_theory::bound::{certificate, papers};
+use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
+use rung_theory::report::{BoundAnswer, BoundRequest, heads_dim_bits};
 use rung_theory::stack::Plan;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::stack::{Sizes, heads_dim_bits};
+use super::stack::Sizes;
 use crate::output::{brief, check_destination, grouped, hops, print, print_json, spinner};
 
 /// Find the smallest tables that no weights of a stack can compose in one forward pass, with a certificate.
@@ -79,51 +80,28 @@ impl Bound {
         if self.table_order == TableOrder::WMajor {
             asked.question = asked.question.map(Question::with_w_major_tables);
         }
+        let request = BoundRequest {
+            question: asked.question.clone(),
+            plan: asked.plan.as_ref(),
+            heads_dim_bits: asked.heads_dim_bits,
+            hops: self.hops,
+            stack: &asked.stack,
+            conventions: self.sizes.conventions(),
+        };
         let bar = spinner(format!("searching for {}", hops(self.hops)));
-        let found = asked.question.as_ref().and_then(search::smallest);
+        let answer = request.answer();
         bar.finish_and_clear();
-        let fits =
-            |found: &Certified| asked.plan.as_ref().is_none_or(|plan| plan.covers_tokens(&found.accepted.tokens));
-        let (found, too_long) = match found {
-            Some(found) if fits(&found) => (Some(found), false),
-            Some(_) => (None, true),
-            None => (None, false),
-        };
-        let (verdict, reason) = match (&asked.question, &found) {
-            (None, _) => (
-                "solved",
-                "the hops are within the stack's rungs: a construction solves every size that fits its heads",
-            ),
-            (_, Some(_)) => ("impossible", "for some tables that fit in so many tokens, whatever the weights"),
-            _ if too_long => ("unknown", "the mixers' states are counted for shorter texts than a certificate needs"),
-            _ => ("unknown", "no certificate was found"),
-        };
-        let text =
-            found.as_ref().map(|found| certificate::write(&found.point, &asked.stack, &self.sizes.conventions()));
         if let Some(path) = &self.out {
-            let Some(text) = &text else { bail!("--out: there is no certificate to write ({verdict}: {reason})") };
+            let Some(text) = &answer.certificate else {
+                bail!("--out: there is no certificate to write ({}: {})", answer.verdict, answer.reason)
+            };
             write_atomically(path, format!("{text:#}\n").as_bytes())
                 .with_context(|| format!("writing the certificate to {}", path.display()))?;
         }
-        let case = found.as_ref().map(|found| found.point.case);
-        let own = asked.heads_dim_bits.filter(|_| case.is_some()).map(|bits| papers::own_parameters(bits, self.hops));
-        let closed = asked.heads_dim_bits.zip(case).map(|(bits, case)| papers::closed_form(bits, self.hops, case));
         if self.json {
-            print_json(&json!({
-                "verdict": verdict,
-                "reason": reason,
-                "stack": asked.stack,
-                "hops": self.hops,
-                "log2_tokens": found.as_ref().map(Certified::log2_tokens),
-                "tokens": found.as_ref().map(|found| found.accepted.tokens.to_string()),
-                "trivial": found.as_ref().map(|found| found.accepted.trivial),
-                "papers_log2_tokens": own,
-                "papers_closed_form_log2_tokens": closed,
-                "theorem": found.as_ref().map(|found| found.point.theorem.name()),
-                "certificate": text,
-            }))?;
+            print_json(&request.json(&answer))?;
         } else {
-            print(&self.page(&asked, found.as_ref(), verdict, reason, own, closed)?)?;
+            print(&self.page(&asked, &answer)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -157,24 +135,16 @@ impl Bound {
         Ok(Asked {
             question: Question::of(&capacity, self.hops, tokens_per),
             stack: stack.clone(),
-            heads_dim_bits: heads_dim_bits(&capacity, self.sizes.convention(), &plan),
+            heads_dim_bits: heads_dim_bits(&plan),
             plan: Some(plan),
         })
     }
 
-    fn page(
-        &self,
-        asked: &Asked,
-        found: Option<&Certified>,
-        verdict: &str,
-        reason: &str,
-        own: Option<f64>,
-        closed: Option<f64>,
-    ) -> anyhow::Result<String> {
+    fn page(&self, asked: &Asked, answer: &BoundAnswer) -> anyhow::Result<String> {
         let mut text = String::new();
         let stack = if asked.stack.is_empty() { "the given bits" } else { &asked.stack };
-        writeln!(text, "{stack}, {}: {verdict} ({reason})", hops(self.hops))?;
-        let (Some(question), Some(found)) = (&asked.question, found) else { return Ok(text) };
+        writeln!(text, "{stack}, {}: {} ({})", hops(self.hops), answer.verdict, answer.reason)?;
+        let (Some(question), Some(found)) = (&asked.question, &answer.found) else { return Ok(text) };
         let point = &found.point;
         writeln!(
             text,
@@ -189,7 +159,7 @@ impl Bound {
                 point.message_bits
             )?;
         }
-        if let (Some(own), Some(closed)) = (own, closed) {
+        if let (Some(own), Some(closed)) = (answer.papers, answer.closed_form) {
             writeln!(text, "  papers     2^{own:.0} tokens by their own parameters, 2^{closed:.0} by the closed form")?;
         }
         let case = if point.case == 1 {

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use rung_theory::stack::capacity::Block;
-use serde_json::json;
+use rung_theory::report;
 
 use super::stack::Sizes;
-use crate::output::{grouped, print, print_json, whole};
+use crate::output::{grouped, print, print_json};
 
 /// Count the hops a stack can climb: full layers, plus one where a bounded-state layer stands well, minus one.
 #[derive(Debug, clap::Args)]
@@ -33,28 +32,8 @@ impl CapacityCommand {
         let plan = self.sizes.plan(&self.stack)?;
         let capacity = plan.capacity_with(self.sizes.convention());
         if self.json {
-            let block = |(e, block): (usize, &Block)| {
-                let layers: Vec<usize> = block.layers.iter().map(|index| index + 1).collect();
-                json!({"block": e, "layers": layers, "state_bits": whole(block.state_bits)})
-            };
-            let earned: Vec<usize> = capacity.earned_by.iter().map(|index| index + 1).collect();
-            print_json(&json!({
-                "stack": self.stack,
-                "layers": plan.layers.len(),
-                "full": capacity.full,
-                "extra_hop": capacity.extra_hop,
-                "earned_by": earned,
-                "reason": capacity.reason(),
-                "rungs": capacity.rungs,
-                "at_most": capacity.rungs,
-                "at_least": capacity.at_least,
-                "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
-                "state_bits": capacity.state_bits().into_iter().map(whole).collect::<Vec<_>>(),
-                "beside_bits": capacity.beside_bits.iter().copied().map(whole).collect::<Vec<_>>(),
-                "message_bits": whole(capacity.message_bits),
-                "message_formula": plan.message_formula(self.sizes.convention()),
-                "conventions": self.sizes.conventions(),
-            }))?;
+            let convention = self.sizes.convention();
+            print_json(&report::capacity(&self.stack, &plan, &self.sizes.defaults(), convention))?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();

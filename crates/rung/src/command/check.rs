@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use num_bigint::BigUint;
-use rung_theory::bound::certificate::{self, MAX_BYTES};
-use rung_theory::bound::checker::{Accepted, Point, Refusal, check};
-use rung_theory::bound::question::log2;
-use serde_json::json;
+use rung_theory::bound::certificate::MAX_BYTES;
+use rung_theory::bound::checker::{Accepted, Point};
+use rung_theory::report::{CheckAnswer, check_certificate};
 
 use crate::output::{brief, print, print_json};
 
@@ -33,43 +31,25 @@ impl Check {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let name = self.file.display();
         let text = read(&self.file).with_context(|| format!("reading {name}"))?;
-        let (status, code, message) = match certificate::read(&text) {
-            Err(error) => ("malformed", 2, format!("malformed: {error}")),
-            Ok(point) => match check(&point) {
-                Ok(accepted) => match certificate::names_its_stack(&text, &point) {
-                    Ok(named) => return self.accepted(&point, &accepted, named),
-                    Err(reason) => ("refused", 1, format!("refused: {reason}")),
-                },
-                Err(refusal @ Refusal::Malformed(_)) => ("malformed", 2, refusal.to_string()),
-                Err(refusal) => ("refused", 1, refusal.to_string()),
-            },
-        };
+        let answer = check_certificate(&text);
         if self.json {
-            print_json(&json!({"status": status, "accepted": false, "reason": message}))?;
-        } else {
+            print_json(&answer.json())?;
+        }
+        let (code, message) = match &answer {
+            CheckAnswer::Malformed(reason) => (2, reason),
+            CheckAnswer::Refused(reason) => (1, reason),
+            CheckAnswer::Accepted { .. } if self.json => return Ok(ExitCode::SUCCESS),
+            CheckAnswer::Accepted { point, accepted, names_stack } => {
+                return self.accepted(point, accepted, *names_stack);
+            }
+        };
+        if !self.json {
             eprintln!("{name}: {message}");
         }
         Ok(ExitCode::from(code))
     }
 
     fn accepted(&self, point: &Point, accepted: &Accepted, named: bool) -> anyhow::Result<ExitCode> {
-        if self.json {
-            let decimal = |numbers: &[BigUint]| numbers.iter().map(BigUint::to_string).collect::<Vec<_>>();
-            print_json(&json!({
-                "status": "accepted",
-                "accepted": true,
-                "hops": point.hops,
-                "theorem": point.theorem.name(),
-                "needs_w_major_tables": point.needs_w_major(),
-                "tokens": accepted.tokens.to_string(),
-                "log2_tokens": log2(&accepted.tokens),
-                "trivial": accepted.trivial,
-                "message_bits": point.message_bits.to_string(),
-                "state_bits": decimal(&point.state_bits),
-                "stack_verified": named,
-            }))?;
-            return Ok(ExitCode::SUCCESS);
-        }
         let states: Vec<String> = point.state_bits.iter().map(brief).collect();
         let hops = if point.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", point.hops) };
         let mut text = String::new();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use rung_audit::lint::{Finding, Severity, lint};
 use rung_audit::preset_config;
-use serde_json::{Value, json};
+use rung_audit::report::json;
 
 use crate::output::{print, print_error};
 
@@ -75,8 +75,7 @@ impl Lint {
     fn render(&self, found: &[(String, Finding)]) -> String {
         match (self.json, self.format) {
             (true, _) | (false, Format::Json) => {
-                let all: Vec<Value> = found.iter().map(|(path, finding)| object(path, finding)).collect();
-                format!("{:#}\n", json!({"findings": all}))
+                format!("{:#}\n", json::findings(found.iter().map(|(path, finding)| (path.as_str(), finding))))
             }
             (false, Format::Text) => found.iter().map(|(path, finding)| line(path, finding)).collect(),
             (false, Format::Github) => found.iter().map(|(path, finding)| annotation(path, finding)).collect(),
@@ -97,17 +96,6 @@ fn read(name: &str) -> anyhow::Result<(String, String)> {
     anyhow::ensure!(length <= 64 << 20, "larger than any config");
     let text = std::fs::read_to_string(&file).with_context(|| "cannot be read as text")?;
     Ok((file.display().to_string(), text))
-}
-
-fn object(path: &str, finding: &Finding) -> Value {
-    json!({
-        "file": path,
-        "line": finding.line,
-        "severity": finding.severity.word(),
-        "field": finding.field,
-        "reason": finding.reason,
-        "fix": finding.fix,
-    })
 }
 
 fn line(path: &str, finding: &Finding) -> String {

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_lab::hop_map::{self, Rung, Solved};
-use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
-use serde_json::{Value, json};
+use rung_theory::bound::search::MAX_SEARCH_HOPS;
+use rung_theory::report;
+use serde_json::Value;
 
 use super::stack::Sizes;
 use crate::output::{check_destination, hops, print, print_json, steps, write_chart};
@@ -59,7 +60,7 @@ impl Map {
             write_chart(path, &chart)?;
         }
         if self.json {
-            print_json(&Value::Array(rungs.iter().map(row).collect()))?;
+            print_json(&Value::Array(rungs.iter().map(report::rung).collect()))?;
         } else {
             print(&self.page(&rungs)?)?;
         }
@@ -96,16 +97,4 @@ impl Map {
         }
         Ok(text)
     }
-}
-
-fn row(rung: &Rung) -> Value {
-    json!({
-        "hops": rung.hops,
-        "solved_all_up_to_log2_tokens": rung.solved_all.map(|solved| solved.log2_tokens),
-        "construction": rung.solved_all.map(|solved| solved.construction),
-        "solved_some_up_to_log2_tokens": rung.solved_some.map(|solved| solved.log2_tokens),
-        "construction_of_some": rung.solved_some.map(|solved| solved.construction),
-        "impossible_some_from_log2_tokens": rung.impossible.as_ref().map(Certified::log2_tokens),
-        "trivial": rung.impossible.as_ref().map(|found| found.accepted.trivial),
-    })
 }

@@ -1,7 +1,7 @@
 //! The arguments that every command about a stack takes.
 
 use rung_theory::bound::certificate;
-use rung_theory::stack::{Capacity, Convention, Defaults, Plan};
+use rung_theory::stack::{Convention, Defaults, Plan};
 use serde_json::Value;
 
 /// Sizes that mixers take when their own options do not say otherwise.
@@ -56,11 +56,4 @@ impl Sizes {
     pub fn conventions(&self) -> Value {
         certificate::conventions(&self.defaults(), self.message)
     }
-}
-
-/// H d p of the largest full layer, as the papers count it; none without full layers.
-pub fn heads_dim_bits(capacity: &Capacity, convention: Convention, plan: &Plan) -> Option<u128> {
-    let paper =
-        if convention == Convention::Paper { capacity.message_bits } else { plan.message_bits(Convention::Paper) };
-    (paper > 0).then_some(paper / 2)
 }

@@ -16,7 +16,7 @@ use rung_bench::zoo::{LENGTHS, Row, Timing, Zoo, names};
 use rung_figure::Evidence;
 use serde_json::{Value, json};
 
-use crate::output::{check_destination, print, print_json, steps, whole, write_chart};
+use crate::output::{check_destination, print, print_json, steps, write_chart};
 
 /// Set all mixers side by side: what they keep, what they cost, how fast they are here, what they are good for.
 #[derive(Debug, clap::Args)]
@@ -149,7 +149,7 @@ fn fields(zoo: &Zoo) -> Value {
             "mixer": row.mixer.name(),
             "layer": row.mixer.to_string(),
             "counted": {
-                "crosses": whole(row.crossing()),
+                "crosses": rung_theory::report::whole(row.crossing()),
                 "grows": row.grows(),
                 "cost": row.cost(),
                 "credit": row.credit().word(),

@@ -1,0 +1,204 @@
+//! Answers as JSON, in the form that the program prints and the web page reads: one place, so that both say the same.
+//!
+//! Counts that may outgrow 64 bits are written as numbers where they fit and as decimal strings where they do not.
+
+use num_bigint::BigUint;
+use serde_json::{Value, json};
+
+use crate::bound::certificate;
+use crate::bound::checker::{Accepted, Point, Refusal, check};
+use crate::bound::hop_map::Rung;
+use crate::bound::papers;
+use crate::bound::question::{Question, log2};
+use crate::bound::search::{self, Certified};
+use crate::stack::capacity::Block;
+use crate::stack::{Convention, Defaults, Plan};
+
+/// A whole number as JSON, exact however large.
+pub fn whole(value: u128) -> Value {
+    u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
+}
+
+/// Full layers, blocks, the extra hop and rungs of a stack.
+pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Convention) -> Value {
+    let capacity = plan.capacity_with(convention);
+    let block = |(e, block): (usize, &Block)| {
+        let layers: Vec<usize> = block.layers.iter().map(|index| index + 1).collect();
+        json!({"block": e, "layers": layers, "state_bits": whole(block.state_bits)})
+    };
+    let earned: Vec<usize> = capacity.earned_by.iter().map(|index| index + 1).collect();
+    json!({
+        "stack": stack,
+        "layers": plan.layers.len(),
+        "full": capacity.full,
+        "extra_hop": capacity.extra_hop,
+        "earned_by": earned,
+        "reason": capacity.reason(),
+        "rungs": capacity.rungs,
+        "at_most": capacity.rungs,
+        "at_least": capacity.at_least,
+        "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
+        "state_bits": capacity.state_bits().into_iter().map(whole).collect::<Vec<_>>(),
+        "beside_bits": capacity.beside_bits.iter().copied().map(whole).collect::<Vec<_>>(),
+        "message_bits": whole(capacity.message_bits),
+        "message_formula": plan.message_formula(convention),
+        "conventions": certificate::conventions(defaults, convention),
+    })
+}
+
+/// One row of a hop map.
+pub fn rung(rung: &Rung) -> Value {
+    json!({
+        "hops": rung.hops,
+        "solved_all_up_to_log2_tokens": rung.solved_all.map(|solved| solved.log2_tokens),
+        "construction": rung.solved_all.map(|solved| solved.construction),
+        "solved_some_up_to_log2_tokens": rung.solved_some.map(|solved| solved.log2_tokens),
+        "construction_of_some": rung.solved_some.map(|solved| solved.construction),
+        "impossible_some_from_log2_tokens": rung.impossible.as_ref().map(Certified::log2_tokens),
+        "trivial": rung.impossible.as_ref().map(|found| found.accepted.trivial),
+    })
+}
+
+/// The answer to "from how many tokens on are so many hops impossible?".
+#[derive(Debug)]
+pub struct BoundAnswer {
+    /// `solved`, `impossible` or `unknown`.
+    pub verdict: &'static str,
+    /// Why, in a sentence.
+    pub reason: &'static str,
+    /// The smallest certificate, if there is one.
+    pub found: Option<Certified>,
+    /// The same as the content of a file.
+    pub certificate: Option<Value>,
+    /// Base-2 logarithm of the tokens that the published proof's own parameters need.
+    pub papers: Option<f64>,
+    /// The same by its closed formula.
+    pub closed_form: Option<f64>,
+}
+
+/// What a bound is asked about.
+#[derive(Debug)]
+pub struct BoundRequest<'a> {
+    /// Nothing where the hops are within the stack's rungs.
+    pub question: Option<Question>,
+    /// The resolved stack; nothing where the bits were given directly.
+    pub plan: Option<&'a Plan>,
+    /// Heads times head width times bits of the largest full layer.
+    pub heads_dim_bits: Option<u128>,
+    /// Hops.
+    pub hops: usize,
+    /// The stack as typed; may be empty.
+    pub stack: &'a str,
+    /// How bits were counted.
+    pub conventions: Value,
+}
+
+impl BoundRequest<'_> {
+    /// Searches for the smallest certificate.
+    pub fn answer(&self) -> BoundAnswer {
+        let found = self.question.as_ref().and_then(search::smallest);
+        let fits = |found: &Certified| self.plan.is_none_or(|plan| plan.covers_tokens(&found.accepted.tokens));
+        let (found, too_long) = match found {
+            Some(found) if fits(&found) => (Some(found), false),
+            Some(_) => (None, true),
+            None => (None, false),
+        };
+        let (verdict, reason) = match (&self.question, &found) {
+            (None, _) => (
+                "solved",
+                "the hops are within the stack's rungs: a construction solves every size that fits its heads",
+            ),
+            (_, Some(_)) => ("impossible", "for some tables that fit in so many tokens, whatever the weights"),
+            _ if too_long => ("unknown", "the mixers' states are counted for shorter texts than a certificate needs"),
+            _ => ("unknown", "no certificate was found"),
+        };
+        let certificate = found.as_ref().map(|found| certificate::write(&found.point, self.stack, &self.conventions));
+        let case = found.as_ref().map(|found| found.point.case);
+        let sizes = self.heads_dim_bits.zip(case);
+        let papers = sizes.map(|(bits, _)| papers::own_parameters(bits, self.hops));
+        let closed_form = sizes.map(|(bits, case)| papers::closed_form(bits, self.hops, case));
+        BoundAnswer { verdict, reason, found, certificate, papers, closed_form }
+    }
+
+    /// An answer as JSON.
+    pub fn json(&self, answer: &BoundAnswer) -> Value {
+        let found = answer.found.as_ref();
+        json!({
+            "verdict": answer.verdict,
+            "reason": answer.reason,
+            "stack": self.stack,
+            "hops": self.hops,
+            "log2_tokens": found.map(Certified::log2_tokens),
+            "tokens": found.map(|found| found.accepted.tokens.to_string()),
+            "trivial": found.map(|found| found.accepted.trivial),
+            "papers_log2_tokens": answer.papers,
+            "papers_closed_form_log2_tokens": answer.closed_form,
+            "theorem": found.map(|found| found.point.theorem.name()),
+            "certificate": answer.certificate,
+        })
+    }
+}
+
+/// Heads times head width times bits of the largest full layer, as the papers count it; none without full layers.
+pub fn heads_dim_bits(plan: &Plan) -> Option<u128> {
+    let paper = plan.message_bits(Convention::Paper);
+    (paper > 0).then_some(paper / 2)
+}
+
+/// What the checker says of a certificate.
+#[derive(Debug)]
+pub enum CheckAnswer {
+    /// It is no certificate.
+    Malformed(String),
+    /// An inequality fails, or its stack is not the one of its numbers.
+    Refused(String),
+    /// Every inequality holds.
+    Accepted {
+        /// The numbers.
+        point: Box<Point>,
+        /// What they prove.
+        accepted: Accepted,
+        /// Whether the stack that it names was counted again and found to be one of those it speaks of.
+        names_stack: bool,
+    },
+}
+
+/// Checks the text of a certificate.
+pub fn check_certificate(text: &str) -> CheckAnswer {
+    let point = match certificate::read(text) {
+        Ok(point) => point,
+        Err(error) => return CheckAnswer::Malformed(format!("malformed: {error}")),
+    };
+    match check(&point) {
+        Ok(accepted) => match certificate::names_its_stack(text, &point) {
+            Ok(names_stack) => CheckAnswer::Accepted { point: Box::new(point), accepted, names_stack },
+            Err(reason) => CheckAnswer::Refused(format!("refused: {reason}")),
+        },
+        Err(refusal @ Refusal::Malformed(_)) => CheckAnswer::Malformed(refusal.to_string()),
+        Err(refusal) => CheckAnswer::Refused(refusal.to_string()),
+    }
+}
+
+impl CheckAnswer {
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let refusal = |status: &str, reason: &str| json!({"status": status, "accepted": false, "reason": reason});
+        match self {
+            Self::Malformed(reason) => refusal("malformed", reason),
+            Self::Refused(reason) => refusal("refused", reason),
+            Self::Accepted { point, accepted, names_stack } => json!({
+                "status": "accepted",
+                "accepted": true,
+                "hops": point.hops,
+                "theorem": point.theorem.name(),
+                "needs_w_major_tables": point.needs_w_major(),
+                "tokens": accepted.tokens.to_string(),
+                "log2_tokens": log2(&accepted.tokens),
+                "trivial": accepted.trivial,
+                "message_bits": point.message_bits.to_string(),
+                "state_bits": point.state_bits.iter().map(BigUint::to_string).collect::<Vec<_>>(),
+                "stack_verified": names_stack,
+            }),
+        }
+    }
+}
