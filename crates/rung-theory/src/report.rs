@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bound::certificate;
 use crate::bound::checker::{Accepted, Point, Refusal, check};
+use crate::bound::explanation::Claim;
 use crate::bound::hop_map::Rung;
 use crate::bound::papers;
 use crate::bound::question::{Question, log2};
@@ -191,6 +192,7 @@ impl CheckAnswer {
                 "accepted": true,
                 "hops": point.hops,
                 "theorem": point.theorem.name(),
+                "machine_checked": Claim::OutOfReach.basis(point).is_machine_checked(),
                 "needs_w_major_tables": point.needs_w_major(),
                 "tokens": accepted.tokens.to_string(),
                 "log2_tokens": log2(&accepted.tokens),

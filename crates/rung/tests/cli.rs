@@ -98,6 +98,31 @@ fn the_sharpest_theorem_wins_and_its_certificate_is_checked() {
 }
 
 #[test]
+fn every_sentence_of_check_says_what_it_rests_on() {
+    let directory = scratch("explain");
+    let path = directory.join("certificate.json");
+    let path = path.to_str().unwrap();
+    json(&["bound", "linear full", "--hops", "2", "--heads", "1", "--head-dim", "4", "--bits", "4", "--json", "--out", path]);
+    let said = json(&["check", path, "--explain", "--json"]);
+    assert_eq!((&said["theorem"], &said["machine_checked"]), (&"entropy".into(), &true.into()));
+    let explanation = said["explanation"].as_array().unwrap();
+    let plain = String::from_utf8(rung(&["check", path]).stdout).unwrap();
+    let long = String::from_utf8(rung(&["check", path, "--explain"]).stdout).unwrap();
+    assert_eq!(plain.lines().count(), explanation.len());
+    for (line, sentence) in plain.lines().zip(explanation) {
+        assert!(line.ends_with(sentence["sentence"].as_str().unwrap()), "{line}");
+        assert!(long.lines().any(|other| other == line), "{line}");
+        assert!(long.contains(sentence["rests_on"]["section"].as_str().unwrap()), "{line}");
+    }
+    assert!(explanation[0]["lemmas"].as_array().unwrap().iter().any(|lemma| lemma["name"] == "theorem_one"));
+    let wider = std::fs::read_to_string(path).unwrap().replace(r#""message_bits": "32""#, r#""message_bits": "99999""#);
+    std::fs::write(path, wider).unwrap();
+    let refused = rung(&["check", path, "--explain"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Theorem 1: two hops, one full layer"));
+}
+
+#[test]
 fn bits_can_be_given_without_a_stack() {
     let found = json(&["bound", "--hops", "2", "--message-bits", "4", "--state-bits", "1,0", "--json"]);
     assert!(found["tokens"].as_str().unwrap().parse::<u32>().unwrap() <= 14);

@@ -16,6 +16,7 @@ pub mod construction;
 mod conventions;
 mod convex;
 mod estimate;
+pub mod explanation;
 pub mod hop_map;
 pub mod papers;
 pub mod question;

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use rung_theory::bound::certificate::MAX_BYTES;
+use rung_theory::bound::certificate::{self, MAX_BYTES};
 use rung_theory::bound::checker::{Accepted, Point};
+use rung_theory::bound::explanation::{Basis, Claim};
 use rung_theory::report::{CheckAnswer, check_certificate};
+use serde_json::{Value, json};
 
 use crate::output::{brief, print, print_json};
 
@@ -18,6 +20,9 @@ use crate::output::{brief, print, print_json};
 pub struct Check {
     /// A certificate written by `rung bound --out`; `-` for standard input.
     file: PathBuf,
+    /// Say of each sentence which theorem it rests on, and whether that is machine-checked (in the folder `proof/`).
+    #[arg(long)]
+    explain: bool,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -32,8 +37,20 @@ impl Check {
         let name = self.file.display();
         let text = read(&self.file).with_context(|| format!("reading {name}"))?;
         let answer = check_certificate(&text);
+        let section = certificate::read(&text).ok().map(|point| Claim::OutOfReach.basis(&point).section);
+        let section = section.filter(|_| self.explain);
         if self.json {
-            print_json(&answer.json())?;
+            let mut said = answer.json();
+            match (&answer, section) {
+                (CheckAnswer::Accepted { point, accepted, names_stack }, Some(_)) => {
+                    let sentences = sentences(point, accepted, *names_stack);
+                    said["explanation"] =
+                        sentences.iter().map(|(claim, sentence)| explanation(sentence, &claim.basis(point))).collect();
+                }
+                (_, Some(section)) => said["rests_on"] = json!({"file": "docs/proof.md", "section": section}),
+                (_, None) => {}
+            }
+            print_json(&said)?;
         }
         let (code, message) = match &answer {
             CheckAnswer::Malformed(reason) => (2, reason),
@@ -45,43 +62,83 @@ impl Check {
         };
         if !self.json {
             eprintln!("{name}: {message}");
+            if let Some(section) = section {
+                eprintln!("  docs/proof.md, \"{section}\": it proves nothing about such stacks, in either direction");
+            }
         }
         Ok(ExitCode::from(code))
     }
 
     fn accepted(&self, point: &Point, accepted: &Accepted, named: bool) -> anyhow::Result<ExitCode> {
-        let states: Vec<String> = point.state_bits.iter().map(brief).collect();
-        let hops = if point.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", point.hops) };
-        let mut text = String::new();
-        writeln!(
-            text,
-            "{}: accepted: {hops} out of reach for tables of {} tokens",
-            self.file.display(),
-            brief(&accepted.tokens)
-        )?;
-        let full = point.state_bits.len() - 1;
-        let layers = if full == 1 { "layer" } else { "layers" };
-        writeln!(
-            text,
-            "  of any stack with {full} full {layers}, messages of at most {} bits",
-            brief(&point.message_bits)
-        )?;
-        writeln!(text, "  and states of at most {} bits between them", states.join(" | "))?;
-        writeln!(text, "  by theorem `{}`", point.theorem.name())?;
-        if point.needs_w_major() {
-            writeln!(text, "  for tables that list w as the major index")?;
+        let mut text = format!("{}: accepted: ", self.file.display());
+        for (claim, sentence) in sentences(point, accepted, named) {
+            writeln!(text, "{sentence}")?;
+            if self.explain {
+                describe(&mut text, &claim.basis(point))?;
+            }
+            text.push_str("  ");
         }
-        if named {
-            writeln!(text, "  its stack is one of these: the bits were counted again")?;
-        } else {
-            writeln!(text, "  it names no stack, or not how its bits were counted: that part is not verified")?;
-        }
-        if accepted.trivial {
-            writeln!(text, "  trivial: one message cannot even carry an answer")?;
-        }
-        print(&text)?;
+        print(&format!("{}\n", text.trim_end()))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What an accepted certificate says, sentence by sentence.
+fn sentences(point: &Point, accepted: &Accepted, named: bool) -> Vec<(Claim, String)> {
+    let states: Vec<String> = point.state_bits.iter().map(brief).collect();
+    let hops = if point.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", point.hops) };
+    let full = point.state_bits.len() - 1;
+    let layers = if full == 1 { "layer" } else { "layers" };
+    let bits = brief(&point.message_bits);
+    let mut sentences = vec![
+        (Claim::OutOfReach, format!("{hops} out of reach for tables of {} tokens", brief(&accepted.tokens))),
+        (Claim::Messages, format!("of any stack with {full} full {layers}, messages of at most {bits} bits")),
+        (Claim::States, format!("and states of at most {} bits between them", states.join(" | "))),
+        (Claim::Inequalities, format!("by theorem `{}`", point.theorem.name())),
+    ];
+    if point.needs_w_major() {
+        sentences.push((Claim::TableOrder, "for tables that list w as the major index".to_owned()));
+    }
+    sentences.push(if named {
+        (Claim::StackCounted, "its stack is one of these: the bits were counted again".to_owned())
+    } else {
+        let reason = "it names no stack, or not how its bits were counted: that part is not verified";
+        (Claim::StackNotCounted, reason.to_owned())
+    });
+    if accepted.trivial {
+        sentences.push((Claim::Trivial, "trivial: one message cannot even carry an answer".to_owned()));
+    }
+    sentences
+}
+
+fn explanation(sentence: &str, basis: &Basis) -> Value {
+    let lemmas: Vec<Value> =
+        basis.lemmas.iter().map(|lemma| json!({"name": lemma.name, "file": format!("proof/{}", lemma.file)})).collect();
+    json!({
+        "sentence": sentence,
+        "rests_on": {"file": "docs/proof.md", "section": basis.section},
+        "machine_checked": basis.is_machine_checked(),
+        "lemmas": lemmas,
+        "missing": basis.missing,
+        "trusted": basis.trusted,
+    })
+}
+
+fn describe(text: &mut String, basis: &Basis) -> std::fmt::Result {
+    writeln!(text, "      docs/proof.md, \"{}\"", basis.section)?;
+    if !basis.lemmas.is_empty() {
+        let lemmas: Vec<String> =
+            basis.lemmas.iter().map(|lemma| format!("{} (proof/{})", lemma.name, lemma.file)).collect();
+        let label = if basis.missing.is_some() { "machine-checked in part" } else { "machine-checked" };
+        writeln!(text, "      {label}: {}", lemmas.join(", "))?;
+    }
+    if let Some(missing) = basis.missing {
+        writeln!(text, "      not machine-checked: {missing}")?;
+    }
+    if let Some(trusted) = basis.trusted {
+        writeln!(text, "      trusted: {trusted}")?;
+    }
+    Ok(())
 }
 
 /// Reads at most one byte more than a certificate may have, so that a huge file costs nothing.

@@ -1,0 +1,135 @@
+//! What each sentence about an accepted certificate rests on: a section of `docs/proof.md`, and the lemmas of `proof/` where
+//! the statement is machine-checked.
+
+use super::checker::{Point, Theorem};
+
+/// A kind of sentence that `rung check` says about an accepted certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// So many hops are out of reach for tables of so many tokens.
+    OutOfReach,
+    /// It holds for every stack with so many full layers (or fewer) and messages of so many bits.
+    Messages,
+    /// It holds for states of so many bits.
+    States,
+    /// The inequalities of the theorem hold.
+    Inequalities,
+    /// The tables list w as the major index.
+    TableOrder,
+    /// The named stack has these bits.
+    StackCounted,
+    /// No stack is named, or not how its bits were counted.
+    StackNotCounted,
+    /// One message cannot carry an answer.
+    Trivial,
+}
+
+/// A statement of the Coq development.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lemma {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file in `proof/`.
+    pub file: &'static str,
+}
+
+/// What a claim rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// The heading in `docs/proof.md`.
+    pub section: &'static str,
+    /// The statements that say it in Coq; none where it is a definition or is not machine-checked.
+    pub lemmas: Vec<Lemma>,
+    /// Which step has no machine-checked proof, where one is missing.
+    pub missing: Option<&'static str>,
+    /// What is believed beside Coq's kernel.
+    pub trusted: Option<&'static str>,
+}
+
+impl Basis {
+    /// Whether the claim has a machine-checked proof in full.
+    pub fn is_machine_checked(&self) -> bool {
+        self.missing.is_none() && !self.lemmas.is_empty()
+    }
+}
+
+const fn lemma(name: &'static str, file: &'static str) -> Lemma {
+    Lemma { name, file }
+}
+
+impl Claim {
+    /// What this claim about the point rests on.
+    pub fn basis(self, point: &Point) -> Basis {
+        let model = "The task and the model";
+        let basis = |section, lemmas: &[Lemma], trusted| Basis { section, lemmas: lemmas.to_vec(), missing: None, trusted };
+        match self {
+            Self::OutOfReach => theorem(point),
+            Self::Messages => basis(
+                model,
+                &[lemma("net_stack", "Network.v"), lemma("no_stack_no_net", "Padding.v")],
+                Some("that a layer's sums run from left to right in registers of so many bits, or exactly: fact (M)"),
+            ),
+            Self::States => basis(
+                model,
+                &[lemma("net_stack", "Network.v"), lemma("compose_layers", "Instances.v")],
+                Some("that a block hands on no more than its counted state: fact (S)"),
+            ),
+            Self::Inequalities => {
+                let verified = theorem(point).is_machine_checked();
+                Basis {
+                    section: "What the checker does about rounding",
+                    lemmas: if verified { vec![lemma("verify_sound", "Verify.v")] } else { Vec::new() },
+                    missing: (!verified).then_some("the soundness of this theorem's check"),
+                    trusted: Some(
+                        "that this program computes what `verify` computes: compared on mutants by `make -C proof fuzz`",
+                    ),
+                }
+            }
+            Self::TableOrder => basis("Theorem 2: any number of hops", &[], None),
+            Self::StackCounted => basis(
+                "What is machine-checked",
+                &[lemma("message_bits_of", "StackBits.v"), lemma("block_bits", "StackBits.v"), lemma("table_ok", "StackTable.v")],
+                Some("that this program counts by these definitions: both are tested on one stored table of stacks"),
+            ),
+            Self::StackNotCounted => basis(model, &[], Some("that the model you mean has messages and states of so many bits")),
+            Self::Trivial => basis(model, &[], None),
+        }
+    }
+}
+
+/// The theorem of the point, and whether `proof/` has it for such a point.
+fn theorem(point: &Point) -> Basis {
+    let hops = point.embedding.map_or(point.hops, |inner| inner.hops);
+    let (section, mut lemmas, mut missing) = match &point.theorem {
+        Theorem::State => ("Theorem S: no full layer", vec![lemma("state_only", "StateOnly.v")], None),
+        Theorem::Entropy => (
+            "Theorem 1: two hops, one full layer",
+            vec![lemma("theorem_one", "TheoremOne.v"), lemma("check_one_sound", "TheoremOneCheck.v")],
+            None,
+        ),
+        Theorem::Product(..) if hops == 2 && point.case == 1 => (
+            "Theorem 2: any number of hops",
+            vec![lemma("theorem_two", "TheoremTwo.v")],
+            Some("the executable check, and tables of which only a part varies"),
+        ),
+        Theorem::Product(..) => (
+            "Theorem 2: any number of hops",
+            Vec::new(),
+            Some("Lemmas A and B as product sets, and lazy freezing, for more than two hops and for case 0"),
+        ),
+        Theorem::Cells(_) => ("Theorem 3: two full layers, two hops", Vec::new(), Some("the whole theorem")),
+        Theorem::CellLists { .. } => ("Theorem 4: the same with lists", Vec::new(), Some("the whole theorem")),
+        Theorem::Decomposition(_) => (
+            "Theorem 0: the first form",
+            vec![lemma("lower_bound", "LowerBound.v"), lemma("check_sound", "Certificate.v")],
+            None,
+        ),
+    };
+    if point.embedding.is_some() && missing.is_none() {
+        missing = Some("the reduction of *Embedding*: fewer hops inside the tables");
+    }
+    if missing.is_none() {
+        lemmas.push(lemma("verify_sound", "Verify.v"));
+    }
+    Basis { section, lemmas, missing, trusted: None }
+}
