@@ -95,6 +95,14 @@ Record stack (F B : nat) (s sd : nat -> nat) := Stack {
 Arguments stY {F B s sd}. Arguments stX {F B s sd}. Arguments msg {F B s sd}. Arguments brd {F B s sd}. Arguments pbrd {F B s sd}. Arguments out {F B s sd} _. Arguments ans {F B s sd}. Arguments amsg {F B s sd}.
 Definition solves F B s sd (P : stack F B s sd) : Prop := forall u : Inp, out P (ans P (stX P F 0 u)) = answer u.
 
+(* an empty block adds nothing *)
+Lemma empty_block F B s sd (P : stack F B s sd) t p u v : t <= F -> s t = 0 -> stY P t p u = stY P t p v -> stX P t p u = stX P t p v.
+Proof.
+move=> tF s0 HY; apply: (@block _ _ _ _ P t p p.+1) => //.
+  by move=> q qp; have -> : q = p by lia.
+exact: ord_one.
+Qed.
+
 (* ------------------------------------------------------------------ *)
 Section Steps.
 Variables (F B : nat) (s sd : nat -> nat) (P : stack F B s sd).
@@ -570,13 +578,6 @@ Proof.
 have [R [_ cR] H] := freeze_brd 0 [set: Om] (leq0n F).
 exists R; first by rewrite cardsT in cR.
 move=> p p1; apply: block_const => // q qe; apply: embed_const; lia.
-Qed.
-
-Lemma empty_block t p u v : t <= F -> s t = 0 -> Y t p u = Y t p v -> X t p u = X t p v.
-Proof.
-move=> tF s0 HY; apply: (@block _ _ _ _ P t p p.+1) => //.
-  by move=> q qp; have -> : q = p by lia.
-exact: ord_one.
 Qed.
 
 Lemma start0 (W : nat) : #|[set q.1 | q in Q]| <= W -> 0 < F -> s 0 = 0 -> s 1 = 0 ->

@@ -249,3 +249,15 @@ by case: (segX u F 0) => [|h hs]; [move=> E; rewrite -E in tw0|rewrite last_cat]
 Qed.
 End Run.
 End Net.
+
+Arguments emb {L n F B s sd}.
+Arguments rinit {L n F B s sd}.
+Arguments rstep {L n F B s sd}.
+Arguments fout {L n F B s sd}.
+Arguments pinit {L n F B s sd}.
+Arguments pstep {L n F B s sd}.
+Arguments binit {L n F B s sd}.
+Arguments bstep {L n F B s sd}.
+Arguments bout {L n F B s sd}.
+Arguments read {L n F B s sd}.
+Arguments h0 {L n F B s sd}.

@@ -4,18 +4,6 @@ From Coq Require Import Lia NArith.
 From Rung Require Import Counting Model LowerBound Logarithm Certificate Network Statement.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
-Arguments emb {L n F B s sd}.
-Arguments rinit {L n F B s sd}.
-Arguments rstep {L n F B s sd}.
-Arguments fout {L n F B s sd}.
-Arguments pinit {L n F B s sd}.
-Arguments pstep {L n F B s sd}.
-Arguments binit {L n F B s sd}.
-Arguments bstep {L n F B s sd}.
-Arguments bout {L n F B s sd}.
-Arguments read {L n F B s sd}.
-Arguments h0 {L n F B s sd}.
-
 Section Fewer.
 Variables (L m : nat) (n : nat -> nat) (te t0 tw F' F B : nat) (s sd : nat -> nat) (W : net L n F' B s sd).
 Hypothesis FF : F' <= F.

@@ -36,7 +36,9 @@ fn points() -> Vec<Point> {
     ];
     let mut points = Vec::new();
     for theorem in theorems {
-        for (case, hops, inner) in [(0, 2, None), (1, 2, None), (0, 3, None), (1, 3, None), (1, 3, Some(2)), (0, 3, Some(2))] {
+        for (case, hops, inner) in
+            [(0, 2, None), (1, 2, None), (0, 3, None), (1, 3, None), (1, 3, Some(2)), (0, 3, Some(2))]
+        {
             points.push(Point {
                 case,
                 hops,
@@ -68,7 +70,13 @@ fn sections_and_lemmas_exist() {
                     matches!(words.next(), Some("Theorem" | "Lemma" | "Definition" | "Fixpoint"))
                         && words.next().is_some_and(|word| word.trim_end_matches(':') == lemma.name)
                 });
-                assert!(stated, "{claim:?} of `{}`: {} is not stated in {}", point.theorem.name(), lemma.name, lemma.file);
+                assert!(
+                    stated,
+                    "{claim:?} of `{}`: {} is not stated in {}",
+                    point.theorem.name(),
+                    lemma.name,
+                    lemma.file
+                );
             }
         }
     }

@@ -102,7 +102,21 @@ fn every_sentence_of_check_says_what_it_rests_on() {
     let directory = scratch("explain");
     let path = directory.join("certificate.json");
     let path = path.to_str().unwrap();
-    json(&["bound", "linear full", "--hops", "2", "--heads", "1", "--head-dim", "4", "--bits", "4", "--json", "--out", path]);
+    json(&[
+        "bound",
+        "linear full",
+        "--hops",
+        "2",
+        "--heads",
+        "1",
+        "--head-dim",
+        "4",
+        "--bits",
+        "4",
+        "--json",
+        "--out",
+        path,
+    ]);
     let said = json(&["check", path, "--explain", "--json"]);
     assert_eq!((&said["theorem"], &said["machine_checked"]), (&"entropy".into(), &true.into()));
     let explanation = said["explanation"].as_array().unwrap();

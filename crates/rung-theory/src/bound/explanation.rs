@@ -61,7 +61,8 @@ impl Claim {
     /// What this claim about the point rests on.
     pub fn basis(self, point: &Point) -> Basis {
         let model = "The task and the model";
-        let basis = |section, lemmas: &[Lemma], trusted| Basis { section, lemmas: lemmas.to_vec(), missing: None, trusted };
+        let basis =
+            |section, lemmas: &[Lemma], trusted| Basis { section, lemmas: lemmas.to_vec(), missing: None, trusted };
         match self {
             Self::OutOfReach => theorem(point),
             Self::Messages => basis(
@@ -88,10 +89,16 @@ impl Claim {
             Self::TableOrder => basis("Theorem 2: any number of hops", &[], None),
             Self::StackCounted => basis(
                 "What is machine-checked",
-                &[lemma("message_bits_of", "StackBits.v"), lemma("block_bits", "StackBits.v"), lemma("table_ok", "StackTable.v")],
+                &[
+                    lemma("message_bits_of", "StackBits.v"),
+                    lemma("block_bits", "StackBits.v"),
+                    lemma("table_ok", "StackTable.v"),
+                ],
                 Some("that this program counts by these definitions: both are tested on one stored table of stacks"),
             ),
-            Self::StackNotCounted => basis(model, &[], Some("that the model you mean has messages and states of so many bits")),
+            Self::StackNotCounted => {
+                basis(model, &[], Some("that the model you mean has messages and states of so many bits"))
+            }
             Self::Trivial => basis(model, &[], None),
         }
     }
