@@ -22,6 +22,7 @@ pub(crate) mod convolution;
 pub(crate) mod delta;
 pub(crate) mod gated;
 pub(crate) mod layout;
+pub(crate) mod left_to_right;
 pub(crate) mod loss;
 pub(crate) mod norm;
 pub(crate) mod pointwise;

@@ -45,8 +45,8 @@ mod shape;
 pub use choice::{Choice, highest};
 pub use native::{Fault, Native, Outcome, StepError, Team, Tensor};
 pub use ops::{
-    Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Rounding, Sight, Unary,
-    rotary_angles, rotary_frequencies,
+    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Rounding,
+    Sight, Unary, rotary_angles, rotary_frequencies,
 };
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{Added, Entry, Parameter, Parameters};

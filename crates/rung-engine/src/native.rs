@@ -31,8 +31,10 @@ pub use team::{Outcome, StepError, Team};
 use crate::composed;
 use crate::kernels::pointwise::{self, Map, Pairing};
 use crate::kernels::product::{Into, MatrixMut, product};
-use crate::kernels::{attention, blocks, convolution, gated, layout, loss, norm, recurrence, rotary};
-use crate::ops::{Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Unary};
+use crate::kernels::{attention, blocks, convolution, gated, layout, left_to_right, loss, norm, recurrence, rotary};
+use crate::ops::{
+    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Unary,
+};
 use crate::parameters::{Parameter, Parameters};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
@@ -183,6 +185,20 @@ impl<S: Scalar> Native<S> {
             out,
         })
     }
+}
+
+/// The extents of attention, checked against each other.
+fn attention_extents<S: Scalar>(inputs: &Attention<'_, Tensor<S>>) -> attention::Extents {
+    let Attention { query, key, value, bias, sight, scale } = *inputs;
+    let [batch, queries, heads, width] = extents_of("attention", query);
+    let [_, keys, key_heads, value_width] = extents_of("attention", value);
+    assert_eq!(key.shape, Shape::new(&[batch, keys, key_heads, width]), "keys of attention from {}", query.shape);
+    assert!(heads.is_multiple_of(key_heads) && value.shape[0] == batch, "{heads} heads on {key_heads}");
+    assert!(queries <= keys, "{queries} queries cannot be the last of {keys} keys");
+    if let Some(bias) = bias {
+        assert_eq!(bias.shape[2..], [queries, keys], "a bias of attention");
+    }
+    attention::Extents { batch, queries, keys, heads, key_heads, width, value_width, sight, scale }
 }
 
 /// The extents of a tensor of known rank.
@@ -407,16 +423,9 @@ impl<S: Scalar> Ops for Native<S> {
     }
 
     fn attention(&self, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
-        let Attention { query, key, value, bias, sight, scale } = *inputs;
-        let [batch, queries, heads, width] = extents_of("attention", query);
-        let [_, keys, key_heads, value_width] = extents_of("attention", value);
-        assert_eq!(key.shape, Shape::new(&[batch, keys, key_heads, width]), "keys of attention from {}", query.shape);
-        assert!(heads.is_multiple_of(key_heads) && value.shape[0] == batch, "{heads} heads on {key_heads}");
-        assert!(queries <= keys, "{queries} queries cannot be the last of {keys} keys");
-        if let Some(bias) = bias {
-            assert_eq!(bias.shape[2..], [queries, keys], "a bias of attention");
-        }
-        let extents = attention::Extents { batch, queries, keys, heads, key_heads, width, value_width, sight, scale };
+        let Attention { query, key, value, bias, .. } = *inputs;
+        let extents = attention_extents(inputs);
+        let (batch, heads, queries, value_width) = (extents.batch, extents.heads, extents.queries, extents.value_width);
         let mut scratch = self.pool.take(extents.scratch::<S>());
         let mut kept = self.pool.take(batch * heads * queries);
         let shape = query.shape.with(3, value_width);
@@ -432,6 +441,21 @@ impl<S: Scalar> Ops for Native<S> {
             kept,
             out,
         })
+    }
+
+    fn left_to_right_attention(
+        &self,
+        inputs: &Attention<'_, Tensor<S>>,
+        rounding: Option<AccumulatorRounding>,
+    ) -> Tensor<S> {
+        let Attention { query, key, value, bias, .. } = *inputs;
+        let (extents, view) = (attention_extents(inputs), attention_inputs(query, key, value, bias));
+        let shape = query.shape.with(3, extents.value_width);
+        let data = self.made(shape.size(), |out| {
+            out.fill(S::ZERO);
+            left_to_right::forward(extents, &view, rounding, out);
+        });
+        Tensor { data, shape, var: Var::None }
     }
 
     fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {

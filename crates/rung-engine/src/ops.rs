@@ -34,7 +34,8 @@ mod inputs;
 use std::ops::Range;
 
 pub use inputs::{
-    Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Recurrence, Rounding, Sight, Unary,
+    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Recurrence, Rounding,
+    Sight, Unary,
 };
 
 use crate::parameters::Parameter;
@@ -110,6 +111,17 @@ pub trait Ops {
     fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: Option<&Self::Tensor>) -> Self::Tensor;
     /// Softmax attention, `[batch, queries, heads, value width]`.
     fn attention(&self, inputs: &Attention<'_, Self::Tensor>) -> Self::Tensor;
+    /// Softmax attention, summed key by key from the first to the last in accumulators of few bits, without gradient.
+    ///
+    /// A query keeps the mean `o` of the values so far and the log `l` of the sum of weights so far, and nothing else. A key with
+    /// score `s` and value `v` replaces them by `l = round(ln(e^l + e^s))` and `o = round(o + min(1, e^(s-l)) (v - o))`; the first
+    /// one that the query sees by `round(s)` and `round(v)`. So what a query learns about a prefix are `value width + 1` numbers per
+    /// head, of the bits given, or those of the number type.
+    fn left_to_right_attention(
+        &self,
+        inputs: &Attention<'_, Self::Tensor>,
+        rounding: Option<AccumulatorRounding>,
+    ) -> Self::Tensor;
     /// Softmax attention to chosen blocks of keys, `[batch, queries, heads, value width]`.
     fn block_attention(&self, inputs: &BlockAttention<'_, Self::Tensor>) -> Self::Tensor;
     /// A linear recurrence in chunks: outputs `[batch, time, heads, value width]` and the state after the last token.

@@ -1,6 +1,9 @@
 //! States in few bits: what the theory calls p, simulated inside of a recurrence.
 
-use rung_engine::{Decay, GatedScan, Native, Ops, Parameters, Recurrence, Rounding, Tensor, composed};
+use rung_engine::{
+    AccumulatorRounding, Attention, Decay, GatedScan, Native, Ops, Parameters, Recurrence, Rounding, Sight, Tensor,
+    composed,
+};
 use std::collections::BTreeSet;
 
 const BATCH: usize = 2;
@@ -180,4 +183,74 @@ fn a_gated_scan_rounds_to_the_same_levels_in_both_forms() {
         let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * (1.0 + b.abs());
         assert!(gradient.iter().zip(&composed).all(close), "{gradient:?}, expected {composed:?}");
     }
+}
+
+/// Queries, keys, values and a bias of attention whose two query heads share one key head.
+fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
+    let mut turn = 0.0_f64;
+    let mut draw = |shape: &[usize]| {
+        let values = (0..shape.iter().product()).map(|_| {
+            turn += 1.0;
+            2.0 * (turn * turn * 0.37).sin()
+        });
+        ops.constant(shape, &values.collect::<Vec<f64>>())
+    };
+    [
+        draw(&[BATCH, queries, 2, KEY]),
+        draw(&[BATCH, TIME, 1, KEY]),
+        draw(&[BATCH, TIME, 1, VALUE]),
+        draw(&[1, 2, queries, TIME]),
+    ]
+}
+
+/// Kernel and composed body: the same levels for every reach, number of queries and number of bits. Without rounding both are
+/// ordinary attention.
+#[test]
+fn attention_from_left_to_right_agrees_in_all_its_forms() {
+    let ops = Native::<f64>::new();
+    for (queries, sight) in [(TIME, Sight::Past), (TIME, Sight::Window(4)), (3, Sight::Past), (TIME, Sight::All)] {
+        let [query, key, value, penalty] = attention_inputs(&ops, queries);
+        let attention = Attention { query: &query, key: &key, value: &value, bias: Some(&penalty), sight, scale: 0.8 };
+        for bits in [Some(1), Some(3), Some(8), None] {
+            let rounding = bits.map(|bits| AccumulatorRounding {
+                mean: Rounding { bits, range: 2.0 },
+                log_sum: Rounding { bits, range: 16.0 },
+            });
+            let found = ops.values(&ops.left_to_right_attention(&attention, rounding));
+            let slow = ops.values(&composed::left_to_right_attention(&ops, &attention, rounding));
+            let near =
+                |left: &[f64], right: &[f64], most: f64| left.iter().zip(right).all(|(a, b)| (a - b).abs() <= most);
+            assert!(near(&found, &slow, 1e-9), "{bits:?} bits, {sight:?}");
+            let usual = ops.values(&ops.attention(&attention));
+            match bits {
+                None => assert!(near(&found, &usual, 1e-9), "{sight:?}"),
+                Some(bits) => {
+                    let levels: BTreeSet<u64> = found.iter().map(|value| value.to_bits()).collect();
+                    assert!(levels.len() > 1 && levels.len() <= 1 << bits, "{} levels in {bits} bits", levels.len());
+                }
+            }
+        }
+    }
+}
+
+/// What a query reads from a prefix is a function of its accumulators after it: prefixes that leave the same numbers are the same to it.
+#[test]
+fn accumulators_are_all_that_passes() {
+    let ops = Native::<f64>::new();
+    let rounding =
+        Some(AccumulatorRounding { mean: Rounding { bits: 2, range: 2.0 }, log_sum: Rounding { bits: 2, range: 8.0 } });
+    let [query, key, value, _] = attention_inputs(&ops, 1);
+    let read = |first: usize, last: usize, value: &Tensor<f64>| {
+        let part = |x: &Tensor<f64>| ops.slice(x, 1, first..last);
+        let (key, value) = (part(&key), part(value));
+        let attention =
+            Attention { query: &query, key: &key, value: &value, bias: None, sight: Sight::Past, scale: 0.8 };
+        ops.values(&ops.left_to_right_attention(&attention, rounding))
+    };
+    // Values that differ by less than half a level round alike, so nothing that follows can tell them apart.
+    let nudged = ops.affine(&value, 1.0, 1e-3);
+    let both = |last: usize| (read(0, last, &value), read(0, last, &nudged));
+    let same = (1..=TIME).filter(|last| both(*last).0 == both(*last).1).count();
+    assert_eq!(same, TIME);
+    assert_ne!(read(0, TIME, &value), read(0, TIME, &ops.affine(&value, 1.0, 1.5)));
 }

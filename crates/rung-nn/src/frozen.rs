@@ -24,8 +24,8 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use rung_engine::{
-    Attention, Binary, BlockAttention, Decay, GeneralDelta, Native, Ops, Parameter, Recurrence, Scalar, Shape, Tensor,
-    Unary, delegate_ops,
+    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GeneralDelta, Native, Ops, Parameter, Recurrence,
+    Scalar, Shape, Tensor, Unary, delegate_ops,
 };
 
 /// A tensor that is an affine function of what was put in, or one that is not.
@@ -285,6 +285,23 @@ impl<S: Scalar> Ops for Frozen<S> {
         }
         let steers = steers.map(|part| part.map(|part| self.still(part)));
         Part { x: run(steers.each_ref().map(Option::as_ref)), live: true }
+    }
+    fn left_to_right_attention(
+        &self,
+        inputs: &Attention<'_, Part<S>>,
+        rounding: Option<AccumulatorRounding>,
+    ) -> Part<S> {
+        let Attention { query, key, value, bias, sight, scale } = *inputs;
+        let rounded = || {
+            let (query, key, value, bias) = (&query.x, &key.x, &value.x, bias.map(|bias| &bias.x));
+            self.native.left_to_right_attention(&Attention { query, key, value, bias, sight, scale }, rounding)
+        };
+        if !value.live {
+            return self.stilled(query.live || key.live || bias.is_some_and(|bias| bias.live), rounded);
+        }
+        let exact = self.attention(inputs);
+        let more = self.hold(|| self.native.sub(&rounded(), &exact.x));
+        Part { x: self.native.add(&exact.x, &more), live: true }
     }
     fn block_attention(&self, inputs: &BlockAttention<'_, Part<S>>) -> Part<S> {
         let (choice, scale) = (inputs.choice, inputs.scale);

@@ -1,7 +1,7 @@
 //! Softmax attention, as in its definition: scores, mask, softmax, weighted sum.
 
 use super::{MASKED, four, heads_first, table};
-use crate::ops::{Attention, BlockAttention, Ops, Sight};
+use crate::ops::{AccumulatorRounding, Attention, BlockAttention, Ops, Rounding, Sight};
 use crate::scalar::Scalar;
 
 /// Composed body of [`Ops::attention`].
@@ -21,6 +21,44 @@ pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &Attention<'_, O::Tensor>) ->
     }
     let weights = ops.softmax(&ops.add(&scores, &mask));
     ops.permute(&ops.matmul(&weights, &value), &[0, 2, 1, 3])
+}
+
+/// Composed body of [`Ops::left_to_right_attention`]: all queries take one key at a time, and those that do not see it keep what
+/// they have.
+pub fn left_to_right_attention<O: Ops + ?Sized>(
+    ops: &O,
+    inputs: &Attention<'_, O::Tensor>,
+    rounding: Option<AccumulatorRounding>,
+) -> O::Tensor {
+    let ([batch, queries, heads, _], [_, keys, _, width]) = (four(ops, inputs.query), four(ops, inputs.value));
+    assert!(queries <= keys, "{queries} queries cannot be the last of {keys} keys");
+    let [query, key, value] = [inputs.query, inputs.key, inputs.value].map(|x| heads_first(ops, &ops.detach(x), heads));
+    let bias = inputs.bias.map(|bias| ops.detach(bias));
+    let seen = |query: usize| inputs.sight.range(query + keys - queries, keys);
+    let column = |holds: &dyn Fn(usize) -> bool| table(ops, queries, 1, |query, _| f64::from(u8::from(holds(query))));
+    // Exact, since one of the two is multiplied by zero and the other by one.
+    let choose = |mask: &O::Tensor, yes: &O::Tensor, no: &O::Tensor| {
+        ops.add(&ops.mul(mask, yes), &ops.mul(&ops.affine(mask, -1.0, 1.0), no))
+    };
+    let round = |x: &O::Tensor, rounding: Option<Rounding>| rounding.map_or_else(|| x.clone(), |r| r.apply(ops, x));
+    let mut mean = ops.zeros(&[batch, heads, queries, width]);
+    let mut log_sum = ops.zeros(&[batch, heads, queries, 1]);
+    for at in 0..keys {
+        let [key, value] = [&key, &value].map(|x| ops.slice(x, 2, at..at + 1));
+        let mut score = ops.scale(&ops.sum(&ops.mul(&query, &key), 3), inputs.scale);
+        if let Some(bias) = &bias {
+            score = ops.add(&score, &ops.slice(bias, 3, at..at + 1));
+        }
+        let (first, visible) = (column(&|query| seen(query).start == at), column(&|query| seen(query).contains(&at)));
+        let sum = ops.add(&log_sum, &ops.softplus(&ops.sub(&score, &log_sum)));
+        let sum = round(&choose(&first, &score, &sum), rounding.map(|rounding| rounding.log_sum));
+        let share = ops.exp(&ops.neg(&ops.relu(&ops.sub(&sum, &score))));
+        let share = choose(&first, &ops.full(&[1], 1.0), &share);
+        let next = ops.add(&mean, &ops.mul(&share, &ops.sub(&value, &mean)));
+        mean = choose(&visible, &round(&next, rounding.map(|rounding| rounding.mean)), &mean);
+        log_sum = choose(&visible, &sum, &log_sum);
+    }
+    ops.permute(&mean, &[0, 2, 1, 3])
 }
 
 /// Composed body of [`Ops::block_attention`]: attention with all that was not chosen masked.

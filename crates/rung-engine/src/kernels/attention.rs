@@ -75,12 +75,12 @@ impl Extents {
     }
 
     /// Keys that a query sees.
-    fn seen(&self, query: usize) -> Range<usize> {
+    pub(super) fn seen(&self, query: usize) -> Range<usize> {
         self.sight.range(query + self.keys - self.queries, self.keys)
     }
 
     /// Offset of a matrix of `[.., queries, keys]` biases.
-    fn bias_at<S>(&self, bias: &Bias<'_, S>, sequence: usize, head: usize) -> usize {
+    pub(super) fn bias_at<S>(&self, bias: &Bias<'_, S>, sequence: usize, head: usize) -> usize {
         let heads = if bias.per_head { self.heads } else { 1 };
         let sequence = if bias.per_sequence { sequence } else { 0 };
         (sequence * heads + if bias.per_head { head } else { 0 }) * self.queries * self.keys

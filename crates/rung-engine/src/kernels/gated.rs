@@ -24,14 +24,6 @@ impl Extents {
     }
 }
 
-/// The nearest of `2^bits` levels.
-fn round<S: Scalar>(x: S, rounding: Rounding) -> S {
-    let half = f64::from(1_u32 << (rounding.bits - 1));
-    let level = (x * S::of(half / rounding.range)).round().wide().clamp(-half, half - 1.0);
-    // Adding zero leaves no negative one, which would be a level more.
-    S::of(level + 0.0) * S::of(rounding.range / half)
-}
-
 /// The states after every token. Inputs are value, gate and first state.
 pub(crate) fn forward<S: Scalar>(extents: Extents, [value, gate, state]: [&[S]; 3], out: &mut [S]) {
     for row in 0..extents.batch {
@@ -42,7 +34,7 @@ pub(crate) fn forward<S: Scalar>(extents: Extents, [value, gate, state]: [&[S]; 
                 if token == 0 { &state[row * extents.channels..] } else { &past[extents.token(row, token - 1)] };
             for ((out, &value), &before) in rest.iter_mut().zip(&value[range]).zip(before) {
                 let next = before + gate * (value - before);
-                *out = extents.rounding.map_or(next, |rounding| round(next, rounding));
+                *out = extents.rounding.map_or(next, |rounding| rounding.nearest(next));
             }
         }
     }

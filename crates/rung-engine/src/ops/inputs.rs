@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Ops;
 use crate::choice::Choice;
+use crate::scalar::Scalar;
 
 /// A function of one number, applied to every element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,10 +119,30 @@ impl Rounding {
     /// As many as single precision holds exactly.
     pub const MOST_BITS: u32 = 24;
 
+    /// The nearest of the `2^bits` levels.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of vectorised loops")]
+    pub(crate) fn nearest<S: Scalar>(self, x: S) -> S {
+        let half = f64::from(1_u32 << (self.bits - 1));
+        let level = (x * S::of(half / self.range)).round().larger(S::of(-half));
+        let level = if level > S::of(half - 1.0) { S::of(half - 1.0) } else { level };
+        // Adding zero leaves no negative one, which would be a level more.
+        (level + S::ZERO) * S::of(self.range / half)
+    }
+
     /// The nearest values, with the gradient of `x`; see [`Ops::round_to_bits`].
     pub fn apply<O: Ops + ?Sized>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
         ops.round_to_bits(x, self.bits, self.range)
     }
+}
+
+/// Bits of the accumulators that [`Ops::left_to_right_attention`] sums in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AccumulatorRounding {
+    /// Of each channel of the running mean of values.
+    pub mean: Rounding,
+    /// Of the running log of the sum of weights.
+    pub log_sum: Rounding,
 }
 
 /// The inputs of a linear recurrence over a matrix state.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
+use rung_engine::{AccumulatorRounding, Attention, Ops, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
 use super::{Lent, State, TokenMixer, grown, number, shared_evenly};
@@ -32,6 +32,56 @@ pub struct HeadsConfig {
     pub value: usize,
     /// Whether one vector, kept as it was before any turning, serves as key and value.
     pub tied: bool,
+    /// How sums are taken.
+    pub accumulator: Accumulator,
+}
+
+/// How attention takes its sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accumulator {
+    /// In whatever order is fast, in the machine's own numbers.
+    Fast,
+    /// From the first key to the last, in the machine's own numbers.
+    Ordered,
+    /// From the first key to the last, in numbers of so many bits.
+    Bits(u32),
+}
+
+impl Accumulator {
+    /// Channels of the running mean lie between minus this and this.
+    const MEAN_RANGE: f64 = 4.0;
+    /// So does the running log of the sum of weights.
+    const LOG_RANGE: f64 = 32.0;
+    /// Bits of the machine's own numbers.
+    const MACHINE: u64 = 32;
+
+    fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+        match mixer.number("accumulator").unwrap_or(0) {
+            0 => Ok(Self::Fast),
+            Self::MACHINE => Ok(Self::Ordered),
+            bits if bits <= Rounding::MOST_BITS.into() => Ok(Self::Bits(bits as u32)),
+            found => {
+                let expected = format!("1 to {}, {} or 0 for none", Rounding::MOST_BITS, Self::MACHINE);
+                Err(ModelError::Shape { place: mixer.name(), what: "bits of an accumulator", found, expected })
+            }
+        }
+    }
+
+    /// Attention with sums taken this way. Gradients are those of exact sums.
+    fn read<O: Ops>(self, ops: &O, attention: &Attention<'_, O::Tensor>) -> O::Tensor {
+        let fast = ops.attention(attention);
+        let rounding = match self {
+            Self::Fast => return fast,
+            Self::Ordered => None,
+            Self::Bits(bits) => Some(AccumulatorRounding {
+                mean: Rounding { bits, range: Self::MEAN_RANGE },
+                log_sum: Rounding { bits, range: Self::LOG_RANGE },
+            }),
+        };
+        // The difference is zero, so that no more than the accumulators' bits get through.
+        let none = ops.sub(&fast, &ops.detach(&fast));
+        ops.add(&ops.left_to_right_attention(attention, rounding), &none)
+    }
 }
 
 /// Which tokens a query reads.
@@ -113,7 +163,7 @@ impl HeadsConfig {
             let expected = format!("{key}, the width of the keys that serve as values");
             return Err(ModelError::Shape { place: mixer.name(), what: "value width", found: value as u64, expected });
         }
-        Ok(Self { heads, kv_heads, key, value, tied })
+        Ok(Self { heads, kv_heads, key, value, tied, accumulator: Accumulator::resolve(mixer)? })
     }
 
     /// Adds the weights. `rounding` is that of the keys and values that are kept.
@@ -190,8 +240,8 @@ impl Reader {
         let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
         let scale = self.config.scale();
         let (key, value) = (&cache.key, &cache.value);
-        let read = ops.attention(&Attention { query: &query, key, value, bias: bias.as_ref(), sight, scale });
-        self.answer(ops, &read)
+        let attention = Attention { query: &query, key, value, bias: bias.as_ref(), sight, scale };
+        self.answer(ops, &self.config.accumulator.read(ops, &attention))
     }
 
     /// Penalties on distance, and on what lies between the sinks and the window.

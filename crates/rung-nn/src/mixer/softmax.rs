@@ -10,6 +10,9 @@
 //! # State
 //! `kv * (key + value)` numbers for each token so far, and `conv - 1` inputs per channel of a convolution in front.
 //!
+//! With `accumulator = p` sums are taken from left to right in accumulators of p bits, in training too, where gradients are those of
+//! exact sums. Means lie between -4 and 4, logs of sums of weights between -32 and 32.
+//!
 //! # Reduces to
 //! A window as long as the text is this.
 //!

@@ -172,7 +172,7 @@ impl Layer {
     /// Bits that one token can learn from a prefix through its full mixers; 0 if it has none.
     pub fn message_bits(&self, convention: Convention) -> u128 {
         let bits = |mixer: &Mixer| match &mixer.facts().reach {
-            Reach::Full(message) => convention.message_bits(message, u128::from(mixer.bits())),
+            Reach::Full(message) => convention.message_bits(message, u128::from(mixer.accumulator_bits())),
             Reach::Bounded => 0,
         };
         self.mixers.iter().map(bits).sum()

@@ -94,6 +94,33 @@ fn gradients_pass_through_coarse_rounding() {
     }
 }
 
+/// Sums in accumulators of few bits: the same in steps and in one piece, other than exact sums, and with the gradient of exact ones.
+#[test]
+fn accumulators_of_few_bits_round_the_outcome_and_not_the_gradient() {
+    let (time, positions) = (17, crate::position::Positions::None);
+    let outcome = |bits: u32, stretches: &[usize]| {
+        let text = format!("full{{heads=2,kv=1,head=6,accumulator={bits}}}");
+        let Built { mixer, weights } = build_within::<f64>(&text, positions, 4, Precision::default());
+        let ops = Native::new();
+        ops.bind(&weights);
+        let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 4.0));
+        let (out, _) = run(&ops, &mixer, &x, stretches);
+        ops.backward(&ops.sum_all(&mixer.forward(&ops, &x, None).0));
+        // The output projection is fed with what was rounded, so its gradient is another.
+        let gradient = ops.gradient();
+        let before = weights.entries().map(|(_, entry)| entry).filter(|entry| !entry.name.starts_with("o_proj"));
+        (out, before.flat_map(|entry| gradient[entry.range.clone()].to_vec()).collect::<Vec<f64>>())
+    };
+    let (exact, gradient) = outcome(0, &[time]);
+    for bits in [2, 5] {
+        let (whole, own) = outcome(bits, &[time]);
+        assert_close(&outcome(bits, &[5, 1, 11]).0, &whole, 1e-10, "in stretches");
+        assert_close(&own, &gradient, 1e-10, "gradient");
+        assert!(whole.iter().zip(&exact).any(|(a, b)| (a - b).abs() > 1e-2), "{bits} bits leave their mark");
+    }
+    assert_close(&outcome(24, &[time]).0, &exact, 1e-3, "24 bits");
+}
+
 /// Two bits in each of eight channels: 16 bits of state, whatever the tokens, read before they are written; step form and whole form
 /// agree in every bit.
 #[test]

@@ -15,6 +15,10 @@
 //! None of fixed size: `kv * (key + value)` numbers per token, for ever. With `conv = k` a causal convolution of k taps
 //! stands before the projections; its k-1 inputs per channel are a bounded-state layer in front of this one.
 //!
+//! With `accumulator = p` a head sums from left to right and keeps `value` running means and the log of the sum of weights, p bits
+//! each: `heads * (value + 1) * p` bits are all that a token learns of a prefix. Without it sums are taken in `bits` bits, in an order
+//! that is left to the machine.
+//!
 //! # Reduces to
 //! `kv = heads` is multi-head attention, `kv = 1` multi-query attention. A window as long as the text is this.
 //!
@@ -24,7 +28,15 @@
 //! # Source
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
-use super::{Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, VALUE, attention, count, with_weights};
+use super::{
+    Facts, Field, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, VALUE, attention, count, with_weights,
+};
+
+/// Its own, since a cache may well have other bits than the sums over it.
+const ACCUMULATOR: Field = Field {
+    most: 32,
+    ..count("accumulator", "bits of each accumulator, summed from left to right; 0 for as many as `bits`, in any order", |_| 0)
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "full",
@@ -36,6 +48,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         KEY,
         VALUE,
         count("conv", "taps of a convolution before the projections, 0 for none", |_| 0),
+        ACCUMULATOR,
     ],
     facts: |n| {
         let (heads, value) = (n.wide("heads"), n.wide("value"));

@@ -423,9 +423,15 @@ impl Mixer {
         self.numbers.values.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
     }
 
-    /// Whether weights are known with which it looks up an entry by its address, anywhere in the prefix.
+    /// Bits of each number that a message is summed in.
+    pub fn accumulator_bits(&self) -> u64 {
+        self.number("accumulator").filter(|bits| *bits > 0).unwrap_or(self.bits)
+    }
+
+    /// Whether weights are known with which it looks up an entry by its address, anywhere in the prefix. None are known for sums in
+    /// accumulators of a given number of bits.
     pub fn looks_up(&self) -> bool {
-        self.kind.name == full::KIND.name
+        self.kind.name == full::KIND.name && self.number("accumulator") == Some(0)
     }
 
     /// Bits of state that cross from one token to the next.
