@@ -82,6 +82,16 @@ impl Instance {
 }
 
 impl KHop {
+    /// Letters of the alphabet.
+    pub fn alphabet(&self) -> u32 {
+        self.alphabet
+    }
+
+    /// Hops asked for, the most of them if mixed.
+    pub fn hops(&self) -> u32 {
+        self.hops
+    }
+
     pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 98, 1..=MAX_LENGTH)? as usize;
         let alphabet = options.small("alphabet", 4, 2..=1 << 20)?;

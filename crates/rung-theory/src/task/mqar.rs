@@ -80,6 +80,11 @@ pub struct Instance {
 }
 
 impl Mqar {
+    /// Pairs of key and value.
+    pub fn pairs(&self) -> usize {
+        self.pairs
+    }
+
     pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
         let length = options.number("length", 64, 4..=MAX_TOKENS)? as usize;
         let pairs = options.number("pairs", 4, 1..=MAX_TOKENS)? as usize;

@@ -70,6 +70,12 @@ impl Group {
         }
     }
 
+    /// Its elements as permutations, in lexicographic order: element g moves what is at place i to place `g[i]`. For `Z60`, whose
+    /// elements are numbers, those of S5.
+    pub fn permutations(self) -> Vec<[u8; 5]> {
+        permutations(self)
+    }
+
     /// The product of every two elements: row a, column b holds ab.
     pub fn table(self) -> Vec<u32> {
         let order = self.order();
@@ -128,6 +134,11 @@ impl Word {
         let length = options.number("length", 16, 1..=MAX_TOKENS)? as usize;
         let every = options.word("answer", &[("every", true), ("last", false)])?;
         Ok(Self { group, length, every, table: group.table() })
+    }
+
+    /// Which group.
+    pub fn group(&self) -> Group {
+        self.group
     }
 }
 

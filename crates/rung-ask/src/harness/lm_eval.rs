@@ -1,0 +1,36 @@
+//! lm-evaluation-harness: one YAML file per cell and a group.
+//!
+//! Run with `lm_eval --include_path DIR --tasks rung_ladder --model local-completions --model_args ..`.
+
+use std::path::Path;
+
+use super::Part;
+use crate::ladder::Grid;
+
+pub(super) fn files(parts: &[Part], grid: &Grid, directory: &Path) -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> =
+        parts.iter().map(|part| (format!("{}.yaml", part.name), task(part, grid, directory))).collect();
+    let names: String = parts.iter().flat_map(|part| ["  - ", &part.name, "\n"]).collect();
+    let group = format!(
+        "group: rung_ladder\ntask:\n{names}aggregate_metric_list:\n  - metric: exact_match\n    aggregation: mean\n    \
+         weight_by_size: true\n    filter_list: first_symbol\nmetadata:\n  version: 1\n"
+    );
+    files.push(("rung_ladder.yaml".to_owned(), group));
+    files
+}
+
+fn task(part: &Part, grid: &Grid, directory: &Path) -> String {
+    // JSON strings are YAML strings.
+    let data = serde_json::Value::from(directory.join(format!("{}.jsonl", part.name)).display().to_string());
+    format!(
+        "task: {name}\ndataset_path: json\ndataset_kwargs:\n  data_files:\n    test: {data}\ntest_split: test\noutput_type: generate_until\n\
+         doc_to_text: \"{{{{prompt}}}}\"\ndoc_to_target: \"{{{{answer}}}}\"\ntarget_delimiter: \"\"\ngeneration_kwargs:\n  until: [\"\\n\"]\n  \
+         max_gen_toks: 2\n  do_sample: false\n  temperature: 0\nfilter_list:\n  - name: first_symbol\n    filter:\n      - function: regex\n        \
+         regex_pattern: \"^\\\\s*(\\\\w+)\"\n      - function: take_first\nmetric_list:\n  - metric: exact_match\n    aggregation: mean\n    \
+         higher_is_better: true\nmetadata:\n  version: 1\n  seed: {seed}\n  hops: {hops}\n  entries: {entries}\n",
+        name = part.name,
+        seed = grid.seed,
+        hops = part.cell.hops,
+        entries = part.cell.entries,
+    )
+}

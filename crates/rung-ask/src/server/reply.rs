@@ -1,0 +1,133 @@
+//! What servers reply, one function per protocol: pure, so that any bytes can be tried on them.
+
+use serde_json::Value;
+
+use super::http::shape;
+use crate::{AskError, Reply, TokenProbability};
+
+/// A reply of llama.cpp's `/completion`.
+///
+/// # Errors
+/// It has no `content`.
+pub fn parse_llama_cpp(url: &str, value: &Value) -> Result<Reply, AskError> {
+    let text = value.get("content").and_then(Value::as_str);
+    let text = text.ok_or_else(|| shape(url, keys(value), "`content`, a string"))?.to_owned();
+    let first = &value["completion_probabilities"][0];
+    let first_token = listed(&first["top_logprobs"]);
+    // Older builds say `probs`, with probabilities instead of their logarithms.
+    let first_token = if first_token.is_empty() { listed_probabilities(&first["probs"]) } else { first_token };
+    Ok(Reply { text, first_token, reasoned: false })
+}
+
+/// A reply of `/v1/completions`.
+///
+/// # Errors
+/// It has no `choices[0].text`.
+pub fn parse_completions(url: &str, value: &Value) -> Result<Reply, AskError> {
+    let choice = &value["choices"][0];
+    let text =
+        choice["text"].as_str().ok_or_else(|| shape(url, keys(value), "`choices[0].text`, a string"))?.to_owned();
+    let logprobs = &choice["logprobs"];
+    // llama.cpp answers in the shape of chat here; others have one object of token and logarithm per position.
+    let mut first_token = listed(&logprobs["content"][0]["top_logprobs"]);
+    if let Some(tokens) = logprobs["top_logprobs"][0].as_object() {
+        let token = |(text, logarithm): (&String, &Value)| probability(text, logarithm.as_f64()?.exp());
+        first_token = tokens.iter().filter_map(token).collect();
+    }
+    Ok(Reply { text, first_token, reasoned: false })
+}
+
+/// A reply of `/v1/chat/completions`.
+///
+/// # Errors
+/// It has no `choices[0].message`.
+pub fn parse_chat(url: &str, value: &Value) -> Result<Reply, AskError> {
+    let choice = &value["choices"][0];
+    let message = choice.get("message").and_then(Value::as_object);
+    let message = message.ok_or_else(|| shape(url, keys(value), "`choices[0].message`, an object"))?;
+    let text = message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let written = |key: &str| message.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
+    let reasoned = written("reasoning_content") || written("reasoning") || text.trim_start().starts_with("<think>");
+    Ok(Reply { first_token: listed(&choice["logprobs"]["content"][0]["top_logprobs"]), text, reasoned })
+}
+
+/// A list of `{token, logprob}`.
+fn listed(value: &Value) -> Vec<TokenProbability> {
+    let token = |entry: &Value| probability(entry["token"].as_str()?, entry["logprob"].as_f64()?.exp());
+    value.as_array().map(|entries| entries.iter().filter_map(token).collect()).unwrap_or_default()
+}
+
+/// A list of `{tok_str, prob}`.
+fn listed_probabilities(value: &Value) -> Vec<TokenProbability> {
+    let token = |entry: &Value| probability(entry["tok_str"].as_str()?, entry["prob"].as_f64()?);
+    value.as_array().map(|entries| entries.iter().filter_map(token).collect()).unwrap_or_default()
+}
+
+/// A token, unless its probability makes no sense.
+fn probability(text: &str, probability: f64) -> Option<TokenProbability> {
+    let plausible = (0.0..=1.0 + 1e-3).contains(&probability);
+    plausible.then(|| TokenProbability { text: text.to_owned(), probability: probability.min(1.0) })
+}
+
+/// The names that a reply has, for an error.
+fn keys(value: &Value) -> String {
+    match value.as_object() {
+        Some(object) => {
+            let names: Vec<&str> = object.keys().take(8).map(String::as_str).collect();
+            let names: String = names.join(", ").chars().filter(|letter| !letter.is_control()).take(200).collect();
+            format!("an object with [{names}]")
+        }
+        None => "no object".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_shape_of_probabilities_is_read() {
+        let half = 0.5_f64.ln();
+        let entry = json!([{"token": " A", "logprob": half, "id": 3}]);
+        let replies = [
+            parse_llama_cpp("u", &json!({"content": " A", "completion_probabilities": [{"top_logprobs": entry}]})),
+            parse_llama_cpp(
+                "u",
+                &json!({"content": " A", "completion_probabilities": [{"probs": [{"tok_str": " A", "prob": 0.5}]}]}),
+            ),
+            parse_completions("u", &json!({"choices": [{"text": " A", "logprobs": {"top_logprobs": [{" A": half}]}}]})),
+            parse_completions(
+                "u",
+                &json!({"choices": [{"text": " A", "logprobs": {"content": [{"top_logprobs": entry}]}}]}),
+            ),
+            parse_chat(
+                "u",
+                &json!({"choices": [{"message": {"content": " A"}, "logprobs": {"content": [{"top_logprobs": entry}]}}]}),
+            ),
+        ];
+        for reply in replies {
+            let reply = reply.unwrap();
+            assert_eq!((reply.text.as_str(), reply.first_token[0].text.as_str()), (" A", " A"));
+            assert!((reply.first_token[0].probability - 0.5).abs() < 1e-12 && !reply.reasoned);
+        }
+    }
+
+    #[test]
+    fn other_shapes_are_errors_or_without_probabilities() {
+        for value in [json!(null), json!([]), json!({}), json!({"choices": 3}), json!({"choices": [{"text": 4}]})] {
+            assert!(parse_llama_cpp("u", &value).is_err() && parse_completions("u", &value).is_err());
+            assert!(parse_chat("u", &value).is_err());
+        }
+        let strange = json!({"content": "A", "completion_probabilities": [{"top_logprobs": [{"token": 3, "logprob": "x"}, {"token": "A", "logprob": 9}]}]});
+        assert!(parse_llama_cpp("u", &strange).unwrap().first_token.is_empty());
+    }
+
+    #[test]
+    fn reasoning_is_noticed() {
+        let reply = |message: Value| parse_chat("u", &json!({"choices": [{"message": message}]})).unwrap();
+        assert!(reply(json!({"content": "A", "reasoning_content": "First"})).reasoned);
+        assert!(reply(json!({"content": "<think> hm"})).reasoned);
+        assert!(!reply(json!({"content": "A", "reasoning_content": ""})).reasoned);
+    }
+}

@@ -1,0 +1,122 @@
+//! Answers as accuracies, and the number of hops that they show.
+
+use std::collections::BTreeMap;
+
+use crate::score::{Answer, ReadBy};
+
+/// Accuracy of one variant at one number of hops and rows.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Rate {
+    /// How the prompt was put.
+    pub variant: String,
+    /// Rows of a table.
+    pub entries: usize,
+    /// Hops asked for.
+    pub hops: usize,
+    /// Answers that count.
+    pub answers: usize,
+    /// Of those, right ones.
+    pub right: usize,
+    /// `right / answers`.
+    pub accuracy: f64,
+    /// 95% interval (Wilson).
+    pub interval: (f64, f64),
+    /// What guessing scores.
+    pub chance: f64,
+    /// Mean probability on answer symbols, where it is known.
+    pub mass: Option<f64>,
+    /// Replies that reasoned although they were asked not to; not among `answers`.
+    pub reasoned: usize,
+    /// How answers were read.
+    pub read_by: ReadBy,
+}
+
+/// All rates, by variant, rows and hops.
+pub fn rates(answers: &[Answer]) -> Vec<Rate> {
+    let mut cells: BTreeMap<(&str, usize, usize), Vec<&Answer>> = BTreeMap::new();
+    for answer in answers {
+        cells.entry((&answer.variant, answer.entries, answer.hops)).or_default().push(answer);
+    }
+    cells.into_iter().map(|((variant, entries, hops), answers)| rate(variant, entries, hops, &answers)).collect()
+}
+
+fn rate(variant: &str, entries: usize, hops: usize, answers: &[&Answer]) -> Rate {
+    let (reasoned, counted): (Vec<&Answer>, Vec<&Answer>) = answers.iter().partition(|answer| answer.reasoned);
+    let right = counted.iter().filter(|answer| answer.is_right()).count();
+    let masses: Vec<f64> = counted.iter().filter_map(|answer| answer.mass).collect();
+    Rate {
+        variant: variant.to_owned(),
+        entries,
+        hops,
+        answers: counted.len(),
+        right,
+        accuracy: if counted.is_empty() { 0.0 } else { right as f64 / counted.len() as f64 },
+        interval: wilson(right, counted.len()),
+        chance: 1.0 / entries.max(1) as f64,
+        mass: (!masses.is_empty()).then(|| masses.iter().sum::<f64>() / masses.len() as f64),
+        reasoned: reasoned.len(),
+        read_by: answers.first().map_or(ReadBy::Text, |answer| answer.read_by),
+    }
+}
+
+/// The largest number of hops up to which every interval lies above `threshold`; none if the first does not.
+pub fn measured_hops(rates: &[Rate], variant: &str, entries: usize, threshold: f64) -> Option<usize> {
+    let mut cells: Vec<&Rate> =
+        rates.iter().filter(|rate| rate.variant == variant && rate.entries == entries).collect();
+    cells.sort_by_key(|rate| rate.hops);
+    cells.iter().take_while(|rate| rate.interval.0 > threshold).last().map(|rate| rate.hops)
+}
+
+/// Wilson's 95% interval of a share.
+pub fn wilson(right: usize, total: usize) -> (f64, f64) {
+    if total == 0 {
+        return (0.0, 1.0);
+    }
+    let (count, share, z) = (total as f64, right as f64 / total as f64, 1.959_963_984_540_054_f64);
+    let centre = share + z * z / (2.0 * count);
+    let half = z * (share * (1.0 - share) / count + z * z / (4.0 * count * count)).sqrt();
+    let scale = 1.0 + z * z / count;
+    (((centre - half) / scale).max(0.0), ((centre + half) / scale).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(hops: usize, right: bool, reasoned: bool) -> Answer {
+        let found = Some(if right { "A" } else { "B" }.to_owned());
+        let (variant, expected) = ("one pass".to_owned(), "A".to_owned());
+        let (id, entries, read_by) = (String::new(), 4, ReadBy::Probabilities);
+        Answer { id, hops, entries, variant, expected, found, read_by, mass: Some(0.5), reasoned }
+    }
+
+    #[test]
+    fn hops_count_only_while_every_rung_below_holds() {
+        let mut answers = Vec::new();
+        for (hops, right) in [(0, 40), (1, 40), (2, 22), (3, 40)] {
+            answers.extend((0..40).map(|index| answer(hops, index < right, false)));
+        }
+        let rates = rates(&answers);
+        assert_eq!(
+            measured_hops(&rates, "one pass", 4, 0.5),
+            Some(1),
+            "two hops: 55%, whose interval reaches below 50%"
+        );
+        assert_eq!(measured_hops(&rates, "one pass", 4, 0.99), None);
+        assert_eq!(measured_hops(&rates, "one pass", 8, 0.5), None);
+    }
+
+    #[test]
+    fn replies_that_reasoned_are_counted_apart() {
+        let rates = rates(&[answer(1, true, false), answer(1, true, true), answer(1, false, false)]);
+        assert_eq!((rates[0].answers, rates[0].right, rates[0].reasoned), (2, 1, 1));
+    }
+
+    #[test]
+    fn intervals_agree_with_published_values() {
+        // 8 of 10: 0.4902 to 0.9433 (Wilson without continuity correction).
+        let (low, high) = wilson(8, 10);
+        assert!((low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4);
+        assert_eq!(wilson(0, 0), (0.0, 1.0));
+    }
+}

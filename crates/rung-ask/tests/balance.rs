@@ -1,0 +1,111 @@
+//! Shallow strategies must score no better than chance on the questions.
+
+use std::collections::HashMap;
+
+use rung_ask::prompt::{Cell, Question, Style, TableOrder, Variant, Writer, answer_symbols, parse_task};
+use rung_ask::symbols::letters;
+
+const QUESTIONS: u64 = 1500;
+
+/// Guesses from the symbols that a text mentions.
+type Strategy = fn(&[String]) -> Option<String>;
+
+/// Symbols of a question in the order in which its text mentions them.
+fn mentions(question: &Question) -> Vec<String> {
+    let words = question.text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.filter(|word| question.symbols.iter().any(|symbol| symbol == word)).map(str::to_owned).collect()
+}
+
+/// The share of questions that a strategy answers.
+fn score(questions: &[Question], strategy: impl Fn(&Question, &[String]) -> Option<String>) -> f64 {
+    let right =
+        questions.iter().filter(|question| strategy(question, &mentions(question)).as_ref() == Some(&question.answer));
+    right.count() as f64 / questions.len() as f64
+}
+
+fn most_frequent(mentions: &[String]) -> Option<String> {
+    let mut counts: HashMap<&String, usize> = HashMap::new();
+    for symbol in mentions {
+        *counts.entry(symbol).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(symbol, count)| (*count, std::cmp::Reverse((*symbol).clone())))
+        .map(|(symbol, _)| symbol.clone())
+}
+
+fn assert_balanced(name: &str, questions: &[Question]) {
+    let chance = 1.0 / questions[0].symbols.len() as f64;
+    // Four standard deviations of a share at chance.
+    let limit = chance + 4.0 * (chance * (1.0 - chance) / questions.len() as f64).sqrt();
+    for symbol in &questions[0].symbols {
+        let constant = score(questions, |_, _| Some(symbol.clone()));
+        assert!(constant < limit, "{name}: always {symbol}: {constant:.3}, chance {chance:.3}");
+    }
+    let strategies: [(&str, Strategy); 3] = [
+        ("the last symbol shown", |mentions| mentions.last().cloned()),
+        ("the first symbol shown", |mentions| mentions.first().cloned()),
+        ("the most frequent symbol", most_frequent),
+    ];
+    for (strategy, guess) in strategies {
+        let share = score(questions, |_, mentions| guess(mentions));
+        assert!(share < limit, "{name}: {strategy}: {share:.3}, chance {chance:.3}");
+    }
+}
+
+#[test]
+fn ladders_are_balanced_in_every_style_and_order() {
+    for style in [Style::Table, Style::Sentences, Style::Code] {
+        for order in [TableOrder::Hard, TableOrder::Easy] {
+            for hops in [1, 2, 3] {
+                let cell = Cell { hops, entries: 8, tables: 3, variant: Variant { order, ..Variant::default() } };
+                let writer = Writer { style, shots: 0 };
+                let questions: Vec<Question> =
+                    (0..QUESTIONS).map(|index| writer.ladder_question(&cell, &letters(8), 3, index).unwrap()).collect();
+                // The last table shown has its values last: in the easy order that is the table of the last hop.
+                assert_balanced(&format!("{style:?} {order:?} {hops} hops"), &questions);
+            }
+        }
+    }
+}
+
+#[test]
+fn tasks_are_balanced() {
+    let specs = [
+        "funccomp{hops=2,m=4,n=[2]}",
+        "khop{length=24,alphabet=4,hops=1,mixed=no}",
+        "khop{length=40,alphabet=4,hops=2,mixed=no}",
+        "mqar{length=32,pairs=6,vocabulary=64}",
+        "twosum{length=12,modulus=16}",
+        "word{group=s3,length=6,answer=last}",
+        "word{group=s5,length=6,answer=last}",
+    ];
+    for spec in specs {
+        let task = parse_task(spec).unwrap();
+        let symbols = answer_symbols(&*task).unwrap().unwrap_or_else(letters);
+        let questions: Vec<Question> = (0..QUESTIONS)
+            .map(|index| Writer::default().task_question(&*task, &Variant::default(), &symbols, 5, index).unwrap())
+            .collect();
+        assert_balanced(spec, &questions);
+    }
+}
+
+#[test]
+fn the_control_without_hops_asks_for_the_start() {
+    let cell = Cell { hops: 0, entries: 8, tables: 2, ..Cell::default() };
+    let question = Writer::default().ladder_question(&cell, &letters(8), 1, 0).unwrap();
+    assert!(question.text.contains(&format!("Start with {}.", question.answer)));
+}
+
+#[test]
+fn same_seed_same_prompts_and_equal_tables_for_all_hops() {
+    let ask = |hops: usize, seed: u64| {
+        let cell = Cell { hops, entries: 4, tables: 3, ..Cell::default() };
+        Writer { shots: 2, ..Writer::default() }.ladder_question(&cell, &letters(4), seed, 9).unwrap()
+    };
+    assert_eq!(ask(2, 1), ask(2, 1));
+    assert_ne!(ask(2, 1).text, ask(2, 2).text);
+    let table =
+        |question: &Question| question.text.rsplit("Table 3").next().unwrap().split("Start").next().unwrap().to_owned();
+    assert_eq!(table(&ask(1, 1)), table(&ask(3, 1)));
+}
