@@ -37,5 +37,6 @@ pub mod score;
 pub mod server;
 pub mod summary;
 pub mod symbols;
+pub mod test_server;
 
 pub use model::{AskError, Description, Model, Reply, TokenProbability};

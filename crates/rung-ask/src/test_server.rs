@@ -1,0 +1,241 @@
+//! A server for tests: speaks all three protocols on loopback, knows every answer, and fails on demand.
+//!
+//! It stands in for a model that makes a given number of hops: questions with more are answered by another symbol. Faults come on the
+//! first attempt at a question, each question getting the next kind, so that a client that retries well loses nothing.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::prompt::Question;
+
+/// What goes wrong at the first attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The reply takes a while, but comes.
+    Slow,
+    /// Status 429 with `Retry-After: 0`.
+    TooManyRequests,
+    /// Status 500.
+    InternalError,
+    /// The JSON ends in the middle.
+    TruncatedJson,
+    /// JSON of another shape.
+    WrongShape,
+    /// A right reply without probabilities.
+    MissingProbabilities,
+    /// The connection is closed without a reply.
+    ConnectionReset,
+}
+
+impl Fault {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Slow,
+        Self::TooManyRequests,
+        Self::InternalError,
+        Self::TruncatedJson,
+        Self::WrongShape,
+        Self::MissingProbabilities,
+        Self::ConnectionReset,
+    ];
+}
+
+/// Which protocol it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// llama.cpp's own.
+    LlamaCpp,
+    /// `/v1/completions` and a tokenizer, as vLLM.
+    Completions,
+    /// `/v1/chat/completions` alone, as Ollama.
+    Chat,
+}
+
+/// A server that runs until it is dropped.
+pub struct TestServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    speaks: Speaks,
+    /// By prompt: the right symbol, and one that is wrong.
+    answers: HashMap<String, (String, String)>,
+    most_hops: usize,
+    hops: HashMap<String, usize>,
+    faults: Vec<Fault>,
+    attempts: Mutex<HashMap<String, usize>>,
+    next_fault: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl TestServer {
+    /// Starts a server that answers these questions, right up to `most_hops`.
+    ///
+    /// # Errors
+    /// No port of the loopback interface can be had.
+    pub fn start(speaks: Speaks, questions: &[Question], most_hops: usize, faults: &[Fault]) -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let wrong = |question: &Question| question.symbols.iter().find(|symbol| **symbol != question.answer).cloned();
+        let answers = questions
+            .iter()
+            .map(|question| (question.text.clone(), (question.answer.clone(), wrong(question).unwrap_or_default())))
+            .collect();
+        let shared = Arc::new(Shared {
+            speaks,
+            answers,
+            most_hops,
+            hops: questions.iter().map(|question| (question.text.clone(), question.hops)).collect(),
+            faults: faults.to_vec(),
+            attempts: Mutex::default(),
+            next_fault: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let server = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if server.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let server = Arc::clone(&server);
+                std::thread::spawn(move || server.serve(stream));
+            }
+        });
+        Ok(Self { address, shared })
+    }
+
+    /// Its address, such as `http://127.0.0.1:4711`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// How often each prompt was sent.
+    pub fn attempts(&self) -> HashMap<String, usize> {
+        self.shared.attempts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        // Wakes the accepting thread, which then ends.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Shared {
+    fn serve(&self, stream: TcpStream) {
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+        let Ok(mut writer) = stream.try_clone() else { return };
+        let mut reader = BufReader::new(stream);
+        while let Some((path, body)) = read_request(&mut reader) {
+            let Some((status, reply)) = self.reply(&path, &body) else { return };
+            let head = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nretry-after: 0\r\n\r\n",
+                reply.len()
+            );
+            if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(reply.as_bytes())).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Status and body, or none to close the connection.
+    fn reply(&self, path: &str, body: &Value) -> Option<(u16, String)> {
+        let found = |value: Value| Some((200, value.to_string()));
+        match (path, self.speaks) {
+            ("/props", Speaks::LlamaCpp) => found(json!({"default_generation_settings": {}})),
+            ("/v1/models", _) => found(json!({"data": [{"id": "test-model"}]})),
+            ("/tokenize", Speaks::LlamaCpp | Speaks::Completions) => {
+                let text = body["content"].as_str().or(body["prompt"].as_str()).unwrap_or_default();
+                let tokens: Vec<usize> = text.split(' ').map(str::len).collect();
+                found(json!({"tokens": tokens}))
+            }
+            ("/completion", Speaks::LlamaCpp) | ("/v1/completions", Speaks::Completions) => {
+                self.answer(path, body["prompt"].as_str()?)
+            }
+            ("/v1/chat/completions", Speaks::Chat) => {
+                let prompt = body["messages"][0]["content"].as_str()?;
+                self.answer(path, prompt.strip_suffix("\nReply with the symbol alone.").unwrap_or(prompt))
+            }
+            _ => Some((404, json!({"error": "no such path"}).to_string())),
+        }
+    }
+
+    fn answer(&self, path: &str, prompt: &str) -> Option<(u16, String)> {
+        let Some((right, wrong)) = self.answers.get(prompt) else {
+            return Some((200, reply_of(path, " ?", None).to_string()));
+        };
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let count = attempts.entry(prompt.to_owned()).or_default();
+            *count += 1;
+            *count
+        };
+        let symbol = if self.hops[prompt] <= self.most_hops { right } else { wrong };
+        let text = format!(" {symbol}");
+        let whole = reply_of(path, &text, Some(0.9_f64.ln())).to_string();
+        if attempt > 1 || self.faults.is_empty() {
+            return Some((200, whole));
+        }
+        let fault = self.faults[self.next_fault.fetch_add(1, Ordering::Relaxed) % self.faults.len()];
+        match fault {
+            Fault::Slow => {
+                std::thread::sleep(Duration::from_millis(50));
+                Some((200, whole))
+            }
+            Fault::TooManyRequests => Some((429, "{}".to_owned())),
+            Fault::InternalError => Some((500, "{}".to_owned())),
+            Fault::TruncatedJson => Some((200, whole[..whole.len() / 2].to_owned())),
+            Fault::WrongShape => Some((200, "[1, 2]".to_owned())),
+            Fault::MissingProbabilities => Some((200, reply_of(path, &text, None).to_string())),
+            Fault::ConnectionReset => None,
+        }
+    }
+}
+
+fn reply_of(path: &str, text: &str, logarithm: Option<f64>) -> Value {
+    let top = json!([{"token": text, "logprob": logarithm}]);
+    let some = |value: Value| logarithm.map(|_| value);
+    match path {
+        "/completion" => json!({"content": text, "completion_probabilities": some(json!([{"top_logprobs": top}]))}),
+        "/v1/completions" => {
+            json!({"choices": [{"text": text, "logprobs": some(json!({"top_logprobs": [{text: logarithm}]}))}]})
+        }
+        _ => {
+            let logprobs = some(json!({"content": [{"top_logprobs": top}]}));
+            json!({"choices": [{"message": {"content": text}, "logprobs": logprobs}]})
+        }
+    }
+}
+
+/// The path and JSON body of the next request; none at the end of the connection.
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(String, Value)> {
+    let mut line = String::new();
+    if reader.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut length = 0;
+    loop {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+        let header = line.trim().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        if let Some(value) = header.strip_prefix("content-length:") {
+            length = value.trim().parse::<u64>().ok()?.min(1 << 24);
+        }
+    }
+    let mut body = Vec::new();
+    reader.take(length).read_to_end(&mut body).ok()?;
+    Some((path, serde_json::from_slice(&body).unwrap_or_default()))
+}
