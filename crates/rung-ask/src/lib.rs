@@ -28,6 +28,7 @@
 //! # Ok::<(), rung_ask::AskError>(())
 //! ```
 
+pub mod figure;
 pub mod harness;
 pub mod ladder;
 mod model;

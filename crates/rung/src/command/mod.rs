@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod analyze;
+mod ask;
 mod audit;
 mod bench;
 mod bound;
@@ -37,6 +38,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     Reproduce(reproduce::Reproduce),
+    Ask(ask::Ask),
     Capacity(capacity::CapacityCommand),
     Bound(bound::Bound),
     Decide(decide::Decide),
@@ -74,6 +76,7 @@ impl Command {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Reproduce(command) => command.run(),
+            Self::Ask(command) => command.run(),
             Self::Capacity(command) => command.run(),
             Self::Bound(command) => command.run(),
             Self::Decide(command) => command.run(),
