@@ -17,7 +17,7 @@ use rung_ask::ladder::{Grid, Outcome, Pace, run};
 use rung_ask::prompt::{LEAD, Style, TableOrder, Variant, Writer};
 use rung_ask::record::{Header, Record, read};
 use rung_ask::score::{Answer, ReadBy};
-use rung_ask::server::{KEY_VARIABLE, Protocol, Server};
+use rung_ask::server::{Protocol, Server};
 use rung_ask::summary::{Rate, measured_hops, rates};
 use rung_ask::{Model, symbols};
 use serde_json::{Value, json};
@@ -388,6 +388,7 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rung_ask::server::KEY_VARIABLE;
 
     #[test]
     fn hops_are_lists_or_ranges() {

@@ -19,6 +19,7 @@ mod map;
 mod model;
 mod place;
 mod plan;
+mod prompts;
 mod protocol;
 mod reproduce;
 mod runs;

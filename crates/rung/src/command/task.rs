@@ -17,6 +17,8 @@ use rung_theory::task::{self, AnyTask, NO_TARGET, Prompt};
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use serde_json::json;
 
+use super::prompts::{ExportOptions, PromptOptions};
+
 /// Problems that a stack can be asked to solve: list them, look at one, draw samples.
 #[derive(Debug, clap::Args)]
 pub struct Task {
@@ -43,6 +45,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    Prompt(PromptOptions),
+    Export(ExportOptions),
     /// Write samples to standard output.
     Sample {
         /// A task such as `parity` or `funccomp{hops=3,m=8,n=[4,4]}`.
@@ -78,6 +82,8 @@ impl Task {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let written = match &self.action {
+            Action::Prompt(options) => return options.run().map(|()| ExitCode::SUCCESS),
+            Action::Export(options) => return options.run().map(|()| ExitCode::SUCCESS),
             Action::List { json } => list(&mut out, *json),
             Action::Show { spec, seed, json } => show(&mut out, &*task::parse(spec)?, *seed, *json),
             Action::Sample { spec, count, seed, format, .. } => {

@@ -1,0 +1,142 @@
+//! `rung task prompt` and `rung task export`: tasks as text, for any language model and any evaluation harness.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use rung_ask::harness::{Harness, export};
+use rung_ask::ladder::Grid;
+use rung_ask::prompt::{Question, TableOrder, Variant, Writer, answer_symbols, parse_task};
+use rung_ask::symbols::{Symbols, letters};
+use serde_json::json;
+
+use super::ask::{StyleName, parse_hops};
+use crate::output::{print, print_json};
+
+/// Write a task as prompts for a language model.
+#[derive(Debug, clap::Args)]
+pub struct PromptOptions {
+    /// A task: funccomp, chain, khop, mqar, twosum or word, with options such as `funccomp{hops=2,m=8,n=[1]}`
+    spec: String,
+    /// Number of prompts
+    #[arg(long, default_value_t = 1)]
+    count: u64,
+    /// Seed of the prompts
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Wording
+    #[arg(long, value_enum, default_value_t = StyleName::Table)]
+    style: StyleName,
+    /// Worked examples before each question
+    #[arg(long, default_value_t = 0)]
+    shots: usize,
+    /// Filler tokens before the answer
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    filler: usize,
+    /// Put the question in front
+    #[arg(long)]
+    query_first: bool,
+    /// Put tables in the order of use
+    #[arg(long)]
+    easy_order: bool,
+    /// Write JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+impl PromptOptions {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The task has no prompt, or standard output cannot be written.
+    pub fn run(&self) -> anyhow::Result<()> {
+        if self.shots > 16 || self.filler > 4096 {
+            bail!("--shots and --filler: expected at most 16 worked examples and 4096 filler tokens");
+        }
+        let task = parse_task(&self.spec)?;
+        // Without a model to ask, symbols are capital letters and words; `rung ask` asks the model's tokenizer.
+        let symbols = answer_symbols(&*task)?.unwrap_or_else(letters);
+        let order = if self.easy_order { TableOrder::Easy } else { TableOrder::Hard };
+        let variant = Variant { filler: self.filler, query_first: self.query_first, order, chain_of_thought: false };
+        let writer = Writer { style: self.style.into(), shots: self.shots };
+        for index in 0..self.count {
+            let question = writer.task_question(&*task, &variant, &symbols, self.seed, index)?;
+            print(&self.show(&question)?)?;
+        }
+        Ok(())
+    }
+
+    fn show(&self, question: &Question) -> anyhow::Result<String> {
+        if self.json {
+            return Ok(format!("{}\n", serde_json::to_string(question)?));
+        }
+        let mut text = format!("{}\n", question.text);
+        writeln!(text, "[the answer is {}, one of {}]", question.answer, question.symbols.join(" "))?;
+        if self.count > 1 {
+            text.push('\n');
+        }
+        Ok(text)
+    }
+}
+
+/// Write the ladder of look-ups as tasks of an evaluation harness.
+#[derive(Debug, clap::Args)]
+pub struct ExportOptions {
+    /// Which harness: lm-eval, inspect, lighteval, or jsonl for the questions alone
+    #[arg(value_parser = parse_harness)]
+    harness: Harness,
+    /// Directory to write to; made if it is missing
+    directory: PathBuf,
+    /// Numbers of hops: a list such as 0,1,2 or a range such as 0..4, both ends included
+    #[arg(long, value_name = "LIST", default_value = "0..3")]
+    hops: String,
+    /// Rows of each table: a list
+    #[arg(long, value_name = "LIST", default_value = "8", value_delimiter = ',')]
+    entries: Vec<usize>,
+    /// Questions for each number of hops and table size
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    count: u64,
+    /// Seed of the questions
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Wording
+    #[arg(long, value_enum, default_value_t = StyleName::Table)]
+    style: StyleName,
+    /// Worked examples before each question
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
+    shots: u16,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl ExportOptions {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// An option makes no sense, or a file cannot be written.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let most = self.entries.iter().copied().max().unwrap_or_default();
+        let symbols = Symbols { symbols: letters(most), checked: false };
+        let grid = Grid {
+            writer: Writer { style: self.style.into(), shots: usize::from(self.shots) },
+            hops: parse_hops(&self.hops)?,
+            entries: self.entries.clone(),
+            variants: vec![Variant::default()],
+            count: self.count,
+            seed: self.seed,
+            symbols,
+        };
+        let files = export(self.harness, &grid, &self.directory)?;
+        if self.json {
+            return print_json(&json!({"directory": self.directory, "files": files}));
+        }
+        print(&format!("{}: {} files ({})\n", self.directory.display(), files.len(), files.join(", ")))
+    }
+}
+
+fn parse_harness(text: &str) -> Result<Harness, String> {
+    let names: Vec<&str> = Harness::ALL.iter().map(|(name, _)| *name).collect();
+    let known = Harness::ALL.iter().find(|(name, _)| *name == text);
+    known.map(|(_, harness)| *harness).ok_or_else(|| format!("expected one of {}", names.join(", ")))
+}
