@@ -18,8 +18,11 @@ fn config(index: usize) -> String {
 fn survives(bytes: &[u8]) {
     let options = Options::default();
     let Ok(audit) = audit_bytes(bytes, "fuzz", &options) else { return };
-    let _ =
-        (text::audit(&audit, true), json::audit(&audit).to_string(), html::page(std::slice::from_ref(&audit), "fuzz"));
+    let _ = (
+        text::audit(&audit, true),
+        json::audit(&audit).to_string(),
+        html::page(std::slice::from_ref(&audit), "fuzz").unwrap(),
+    );
     for edit in ["every=2", "ratio=3:1", "first=full", "0=none", "all=window", "last=recurrent"] {
         let _ = what_if::apply(&audit, edit, &options);
     }

@@ -1,182 +1,155 @@
 //! Audits as one self-contained page: no script, no font, no picture from elsewhere.
 
-use std::fmt::Write;
-
+use rung_figure::Evidence;
+use rung_figure::figure::palette::{Colour, INK, PAPER};
+use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Report, ReportError, StripCell, Table};
 use rung_theory::stack::Plan;
 
-use super::{against, bytes, commas, counts, plot, text};
+use super::plot::CachePlot;
+use super::{against, bytes, commas, counts, text};
 use crate::{Audit, AuditLayer};
 
-const STYLE: &str = "
-body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1c2230;background:#fff}
-h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem;border-top:1px solid #d8dce4;padding-top:1rem}
-table{border-collapse:collapse;margin:.8rem 0}td,th{padding:.15rem .8rem .15rem 0;text-align:right;font-variant-numeric:tabular-nums}
-td:first-child,th:first-child{text-align:left}th{font-weight:600;border-bottom:1px solid #d8dce4}
-.strip{display:flex;flex-wrap:wrap;gap:2px;margin:.6rem 0}
-.strip span{width:1.25rem;height:1.6rem;line-height:1.6rem;text-align:center;font-size:.75rem;border-radius:3px}
-.F{background:#2456a6;color:#fff}.S{background:#7b3fa0;color:#fff}.P{background:#0b7a75;color:#fff}
-.W{background:#f0b429}.p{background:#f7d680}.r{background:#8fd19e}.n{background:#e6e8ee;color:#666}.u{background:#c62828;color:#fff}
-.note{color:#555}.unknown{color:#c62828}code{font-size:.9em}svg{max-width:100%;height:auto}
-@media(prefers-color-scheme:dark){body{background:#14171f;color:#e4e7ee}th,h2{border-color:#3a4050}.note{color:#a9b0bf}.n{background:#333a48;color:#aaa}.W,.p,.r{color:#111}figure{background:#fff}}
-";
-
-/// Text that cannot become markup.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(letter),
-        }
-    }
-    out
-}
+/// Fields that are named as deciding a stack, at most.
+const MOST_DECIDERS: usize = 12;
 
 /// A page for some audits; with more than three, a table and the plot come first.
-pub fn page(audits: &[Audit], title: &str) -> String {
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n",
-        escape(title)
-    );
+///
+/// # Errors
+/// None that an audit can cause: the page's ids and rows are made here.
+pub fn page(audits: &[Audit], title: &str) -> Result<String, ReportError> {
+    let mut report = Report::new(title);
     if audits.len() > 3 {
-        let _ = writeln!(out, "<figure>{}</figure>", plot::cache_against_rungs(audits));
-        overview(&mut out, audits);
+        let mut chapter = Chapter::new("overview", "Overview");
+        let caption = "What each model keeps for a sequence, against the hops that its layout allows.";
+        chapter.figure(Figure::new(&CachePlot::new(audits), caption, "rung audit --all --plot plot.svg", "cache.csv"));
+        chapter.table(overview(audits));
+        report = report.chapter(chapter);
     }
-    for audit in audits {
-        section(&mut out, audit);
+    for (number, audit) in audits.iter().enumerate() {
+        report = report.chapter(section(number, audit));
     }
-    out.push_str("</body></html>\n");
-    out
+    report.html()
 }
 
 /// One table row per audit.
-pub fn overview(out: &mut String, audits: &[Audit]) {
-    out.push_str("<table><tr><th>model</th><th>layers</th><th>full</th><th>rungs</th><th>bytes per token</th><th>state</th><th>windows</th><th>cache</th></tr>\n");
+fn overview(audits: &[Audit]) -> Table {
+    let columns = ["layers", "full", "rungs", "bytes per token", "state", "windows", "cache"].map(Column::number);
+    let mut table = Table::new("All models", [Column::text("model")].into_iter().chain(columns));
     for audit in audits {
-        let number = |found: Option<u64>| found.map_or_else(|| "unknown".to_owned(), commas);
-        let size = |found: Option<u64>| found.map_or_else(|| "unknown".to_owned(), bytes);
+        let number = |found: Option<u64>| Cell::from(found.map_or_else(|| "unknown".to_owned(), commas));
+        let size = |found: Option<u64>| Cell::from(found.map_or_else(|| "unknown".to_owned(), bytes));
         let capacity = audit.capacity.as_ref();
-        let _ = writeln!(
-            out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&audit.model),
-            audit.layers.len(),
+        table.row([
+            Cell::from(audit.model.clone()),
+            Cell::from(audit.layers.len().to_string()),
             number(capacity.map(|capacity| capacity.full as u64)),
             number(capacity.map(|capacity| capacity.rungs as u64)),
             number(audit.cache.map(|cache| cache.per_token)),
             size(audit.cache.map(|cache| cache.state)),
             size(audit.cache.map(|cache| cache.window)),
             size(audit.cache.map(|cache| cache.total)),
-        );
+        ]);
     }
-    out.push_str("</table>\n");
+    table
 }
 
-/// The strip as cells that say what decided them.
-pub fn strip(audit: &Audit) -> String {
+/// The colours of a layer's letter: ground and ink.
+fn colours(letter: char) -> (Colour, Colour) {
+    match letter {
+        'F' => (Colour(0x24_56_a6), PAPER),
+        'S' => (Colour(0x7b_3f_a0), PAPER),
+        'P' => (Colour(0x0b_7a_75), PAPER),
+        'W' => (Colour(0xf0_b4_29), INK),
+        'p' => (Colour(0xf7_d6_80), INK),
+        'r' => (Colour(0x8f_d1_9e), INK),
+        '?' => (Colour(0xc6_28_28), PAPER),
+        _ => (Colour(0xe6_e8_ee), INK),
+    }
+}
+
+/// One cell per layer, which says what decided it.
+fn strip(audit: &Audit) -> Vec<StripCell> {
     let cell = |(index, layer): (usize, &AuditLayer)| {
         let letter = layer.letter();
-        let class = match letter {
-            '.' => 'n',
-            '?' => 'u',
-            other => other,
-        };
         let kind = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
             (Some(attention), None) => format!("attention: {}", attention.word()),
             (Some(attention), Some(name)) => format!("attention: {}, recurrent: {name}", attention.word()),
         };
-        let title = escape(&format!("layer {index}; {kind}; decided by {}", layer.decided_by));
-        format!("<span class=\"{class}\" title=\"{title}\">{letter}</span>")
+        let (ground, ink) = colours(letter);
+        StripCell { letter, ground, ink, hint: format!("layer {index}; {kind}; decided by {}", layer.decided_by) }
     };
-    let cells: String = audit.layers.iter().enumerate().map(cell).collect();
-    format!("<div class=\"strip\">{cells}</div>")
+    audit.layers.iter().enumerate().map(cell).collect()
 }
 
-/// The report of one audit.
-pub fn section(out: &mut String, audit: &Audit) {
-    let _ = writeln!(out, "<h2>{}</h2>\n<p class=\"note\">{}</p>", escape(&audit.model), escape(&audit.source));
+/// The chapter of one audit.
+fn section(number: usize, audit: &Audit) -> Chapter {
+    let mut chapter = Chapter::new(format!("model-{}", number + 1), audit.model.clone());
+    chapter.paragraph(audit.source.clone());
     let letters = audit.strip();
     if !letters.is_empty() {
-        let _ = writeln!(
-            out,
-            "{}<p>{} in all: {}. <span class=\"note\">{}</span></p>",
-            strip(audit),
-            audit.layers.len(),
-            escape(&text::kinds(audit)),
-            text::legend(&letters)
-        );
-        let deciders: Vec<String> = text::deciders(audit)
-            .iter()
-            .take(12)
-            .map(|(field, count)| format!("<code>{}</code> ({count})", escape(field)))
-            .collect();
-        let _ = writeln!(out, "<p>Decided by {}.</p>", deciders.join(", "));
+        chapter.strip(strip(audit));
+        let (depth, kinds) = (audit.layers.len(), text::kinds(audit));
+        chapter.paragraph(format!("{depth} in all: {kinds}. {}", text::legend(&letters)));
+        let mut prose = Prose::new().text("Decided by ");
+        for (index, (field, count)) in text::deciders(audit).iter().take(MOST_DECIDERS).enumerate() {
+            prose = prose.text(if index == 0 { "" } else { ", " }).code(field.clone()).text(format!(" ({count})"));
+        }
+        chapter.paragraph(prose.text("."));
     }
     if let Some(outline) = audit.plan.as_ref().map(Plan::outline) {
-        let _ = writeln!(out, "<p>Stack: <code>{}</code></p>", escape(&outline));
+        chapter.paragraph(Prose::new().text("Stack: ").code(outline));
     }
     for reason in &audit.unknown {
-        let _ = writeln!(out, "<p class=\"unknown\">Unknown: {}</p>", escape(reason));
+        chapter.note(format!("Unknown: {reason}"));
     }
     if let Some(capacity) = &audit.capacity {
-        let depth = audit.mixing_layers();
-        let _ = writeln!(
-            out,
-            "<p><b>{} {} rungs</b>: {} full layers, {}. All {depth} full would have {}.</p>",
-            capacity.relation(),
-            capacity.rungs,
-            capacity.full,
-            escape(&text::hop_reason(audit)),
-            depth.saturating_sub(1)
+        let (depth, full, reason) = (audit.mixing_layers(), capacity.full, text::hop_reason(audit));
+        let rungs = format!("{} {} rungs", capacity.relation(), capacity.rungs);
+        chapter.paragraph(
+            Prose::new().number(rungs, Evidence::Proved).text(format!(
+                ": {full} full layers, {reason}. All {depth} full would have {}.",
+                depth.saturating_sub(1)
+            )),
         );
     }
     if let Some(certified) = audit.certified {
-        let _ = writeln!(out, "<p>{}</p>", escape(&text::certified_text(audit, certified)));
+        chapter.paragraph(text::certified_text(audit, certified));
     }
     if let Some(sparse) = audit.block_sparse {
         let needed = sparse.needed.map_or_else(|| "not bounded".to_owned(), commas);
-        let _ = writeln!(
-            out,
-            "<p>Block-sparse: a summary of {} tokens has {} bits; 2-Sum needs {needed}.</p>",
-            sparse.block,
-            commas(sparse.had)
-        );
+        let (block, had) = (sparse.block, commas(sparse.had));
+        chapter.paragraph(format!("Block-sparse: a summary of {block} tokens has {had} bits; 2-Sum needs {needed}."));
     }
-    figures(out, audit);
-    out.push_str("<ul class=\"note\">");
+    if let Some(table) = sizes(audit) {
+        chapter.table(table);
+    }
     for what in &audit.assumed {
-        let _ = write!(out, "<li>{}</li>", escape(what));
+        chapter.note(what.clone());
     }
-    out.push_str("</ul>\n");
+    chapter
 }
 
-fn figures(out: &mut String, audit: &Audit) {
-    let Some(this) = audit.cache else { return };
+/// Cache and work beside those of the model with full attention in every layer.
+fn sizes(audit: &Audit) -> Option<Table> {
+    let this = audit.cache?;
     let other = audit.all_full.map(|other| other.cache);
-    let _ = writeln!(
-        out,
-        "<table><tr><th>cache at {} tokens</th><th>this</th><th>all full</th><th></th></tr>",
-        commas(audit.context)
-    );
-    let line = |out: &mut String, name: &str, this: u64, other: Option<u64>, show: fn(u64) -> String| {
+    let caption = format!("Cache at {} tokens, and work", commas(audit.context));
+    let columns = [Column::text(""), Column::number("this"), Column::number("all full"), Column::number("")];
+    let mut table = Table::new(caption, columns);
+    let mut line = |name: &str, this: u64, other: Option<u64>, show: fn(u64) -> String| {
         let (shown, ratio) = other.map_or_else(Default::default, |other| (show(other), against(this, other)));
-        let _ = writeln!(out, "<tr><td>{name}</td><td>{}</td><td>{shown}</td><td>{ratio}</td></tr>", show(this));
+        table.row([Cell::from(name), Cell::from(show(this)), Cell::from(shown), Cell::from(ratio)]);
     };
-    line(out, "KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
-    line(out, "recurrent state, bytes", this.state, other.map(|other| other.state), commas);
-    line(out, "window KV cache, bytes", this.window, other.map(|other| other.window), commas);
-    line(out, "all of it", this.total, other.map(|other| other.total), bytes);
+    line("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
+    line("recurrent state, bytes", this.state, other.map(|other| other.state), commas);
+    line("window KV cache, bytes", this.window, other.map(|other| other.window), commas);
+    line("all of it", this.total, other.map(|other| other.total), bytes);
     if let Some(work) = audit.work {
         let other = audit.all_full.and_then(|other| other.work);
-        line(out, "mixer weights", work.parameters, other.map(|other| other.parameters), counts);
-        line(out, "FLOPs per token, prefill", work.prefill, other.map(|other| other.prefill), counts);
-        line(out, "FLOPs per token, decode", work.decode, other.map(|other| other.decode), counts);
+        line("mixer weights", work.parameters, other.map(|other| other.parameters), counts);
+        line("FLOPs per token, prefill", work.prefill, other.map(|other| other.prefill), counts);
+        line("FLOPs per token, decode", work.decode, other.map(|other| other.decode), counts);
     }
-    out.push_str("</table>\n");
+    Some(table)
 }

@@ -1,27 +1,36 @@
 //! The plot: cache bytes against rungs, one labelled point per model.
 //!
 //! Bytes are on a logarithmic axis; rungs on one that is logarithmic in 1 + rungs, because half of all models stand
-//! between 0 and 12. Labels are placed greedily: the most crowded points first, each at the nearest free place around
-//! its point, joined to it by a thin line where it had to move away. A place is free if it touches no label, no point
-//! and no line that is already there.
+//! between 0 and 12. Models whose sizes or rungs are unknown are left out.
 
-use std::fmt::Write;
+use rung_figure::figure::Chart;
+use rung_figure::figure::csv::Csv;
+use rung_figure::figure::label::{self, Label, PlacedLabel};
+use rung_figure::figure::palette::{Colour, GRID, MUTED};
+use rung_figure::figure::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
 
-use super::{bytes, html::escape};
-use crate::{Attention, Audit};
+use rung_theory::stack::Capacity;
+
+use super::bytes;
+use crate::{Attention, Audit, Cache};
 
 const WIDTH: f64 = 1500.0;
 const HEIGHT: f64 = 1050.0;
-const LEFT: f64 = 80.0;
-const RIGHT: f64 = 40.0;
-const TOP: f64 = 96.0;
-const BOTTOM: f64 = 70.0;
+/// Where points are drawn.
+const FRAME: Area = Area { x: 80.0, y: 96.0, width: WIDTH - 120.0, height: HEIGHT - 166.0 };
 const FONT: f64 = 13.0;
-/// Width of a letter, a little generous: labels are mostly digits and small letters.
-const LETTER: f64 = FONT * 0.61;
 const RADIUS: f64 = 5.0;
 
-/// What kind of stack it is: decides the colour.
+/// Kinds of stack, with their colours.
+const FAMILIES: [(&str, Colour); 5] = [
+    ("full in every layer", Colour(0x24_56_a6)),
+    ("full and recurrent", Colour(0x0b_7a_75)),
+    ("full and window", Colour(0xc7_7d_00)),
+    ("sparse", Colour(0x7b_3f_a0)),
+    ("nothing full", Colour(0xc6_28_28)),
+];
+
+/// The index in [`FAMILIES`] of a model's stack.
 fn family(audit: &Audit) -> usize {
     let any = |test: &dyn Fn(&crate::AuditLayer) -> bool| audit.layers.iter().any(test);
     let full = any(&|layer| layer.is_full());
@@ -37,272 +46,185 @@ fn family(audit: &Audit) -> usize {
     }
 }
 
-const FAMILIES: [(&str, &str); 5] = [
-    ("full in every layer", "#2456a6"),
-    ("full and recurrent", "#0b7a75"),
-    ("full and window", "#c77d00"),
-    ("sparse", "#7b3fa0"),
-    ("nothing full", "#c62828"),
-];
+/// A model on the plot.
+#[derive(Debug, Clone, PartialEq)]
+struct Model {
+    name: String,
+    layers: usize,
+    capacity: Capacity,
+    cache: Cache,
+    family: usize,
+}
 
-/// A point with its label.
+/// Cache bytes against rungs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CachePlot {
+    title: String,
+    models: Vec<Model>,
+}
+
+/// Ends of both axes: log10 of bytes, and log2 of 1 + rungs.
+struct Axes {
+    x: (f64, f64),
+    y: (f64, f64),
+}
+
+impl Axes {
+    fn at(&self, log10_bytes: f64, log2_rungs: f64) -> (f64, f64) {
+        let along = |value: f64, (least, most): (f64, f64)| (value - least) / (most - least);
+        (FRAME.x + along(log10_bytes, self.x) * FRAME.width, FRAME.bottom() - along(log2_rungs, self.y) * FRAME.height)
+    }
+}
+
+/// Models that fall on one point, with their names.
 struct Spot {
-    x: f64,
-    y: f64,
-    label: String,
-    colour: &'static str,
+    label: Label,
+    colour: Colour,
 }
 
-/// A rectangle: left, top, right, bottom.
-#[derive(Clone, Copy)]
-struct Frame(f64, f64, f64, f64);
-
-impl Frame {
-    fn touches(self, other: Self) -> bool {
-        self.0 < other.2 && other.0 < self.2 && self.1 < other.3 && other.1 < self.3
+impl CachePlot {
+    /// A plot of those audits whose cache and rungs are known.
+    pub fn new(audits: &[Audit]) -> Self {
+        let model = |audit: &Audit| {
+            let (cache, capacity) = (audit.cache?, audit.capacity.clone()?);
+            let (name, layers, family) = (audit.model.clone(), audit.layers.len(), family(audit));
+            Some(Model { name, layers, capacity, cache, family })
+        };
+        let context = audits.first().map_or(0, |audit| audit.context);
+        let title = format!("What a rung costs: cache at {} tokens against rungs", super::commas(context));
+        Self { title, models: audits.iter().filter_map(model).collect() }
     }
 
-    /// Whether a line segment passes through it (Liang and Barsky's clipping).
-    fn crosses(self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) -> bool {
-        let (dx, dy) = (x2 - x1, y2 - y1);
-        let (mut from, mut to) = (0.0_f64, 1.0_f64);
-        for (step, room) in [(-dx, x1 - self.0), (dx, self.2 - x1), (-dy, y1 - self.1), (dy, self.3 - y1)] {
-            if step == 0.0 {
-                if room < 0.0 {
-                    return false;
-                }
-            } else if step < 0.0 {
-                from = from.max(room / step);
-            } else {
-                to = to.min(room / step);
+    /// Pairs of labels that overlap; for tests.
+    pub fn overlaps(&self) -> usize {
+        label::overlaps(&place(&self.spots(&self.axes())))
+    }
+
+    fn axes(&self) -> Axes {
+        let points = || self.models.iter().map(Model::point);
+        let least = points().map(|(x, _)| x).fold(6.0, f64::min) - 0.15;
+        let most = points().map(|(x, _)| x).fold(9.0, f64::max) + 0.1;
+        let top = points().map(|(_, y)| y).fold(1.0, f64::max) + 0.45;
+        Axes { x: (least, most), y: (-0.7, top) }
+    }
+
+    fn spots(&self, axes: &Axes) -> Vec<Spot> {
+        let mut spots: Vec<Spot> = Vec::new();
+        for model in &self.models {
+            let (x, y) = model.point();
+            let (at, colour) = (axes.at(x, y), FAMILIES[model.family].1);
+            // Models that fall on one point share it, and its label.
+            let same = |spot: &&mut Spot| {
+                let (x, y) = spot.label.at;
+                (x - at.0).abs() < 2.0 && (y - at.1).abs() < 1.0 && spot.colour == colour
+            };
+            match spots.iter_mut().find(same) {
+                Some(spot) => spot.label.text.extend([", ", &model.name]),
+                None => spots.push(Spot { label: Label { at, text: model.name.clone() }, colour }),
             }
         }
-        from < to
-    }
-
-    /// The point of it that is nearest to another.
-    fn nearest(self, (x, y): (f64, f64)) -> (f64, f64) {
-        (x.clamp(self.0, self.2), y.clamp(self.1, self.3))
+        spots
     }
 }
 
-fn segments_cross(a: ((f64, f64), (f64, f64)), b: ((f64, f64), (f64, f64))) -> bool {
-    let side = |p: (f64, f64), q: (f64, f64), r: (f64, f64)| (q.0 - p.0) * (r.1 - p.1) - (q.1 - p.1) * (r.0 - p.0);
-    side(a.0, a.1, b.0) * side(a.0, a.1, b.1) < 0.0 && side(b.0, b.1, a.0) * side(b.0, b.1, a.1) < 0.0
-}
-
-/// A label's place, and the line that leads to it.
-struct Placed {
-    frame: Frame,
-    line: Option<((f64, f64), (f64, f64))>,
-}
-
-/// Places every label; they never touch each other.
-fn place(spots: &[Spot]) -> Vec<Placed> {
-    let crowd = |spot: &Spot| {
-        spots.iter().filter(|other| (other.x - spot.x).abs() < 110.0 && (other.y - spot.y).abs() < 60.0).count()
-    };
-    let mut order: Vec<usize> = (0..spots.len()).collect();
-    order.sort_by_key(|&index| std::cmp::Reverse(crowd(&spots[index])));
-    let mut placed: Vec<Option<Placed>> = spots.iter().map(|_| None).collect();
-    let dots: Vec<Frame> = spots
-        .iter()
-        .map(|spot| Frame(spot.x - RADIUS - 1.0, spot.y - RADIUS - 1.0, spot.x + RADIUS + 1.0, spot.y + RADIUS + 1.0))
-        .collect();
-    for index in order {
-        let scored = candidates(&spots[index]).into_iter().map(|candidate| {
-            let length = candidate.line.map_or(0.0, |((x1, y1), (x2, y2))| (x2 - x1).hypot(y2 - y1));
-            (trouble(&candidate, index, &dots, &placed) as f64 + length / 12.0, candidate)
-        });
-        placed[index] = scored.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate);
+impl Model {
+    /// log10 of its cache in bytes, and log2 of 1 + its rungs.
+    fn point(&self) -> (f64, f64) {
+        ((self.cache.total.max(1) as f64).log10(), (1.0 + self.capacity.rungs as f64).log2())
     }
-    placed.into_iter().flatten().collect()
 }
 
-/// Places around a point, nearest first.
-fn candidates(spot: &Spot) -> Vec<Placed> {
-    let (width, height) = (spot.label.chars().count() as f64 * LETTER + 4.0, FONT + 3.0);
-    let mut found = Vec::new();
-    for ring in 0..42 {
-        let reach = RADIUS + 3.0 + f64::from(ring) * 9.0;
-        let steps = if ring == 0 { 8 } else { 32 };
-        for step in 0..steps {
-            let angle = std::f64::consts::TAU * f64::from(step) / f64::from(steps);
-            // The label's nearest edge, not its middle, stands at that distance.
-            let (middle_x, middle_y) =
-                (spot.x + angle.cos() * (reach + width / 2.0), spot.y + angle.sin() * (reach + height / 2.0));
-            let frame =
-                Frame(middle_x - width / 2.0, middle_y - height / 2.0, middle_x + width / 2.0, middle_y + height / 2.0);
-            let inside = frame.0 > LEFT + 2.0
-                && frame.2 < WIDTH - RIGHT - 2.0
-                && frame.1 > TOP + 2.0
-                && frame.3 < HEIGHT - BOTTOM - 2.0;
-            if inside {
-                let end = frame.nearest((spot.x, spot.y));
-                let line = (ring > 0).then_some(((spot.x, spot.y), end));
-                found.push(Placed { frame, line });
+fn place(spots: &[Spot]) -> Vec<PlacedLabel> {
+    let labels: Vec<Label> = spots.iter().map(|spot| spot.label.clone()).collect();
+    label::place(&labels, FONT, RADIUS, FRAME)
+}
+
+impl Chart for CachePlot {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn svg(&self) -> String {
+        let axes = self.axes();
+        let mut svg = Svg::new(WIDTH, HEIGHT);
+        svg.text((FRAME.x, 34.0), &self.title, &Lettering::new(22.0).bold());
+        draw_axes(&mut svg, &axes);
+        draw_legend(&mut svg);
+        let spots = self.spots(&axes);
+        let placed = place(&spots);
+        for (spot, label) in spots.iter().zip(&placed) {
+            if let Some((from, to)) = label.leader {
+                svg.line(from, to, &Stroke::new(spot.colour, 0.6));
             }
         }
+        for (spot, PlacedLabel { area, .. }) in spots.iter().zip(&placed) {
+            svg.circle(spot.label.at, RADIUS, &Paint::fill(spot.colour));
+            let at = (area.x + area.width / 2.0, area.bottom() - 4.5);
+            svg.text(at, &spot.label.text, &Lettering::new(FONT).anchored(Anchor::Middle));
+        }
+        svg.finish(&self.title)
     }
-    found
+
+    fn csv(&self) -> String {
+        let mut csv = Csv::new([
+            "model",
+            "layers",
+            "full_layers",
+            "rungs",
+            "bytes_per_token",
+            "state_bytes",
+            "window_bytes",
+            "cache_bytes",
+        ]);
+        for Model { name, layers, capacity, cache, .. } in &self.models {
+            csv.row([
+                name.clone(),
+                layers.to_string(),
+                capacity.full.to_string(),
+                capacity.rungs.to_string(),
+                cache.per_token.to_string(),
+                cache.state.to_string(),
+                cache.window.to_string(),
+                cache.total.to_string(),
+            ]);
+        }
+        csv.finish()
+    }
 }
 
-/// How many things a place would touch; labels weigh most.
-fn trouble(candidate: &Placed, own: usize, dots: &[Frame], placed: &[Option<Placed>]) -> usize {
-    let mut sum = 0;
-    for (index, dot) in dots.iter().enumerate() {
-        let hit = candidate.line.is_some_and(|(from, to)| index != own && dot.crosses(from, to));
-        sum += 90 * usize::from(candidate.frame.touches(*dot)) + 60 * usize::from(hit);
-    }
-    for other in placed.iter().flatten() {
-        sum += 1000 * usize::from(candidate.frame.touches(other.frame));
-        sum += 90 * usize::from(candidate.line.is_some_and(|(from, to)| other.frame.crosses(from, to)));
-        if let Some((from, to)) = other.line {
-            sum += 90 * usize::from(candidate.frame.crosses(from, to));
-            sum += 10 * usize::from(candidate.line.is_some_and(|line| segments_cross(line, (from, to))));
-        }
-    }
-    sum
-}
-
-/// The plot as SVG. Audits whose sizes or rungs are unknown are left out and named below it.
-pub fn cache_against_rungs(audits: &[Audit]) -> String {
-    let known: Vec<(&Audit, f64, f64)> = audits
-        .iter()
-        .filter_map(|audit| {
-            let (cache, capacity) = (audit.cache?, audit.capacity.as_ref()?);
-            Some((audit, (cache.total.max(1) as f64).log10(), (1.0 + capacity.rungs as f64).log2()))
-        })
-        .collect();
-    let least = known.iter().map(|(_, x, _)| *x).fold(f64::INFINITY, f64::min).min(6.0);
-    let most = known.iter().map(|(_, x, _)| *x).fold(0.0, f64::max).max(9.0) + 0.1;
-    let least = if least.is_finite() { least - 0.15 } else { 6.0 };
-    let top = known.iter().map(|(_, _, y)| *y).fold(1.0, f64::max) + 0.45;
-    let bottom = -0.7;
-    let at_x = |log10: f64| LEFT + (log10 - least) / (most - least) * (WIDTH - LEFT - RIGHT);
-    let at_y = |log2: f64| HEIGHT - BOTTOM - (log2 - bottom) / (top - bottom) * (HEIGHT - TOP - BOTTOM);
-    let mut spots: Vec<Spot> = Vec::new();
-    for (audit, x, y) in &known {
-        let (x, y, colour) = (at_x(*x), at_y(*y), FAMILIES[family(audit)].1);
-        // Models that fall on one point share it, and its label.
-        let same = |spot: &&mut Spot| (spot.x - x).abs() < 2.0 && (spot.y - y).abs() < 1.0 && spot.colour == colour;
-        match spots.iter_mut().find(same) {
-            Some(spot) => spot.label.extend([", ", &audit.model]),
-            None => spots.push(Spot { x, y, label: audit.model.clone(), colour }),
-        }
-    }
-    let context = audits.first().map_or(0, |audit| audit.context);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"{FONT}\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
-    );
-    let _ = writeln!(
-        out,
-        "<text x=\"{LEFT}\" y=\"34\" font-size=\"22\" font-weight=\"bold\" fill=\"#1c2230\">What a rung costs: cache at {} tokens against rungs</text>",
-        super::commas(context)
-    );
-    axes(&mut out, (least, most), top, &at_x, &at_y);
-    legend(&mut out);
-    let placed = place(&spots);
-    for (spot, label) in spots.iter().zip(&placed) {
-        if let Some(((x1, y1), (x2, y2))) = label.line {
-            let _ = writeln!(
-                out,
-                "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{}\" stroke-width=\"0.8\" opacity=\"0.6\"/>",
-                spot.colour
-            );
-        }
-    }
-    for (spot, label) in spots.iter().zip(&placed) {
-        let _ = writeln!(
-            out,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{RADIUS}\" fill=\"{}\" opacity=\"0.85\"/>",
-            spot.x, spot.y, spot.colour
-        );
-        let (x, y) = (f64::midpoint(label.frame.0, label.frame.2), label.frame.3 - 4.5);
-        let _ = writeln!(
-            out,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" fill=\"#1c2230\">{}</text>",
-            escape(&spot.label)
-        );
-    }
-    out.push_str("</svg>\n");
-    out
-}
-
-fn axes(out: &mut String, (least, most): (f64, f64), top: f64, at_x: &dyn Fn(f64) -> f64, at_y: &dyn Fn(f64) -> f64) {
-    let (right, low) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    for power in 10..60 {
-        // A tick at every fourfold, named in binary units.
+fn draw_axes(svg: &mut Svg, axes: &Axes) {
+    let grid = Stroke::new(GRID, 1.0);
+    let tick = Lettering::new(FONT).coloured(MUTED);
+    // A tick at every fourfold, named in binary units.
+    for power in (10..60).step_by(2) {
         let log10 = f64::from(power) * 2.0_f64.log10();
-        if power % 2 == 1 || log10 < least || log10 > most {
-            continue;
+        if log10 >= axes.x.0 && log10 <= axes.x.1 {
+            let (x, _) = axes.at(log10, 0.0);
+            svg.line((x, FRAME.y), (x, FRAME.bottom()), &grid);
+            let name = bytes(1_u64 << power).replace(".00", "").replace(".0 ", " ");
+            svg.text((x, FRAME.bottom() + 20.0), &name, &tick.anchored(Anchor::Middle));
         }
-        let x = at_x(log10);
-        let _ = writeln!(out, "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{low}\" stroke=\"#eceef3\"/>");
-        let name = bytes(1_u64 << power).replace(".00", "").replace(".0 ", " ");
-        let _ = writeln!(
-            out,
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{name}</text>",
-            low + 20.0
-        );
     }
     for rungs in [0_u32, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256] {
         let log2 = f64::from(1 + rungs).log2();
-        if log2 > top {
-            break;
+        if log2 <= axes.y.1 {
+            let (_, y) = axes.at(0.0, log2);
+            svg.line((FRAME.x, y), (FRAME.right(), y), &grid);
+            svg.text((FRAME.x - 10.0, y + 4.5), &rungs.to_string(), &tick.anchored(Anchor::End));
         }
-        let y = at_y(log2);
-        let _ = writeln!(out, "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"#eceef3\"/>");
-        let _ = writeln!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555\">{rungs}</text>",
-            LEFT - 10.0,
-            y + 4.5
-        );
     }
-    let _ = writeln!(
-        out,
-        "<rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"none\" stroke=\"#9aa1b0\"/>",
-        right - LEFT,
-        low - TOP
-    );
-    let _ = writeln!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#1c2230\" font-size=\"15\">cache, batch of one</text>",
-        f64::midpoint(LEFT, right),
-        low + 48.0
-    );
-    let middle = f64::midpoint(TOP, low);
-    let _ = writeln!(
-        out,
-        "<text x=\"24\" y=\"{middle:.1}\" text-anchor=\"middle\" fill=\"#1c2230\" font-size=\"15\" transform=\"rotate(-90 24 {middle:.1})\">rungs</text>"
-    );
+    svg.rect(FRAME, &Paint::stroke(Stroke::new(MUTED, 1.0)));
+    let name = Lettering::new(15.0).anchored(Anchor::Middle);
+    svg.text((f64::midpoint(FRAME.x, FRAME.right()), FRAME.bottom() + 48.0), "cache, batch of one", &name);
+    svg.text((24.0, f64::midpoint(FRAME.y, FRAME.bottom())), "rungs", &name.upwards());
 }
 
-fn legend(out: &mut String) {
-    let mut x = LEFT;
+fn draw_legend(svg: &mut Svg) {
+    let lettering = Lettering::new(FONT);
+    let mut x = FRAME.x;
     for (name, colour) in FAMILIES {
-        let _ = writeln!(out, "<circle cx=\"{:.1}\" cy=\"64\" r=\"{RADIUS}\" fill=\"{colour}\"/>", x + 6.0);
-        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"69\" fill=\"#1c2230\">{name}</text>", x + 18.0);
-        x += 44.0 + name.len() as f64 * LETTER;
+        svg.circle((x + 6.0, 64.0), RADIUS, &Paint::fill(colour));
+        svg.text((x + 18.0, 69.0), name, &lettering);
+        x += 44.0 + lettering.width(name);
     }
-}
-
-/// How many pairs of labels touch: none, unless there are far too many points.
-pub fn collisions(audits: &[Audit]) -> usize {
-    // Reads the drawn labels back, so that a test sees what a reader sees.
-    let svg = cache_against_rungs(audits);
-    let frames: Vec<Frame> = svg
-        .lines()
-        .filter(|line| line.contains("text-anchor=\"middle\" fill=\"#1c2230\">"))
-        .filter_map(|line| {
-            let number = |key: &str| line.split(&format!(" {key}=\"")).nth(1)?.split('"').next()?.parse::<f64>().ok();
-            let label = line.split('>').nth(1)?.split('<').next()?;
-            let (x, y, width) = (number("x")?, number("y")?, label.chars().count() as f64 * LETTER);
-            Some(Frame(x - width / 2.0, y - FONT + 2.0, x + width / 2.0, y + 2.0))
-        })
-        .collect();
-    let pairs = |index: usize| frames[..index].iter().filter(|other| frames[index].touches(**other)).count();
-    (0..frames.len()).map(pairs).sum()
 }

@@ -13,6 +13,7 @@
 //!   printer.
 //! * [`axis`]: scales and tick choice.
 //! * [`heading`]: the title, and the sheet that all charts share.
+//! * [`label`]: names of points, placed so that they do not overlap.
 //! * [`legend`]: keys and names, wrapped to the width there is.
 //! * [`map`], [`lines`], [`dots`] and [`heat`]: the charts.
 //! * [`csv`]: the numbers, for whoever wants to draw it again.
@@ -25,6 +26,7 @@ pub mod csv;
 pub mod dots;
 pub mod heading;
 pub mod heat;
+pub mod label;
 pub mod legend;
 pub mod lines;
 pub mod map;

@@ -8,6 +8,7 @@ use super::ReportError;
 use super::prose::Prose;
 use crate::Evidence;
 use crate::figure::Chart;
+use crate::figure::palette::Colour;
 
 /// A part of a chapter.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +25,21 @@ pub enum Block {
     Command(String),
     /// A remark set apart from the text.
     Note(Prose),
+    /// A row of coloured cells with a letter each, such as the layers of a model.
+    Strip(Vec<StripCell>),
+}
+
+/// A cell of a strip.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StripCell {
+    /// What stands in it.
+    pub letter: char,
+    /// Its colour.
+    pub ground: Colour,
+    /// The colour of the letter.
+    pub ink: Colour,
+    /// What a reader sees when pointing at it.
+    pub hint: String,
 }
 
 /// A column of a table.

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::block::{Block, Cell, Column, Figure, Table};
+use super::block::{Block, Cell, Column, Figure, StripCell, Table};
 use super::prose::{Piece, Prose};
 use super::{Chapter, Report};
 use crate::Evidence;
@@ -117,6 +117,7 @@ impl Page {
                 Block::Note(text) => {
                     let _ = writeln!(self.text, "<aside class=\"note\">{}</aside>", prose(text));
                 }
+                Block::Strip(cells) => self.strip(cells),
             }
         }
         self.push("</section>\n");
@@ -149,6 +150,16 @@ impl Page {
             self.push("</tr>\n");
         }
         self.push("</tbody>\n</table>\n</div>\n</figure>\n");
+    }
+
+    fn strip(&mut self, cells: &[StripCell]) {
+        self.push("<div class=\"strip\">");
+        for StripCell { letter, ground, ink, hint } in cells {
+            let (letter, hint) = (escape(&letter.to_string()), escape(hint));
+            let _ =
+                write!(self.text, "<span style=\"background:{ground};color:{ink}\" title=\"{hint}\">{letter}</span>");
+        }
+        self.push("</div>\n");
     }
 
     fn figure(&mut self, figure: &Figure) {

@@ -36,7 +36,7 @@ pub mod prose;
 
 use thiserror::Error;
 
-pub use block::{Block, Cell, Column, Figure, Table};
+pub use block::{Block, Cell, Column, Figure, StripCell, Table};
 pub use prose::{Piece, Prose};
 
 /// A whole report.
@@ -142,6 +142,11 @@ impl Chapter {
     /// Adds a remark set apart from the text.
     pub fn note(&mut self, prose: impl Into<Prose>) -> &mut Self {
         self.push(Block::Note(prose.into()))
+    }
+
+    /// Adds a row of coloured cells.
+    pub fn strip(&mut self, cells: Vec<StripCell>) -> &mut Self {
+        self.push(Block::Strip(cells))
     }
 
     fn push(&mut self, block: Block) -> &mut Self {

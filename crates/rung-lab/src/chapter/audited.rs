@@ -3,49 +3,13 @@
 //! Everything is read from the configs that ship with the audit; the figures are arithmetic on their numbers. The bounds are
 //! quoted with care: for models of this size they do not reach any context of today, and the chapter says so.
 
-use std::fmt::Write as _;
-
-use rung_audit::report::{bytes, commas, plot};
+use rung_audit::report::plot::CachePlot;
+use rung_audit::report::{bytes, commas};
 use rung_audit::{Audit, Options, audit_preset, presets};
 
 use super::Made;
 use crate::artefact::figure_files;
-use rung_figure::figure::Chart;
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
-
-/// The plot of cache against rungs, with its numbers.
-struct CachePlot<'a>(&'a [Audit]);
-
-impl Chart for CachePlot<'_> {
-    fn title(&self) -> &'static str {
-        "Cache at 128k tokens against rungs"
-    }
-
-    fn svg(&self) -> String {
-        plot::cache_against_rungs(self.0)
-    }
-
-    fn csv(&self) -> String {
-        let mut text =
-            "model,layers,full_layers,rungs,bytes_per_token,state_bytes,window_bytes,cache_bytes\n".to_owned();
-        for audit in self.0 {
-            let (Some(capacity), Some(cache)) = (&audit.capacity, &audit.cache) else { continue };
-            let _ = writeln!(
-                text,
-                "{},{},{},{},{},{},{},{}",
-                audit.model,
-                audit.layers.len(),
-                capacity.full,
-                capacity.rungs,
-                cache.per_token,
-                cache.state,
-                cache.window,
-                cache.total
-            );
-        }
-        text
-    }
-}
 
 /// Makes the chapter.
 pub fn make() -> Made {
@@ -85,7 +49,7 @@ pub fn make() -> Made {
     }
     chapter.table(table);
     chapter.command("rung audit --all --sort rungs");
-    let chart = CachePlot(&audits);
+    let chart = CachePlot::new(&audits);
     let caption =
         "Every point is a model. To the left: less to keep. Upwards: more hops of function composition in one pass.";
     chapter.figure(Figure::new(&chart, caption, "rung audit --all --plot cache.svg", "cache.csv"));

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use indicatif::ProgressBar;
-use rung_audit::report::{html, json, plot, table, text};
+use rung_audit::report::plot::CachePlot;
+use rung_audit::report::{html, json, table, text};
 use rung_audit::{
     Audit as Audited, AuditError, Dtype, MOST_CERTIFIED_HOPS, Options, QUICK_CERTIFIED_HOPS, audit_named, audit_path,
     audit_preset, certify, find_configs, parse_tokens, presets, what_if,
 };
-use rung_figure::figure;
+use rung_figure::figure::{self, Chart as _};
 use rung_nn::file::write_atomically;
 use rung_theory::stack::Plan;
 
@@ -114,10 +115,10 @@ impl Audit {
         let everything: Vec<Audited> = audits.iter().chain(&edited).cloned().collect();
         if let Some(path) = &self.html {
             let title = if self.all { "Public models, audited".to_owned() } else { self.models.join(", ") };
-            write_file(path, html::page(&everything, &title).as_bytes())?;
+            write_file(path, html::page(&everything, &title)?.as_bytes())?;
         }
         if let Some(path) = &self.plot {
-            write_picture(path, &plot::cache_against_rungs(&everything))?;
+            write_picture(path, &CachePlot::new(&everything).svg())?;
         }
         print(&out)?;
         let unknown = audits.iter().any(|audit| !audit.unknown.is_empty());
