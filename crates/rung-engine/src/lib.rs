@@ -49,7 +49,7 @@ pub use ops::{
     Sight, Unary, rotary_angles, rotary_frequencies,
 };
 pub use optimizer::{AdamW, AdamWConfig};
-pub use parameters::{Added, Entry, Parameter, Parameters};
+pub use parameters::{Added, Entry, Parameter, Parameters, Role};
 pub use repulsion::Repulsion;
 pub use scalar::Scalar;
 pub use schedule::{Course, Schedule};

@@ -20,11 +20,43 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parameter(pub(crate) u32);
 
+/// What a weight is for, whatever its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// None of the following.
+    #[default]
+    Other,
+    /// A table of token vectors.
+    Embedding,
+    /// A table of position vectors.
+    Position,
+    /// The gain of a norm on the residual stream.
+    StreamNorm,
+    /// A projection of tokens to queries, or to receptances.
+    Query,
+    /// A projection to keys.
+    Key,
+    /// A projection to values.
+    Value,
+    /// A projection to the gate of a mixer's output.
+    Gate,
+    /// A convolution over the residual stream, before a mixer's projections.
+    InputConvolution,
+    /// A projection that is added to the residual stream.
+    Output,
+    /// A bias that is added to the residual stream.
+    OutputBias,
+    /// The vectors of the classes, which the last layer's output is multiplied with.
+    Unembedding,
+}
+
 /// What the store knows of one weight besides its values.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The name a checkpoint uses, such as `layers.0.mixer.q_proj.weight`.
     pub name: String,
+    /// What it is for.
+    pub role: Role,
     /// Extents.
     pub shape: Shape,
     /// Whether weight decay applies.
@@ -58,6 +90,13 @@ impl Added<'_> {
         self.entry.decay = false;
         self
     }
+
+    /// Says what the weight is for.
+    #[must_use]
+    pub fn with_role(self, role: Role) -> Self {
+        self.entry.role = role;
+        self
+    }
 }
 
 impl<S: Scalar> Parameters<S> {
@@ -76,7 +115,7 @@ impl<S: Scalar> Parameters<S> {
         assert!(self.find(&name).is_none(), "two weights are named {name}");
         let start = self.values.len();
         Arc::make_mut(&mut self.values).extend(values);
-        self.entries.push(Entry { name, shape, decay: true, range: start..self.values.len() });
+        self.entries.push(Entry { name, role: Role::Other, shape, decay: true, range: start..self.values.len() });
         let id = Parameter(self.entries.len() as u32 - 1);
         Added { entry: &mut self.entries[id.0 as usize], id }
     }
@@ -84,6 +123,17 @@ impl<S: Scalar> Parameters<S> {
     /// The weight of this name.
     pub fn find(&self, name: &str) -> Option<Parameter> {
         self.entries.iter().position(|entry| entry.name == name).map(|index| Parameter(index as u32))
+    }
+
+    /// The first weight of this role whose name is `scope` and one or more parts, such as `layers.0.mixer` and `q_proj.weight`.
+    pub fn find_role(&self, scope: &str, role: Role) -> Option<Parameter> {
+        self.within(scope).find(|(_, entry)| entry.role == role).map(|(id, _)| id)
+    }
+
+    /// The weights whose name is `scope` and one or more parts.
+    pub fn within(&self, scope: &str) -> impl Iterator<Item = (Parameter, &Entry)> {
+        let inside = move |name: &str| name.strip_prefix(scope).is_some_and(|rest| rest.starts_with('.'));
+        self.entries().filter(move |(_, entry)| inside(&entry.name))
     }
 
     /// Every weight, in the order it was added.

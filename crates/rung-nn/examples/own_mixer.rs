@@ -13,7 +13,7 @@
 
 use std::time::Instant;
 
-use rung_engine::{AdamWConfig, Course, Native, Ops, Parameter, Parameters, Scalar, Schedule, Team};
+use rung_engine::{AdamWConfig, Course, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule, Team};
 use rung_nn::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use rung_nn::mixer::linear::{FeatureMap, LinearAttentionConfig};
 use rung_nn::parts::Linear;
@@ -32,11 +32,11 @@ impl Average {
     fn init<S: Scalar>(site: &mut Site<'_, S>) -> Self {
         let width = site.settings.width;
         Self {
-            value: site.linear("v_proj", width, width),
-            gate: site.linear("g_proj", width, width),
+            value: site.role(Role::Value).linear("v_proj", width, width),
+            gate: site.role(Role::Gate).linear("g_proj", width, width),
             // The logit of the share that is kept: horizons from two tokens to fifty.
             keep: site.offset("keep", &[width], Fill::Uniform(0.0, 4.0)),
-            output: site.linear("o_proj", width, width),
+            output: site.role(Role::Output).linear("o_proj", width, width),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Each holds handles of weights and applies itself through [`Ops`]. They are public because a mixer written outside of this
 //! crate wants them too.
 
-use rung_engine::{Decay, Ops, Parameter, Recurrence, Rounding, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Recurrence, Role, Rounding, Scalar};
 
 use crate::mixer::State;
 use crate::precision::rounded;
@@ -72,9 +72,11 @@ impl Projections {
         fill: impl Fn(usize) -> Fill<'static>,
     ) -> Self {
         let width = site.settings.width;
-        let mut linear = |name: &str, outputs: usize| site.linear_from(name, width, outputs, fill(outputs));
-        let [query, key] = ["q_proj", "k_proj"].map(|name| linear(name, heads * key));
-        let value = linear("v_proj", heads * value);
+        let mut linear =
+            |role: Role, name: &str, outputs: usize| site.role(role).linear_from(name, width, outputs, fill(outputs));
+        let query = linear(Role::Query, "q_proj", heads * key);
+        let key = linear(Role::Key, "k_proj", heads * key);
+        let value = linear(Role::Value, "v_proj", heads * value);
         site.tie(&query, &key, heads, heads);
         Self { query, key, value, heads }
     }

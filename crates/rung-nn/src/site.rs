@@ -5,7 +5,7 @@
 //! that only counts, so that a plan of a trillion weights is refused before anything is allocated, then on one that fills.
 
 use rand_chacha::rand_core::Rng as _;
-use rung_engine::{Parameter, Parameters, Scalar};
+use rung_engine::{Parameter, Parameters, Role, Scalar};
 use rung_theory::task::Rng;
 
 use crate::parts::{Convolution, Gain, Linear, Memory};
@@ -99,6 +99,8 @@ pub struct Site<'a, S> {
     store: Store<'a, S>,
     rng: &'a mut Rng,
     prefix: String,
+    /// Of the next weight.
+    role: Role,
     /// Weights of the whole model that layers have asked for.
     common: Vec<(&'static str, Parameter)>,
 }
@@ -116,7 +118,7 @@ impl<'a, S: Scalar> Site<'a, S> {
     }
 
     fn empty(settings: Settings, store: Store<'a, S>, rng: &'a mut Rng) -> Self {
-        Self { settings, depth: Depth::ALONE, store, rng, prefix: String::new(), common: Vec::new() }
+        Self { settings, depth: Depth::ALONE, store, rng, prefix: String::new(), role: Role::Other, common: Vec::new() }
     }
 
     /// A site that counts weights and keeps their names and shapes alone; see [`listed`](Self::listed).
@@ -152,6 +154,12 @@ impl<'a, S: Scalar> Site<'a, S> {
         let result = build(self);
         self.prefix.truncate(length);
         result
+    }
+
+    /// Says what the next weight is for: `site.role(Role::Query).linear(..)`.
+    pub fn role(&mut self, role: Role) -> &mut Self {
+        self.role = role;
+        self
     }
 
     /// A weight that decays: a matrix or a table.
@@ -190,8 +198,10 @@ impl<'a, S: Scalar> Site<'a, S> {
 
     /// A projection with a bias that starts at zero.
     pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
-        let bias = self.offset(&format!("{name}.bias"), &[outputs], Fill::Constant(0.0));
-        Linear { bias: Some(bias), ..self.linear(name, inputs, outputs) }
+        let role = std::mem::take(&mut self.role);
+        let bias_role = if role == Role::Output { Role::OutputBias } else { Role::Other };
+        let bias = self.role(bias_role).offset(&format!("{name}.bias"), &[outputs], Fill::Constant(0.0));
+        Linear { bias: Some(bias), ..self.role(role).linear(name, inputs, outputs) }
     }
 
     /// The gain of an RMS norm, all ones.
@@ -206,9 +216,9 @@ impl<'a, S: Scalar> Site<'a, S> {
 
     /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; none for no taps.
     pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
-        let fill = Fill::Normal(self.settings.deviation);
+        let (fill, role) = (Fill::Normal(self.settings.deviation), std::mem::take(&mut self.role));
         (taps > 0).then(|| Convolution {
-            weight: self.weight(&format!("{name}.weight"), &[channels, 1, taps], fill),
+            weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, taps], fill),
             bias: None,
             channels,
             taps,
@@ -253,6 +263,7 @@ impl<'a, S: Scalar> Site<'a, S> {
     }
 
     fn add(&mut self, name: &str, shape: &[usize], fill: Fill<'_>, decays: bool) -> Parameter {
+        let role = std::mem::take(&mut self.role);
         match &mut self.store {
             Store::Count { total, stand_in, list } => {
                 let size = shape.iter().fold(1_u128, |size, &extent| size.saturating_mul(extent as u128));
@@ -264,7 +275,7 @@ impl<'a, S: Scalar> Site<'a, S> {
             }
             Store::Keep(weights) => {
                 let values = fill.values(shape.iter().product(), self.rng);
-                let added = weights.add(format!("{}{name}", self.prefix), shape, values);
+                let added = weights.add(format!("{}{name}", self.prefix), shape, values).with_role(role);
                 if decays { added.id() } else { added.without_decay().id() }
             }
         }

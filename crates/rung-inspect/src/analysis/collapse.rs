@@ -26,7 +26,8 @@
 
 use std::fmt::Write as _;
 
-use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
+use rung_engine::{Native, Ops, Parameters, Role, Scalar, Tensor};
+use rung_nn::model::names;
 use rung_nn::trace::Subject;
 use rung_nn::{ModelError, NormConfig, Positions, Surgeon};
 use serde::Serialize;
@@ -178,9 +179,9 @@ fn bound<S: Scalar>(subject: &Subject<'_, S>) -> Result<Bound, String> {
             return Err(format!("no bound is known here for {mixer}"));
         }
         let (heads, kv) = (heads(mixer) as usize, mixer.number("kv").unwrap_or(1) as usize);
-        let table = |name: &str| of_weight(subject.weights, &format!("layers.{layer}.mixer.{name}.weight"));
+        let table = |role: Role| of_weight(subject.weights, layer, role);
         let (Some(query), Some(key), Some(value), Some(output)) =
-            (table("q_proj"), table("k_proj"), table("v_proj"), table("o_proj"))
+            (table(Role::Query), table(Role::Key), table(Role::Value), table(Role::Output))
         else {
             return Err("attention shares the cache of another layer".to_owned());
         };
@@ -202,8 +203,8 @@ fn bound<S: Scalar>(subject: &Subject<'_, S>) -> Result<Bound, String> {
     Ok(Bound { log_base: (base * beta).log10() })
 }
 
-fn of_weight<S: Scalar>(weights: &Parameters<S>, name: &str) -> Option<Matrix> {
-    let id = weights.find(name)?;
+fn of_weight<S: Scalar>(weights: &Parameters<S>, layer: usize, role: Role) -> Option<Matrix> {
+    let id = weights.find_role(&names::mixer(layer, 0, 1), role)?;
     let [rows, columns] = weights.entry(id).shape[..] else { return None };
     Some(Matrix::new(rows, columns, weights.get(id).iter().map(|value| value.wide()).collect()))
 }
@@ -349,12 +350,12 @@ mod tests {
         let matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());
         let mut sum = Matrix::zeros(bare.streams[0].len() / width, width);
         let weights = |layer: usize, x: &Matrix, head: usize| {
-            let table =
-                |name: &str| of_weight(subject.weights, &format!("layers.{layer}.mixer.{name}.weight")).unwrap();
+            let table = |role: Role| of_weight(subject.weights, layer, role).unwrap();
             let rows = |table: &Matrix| {
                 Matrix::new(8, width, table.numbers[head * 8 * width..(head + 1) * 8 * width].to_vec())
             };
-            let scores = x.times(&rows(&table("q_proj")).flipped()).times(&rows(&table("k_proj")).times(&x.flipped()));
+            let scores =
+                x.times(&rows(&table(Role::Query)).flipped()).times(&rows(&table(Role::Key)).times(&x.flipped()));
             let mut shares = scores.clone();
             for row in shares.numbers.chunks_exact_mut(scores.columns) {
                 let sum: f64 = row.iter().map(|score| (score / 8_f64.sqrt()).exp()).sum();
@@ -362,7 +363,7 @@ mod tests {
                     *score = (*score / 8_f64.sqrt()).exp() / sum;
                 }
             }
-            (shares, rows(&table("v_proj")).flipped().times(&rows(&table("o_proj").flipped())))
+            (shares, rows(&table(Role::Value)).flipped().times(&rows(&table(Role::Output).flipped())))
         };
         for first in 0..2 {
             for second in 0..2 {

@@ -24,7 +24,8 @@
 
 use std::fmt::Write as _;
 
-use rung_engine::{Parameters, Scalar};
+use rung_engine::{Parameters, Role, Scalar};
+use rung_nn::model::names;
 use rung_nn::trace::{Reading, Reads, Trace};
 use serde::Serialize;
 
@@ -120,8 +121,8 @@ fn apart(reading: &Reading) -> f64 {
 /// Mean over projections and pairs of heads of one minus the cosine.
 fn projections<S: Scalar>(weights: &Parameters<S>, layer: usize, heads: usize) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0);
-    for name in ["q_proj", "k_proj", "v_proj"] {
-        let Some(id) = weights.find(&format!("layers.{layer}.mixer.{name}.weight")) else { continue };
+    for role in [Role::Query, Role::Key, Role::Value] {
+        let Some(id) = weights.find_role(&names::mixer(layer, 0, 1), role) else { continue };
         let values: Vec<f64> = weights.get(id).iter().map(|value| value.wide()).collect();
         // Keys and values of fewer heads are shared, and tell no heads apart.
         if !weights.entry(id).shape[0].is_multiple_of(heads) {

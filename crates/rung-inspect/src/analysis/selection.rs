@@ -27,6 +27,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
+use rung_nn::model::names;
 use rung_nn::watch::{Watch, Watched};
 use serde::Serialize;
 
@@ -75,7 +76,7 @@ struct Chooser {
 
 impl<S: Scalar> Watch<S> for Chooser {
     fn enter(&self, name: &str) {
-        *self.at.borrow_mut() = name.strip_prefix("layers.").and_then(|number| number.parse().ok());
+        *self.at.borrow_mut() = names::layer_index(name);
     }
 
     fn softmax(&self, ops: &Native<S>, x: &Tensor<S>) -> Tensor<S> {

@@ -23,6 +23,7 @@
 
 use rung_engine::{GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor};
 use rung_nn::ModelError;
+use rung_nn::model::names;
 use rung_nn::trace::Subject;
 use rung_nn::watch::{Watch, Watched};
 use serde::Serialize;
@@ -95,7 +96,7 @@ impl Keeper {
 
 impl<S: Scalar> Watch<S> for Keeper {
     fn enter(&self, name: &str) {
-        *self.at.borrow_mut() = name.strip_prefix("layers.").and_then(|number| number.parse().ok());
+        *self.at.borrow_mut() = names::layer_index(name);
     }
 
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {

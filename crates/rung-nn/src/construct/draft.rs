@@ -7,18 +7,17 @@
 
 use std::collections::BTreeMap;
 
-use rung_engine::{Parameters, Scalar};
+use rung_engine::{Parameters, Role, Scalar};
 use rung_theory::spec::Value;
 use rung_theory::stack::mixer::LARGEST;
 use rung_theory::stack::{Defaults, Layer as PlanLayer, Mixer, Plan, StackError};
 use rung_theory::task::{AnyTask, Field, seeded};
 
 use super::carry::{self, Carry};
-use super::front::WRITERS;
 use super::register::{Holds, Registers, Slice};
 use super::{ConstructError, Construction, Sheet, Thoughts};
 use crate::mixer::{follows_width, width_divisor};
-use crate::model::{ChannelConfig, Input, Model, ModelConfig, NormConfig, lends};
+use crate::model::{ChannelConfig, Input, Model, ModelConfig, NormConfig, lends, names};
 use crate::position::Positions;
 
 /// A weighted sum of columns of the stream.
@@ -377,15 +376,13 @@ const BALLAST: f64 = 16.0;
 fn balance<S: Scalar>(weights: &mut Parameters<S>, width: usize, used: usize, zero: usize, norm: NormConfig) {
     // Two columns of ballast, and about half of the others at one.
     let length = ((2.0 * BALLAST * BALLAST + 0.5) * used as f64 / width as f64).sqrt();
-    let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone(), entry.shape)).collect();
-    for (id, name, shape) in entries {
-        let own = |end: &str| name.ends_with(end);
-        if name == "norm.weight" || own(".mixer_norm.weight") || own(".mlp_norm.weight") {
+    let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.role, entry.shape)).collect();
+    for (id, role, shape) in entries {
+        if role == Role::StreamNorm {
             weights.get_mut(id).fill(S::of(length));
         }
-        let writes = WRITERS.into_iter().any(own);
-        let table = name.starts_with("embeddings.") || name.starts_with("positions.");
-        if norm == NormConfig::Layer && shape.len() == 2 && shape.width() == width && !writes && !table {
+        let reads = !matches!(role, Role::Output | Role::Embedding | Role::Position);
+        if norm == NormConfig::Layer && shape.len() == 2 && shape.width() == width && reads {
             for row in weights.get_mut(id).chunks_exact_mut(width) {
                 let sum: f64 = row.iter().map(|value| value.wide()).sum();
                 row[zero] = S::of(row[zero].wide() - sum);
@@ -425,8 +422,8 @@ fn heads_fit(heads: &[Head], mixer: &Mixer) -> bool {
 
 fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place: Place, plan: &Plan) {
     let mixers = &plan.layers[place.layer].mixers;
-    let prefix = format!("layers.{}", place.layer);
-    let inner = if mixers.len() == 1 { format!("{prefix}.mixer") } else { format!("{prefix}.mixers.{}", place.mixer) };
+    let inner = names::mixer(place.layer, place.mixer, mixers.len());
+    let mlp = names::mlp(place.layer);
     let mixer = &mixers[place.mixer];
     match &layer.mixing {
         Mixing::Heads(heads) => writer.heads(&inner, heads, mixer),
@@ -437,8 +434,8 @@ fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place:
         Mixing::Own(_, settings) => writer.settings(&inner, settings),
     }
     for (index, neuron) in layer.neurons.iter().enumerate() {
-        writer.row(&format!("{prefix}.mlp.up_proj.weight"), index, &neuron.input);
-        writer.column(&format!("{prefix}.mlp.down_proj.weight"), index, &neuron.output);
+        writer.row(&format!("{mlp}.up_proj.weight"), index, &neuron.input);
+        writer.column(&format!("{mlp}.down_proj.weight"), index, &neuron.output);
     }
 }
 

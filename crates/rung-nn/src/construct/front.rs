@@ -8,9 +8,9 @@
 //! This looks at which numbers of the weights are zero, not at what a construction says of itself; a weight that is changed
 //! by hand changes the result as it should.
 
-use rung_engine::{Parameters, Scalar};
+use rung_engine::{Parameter, Parameters, Role, Scalar};
 
-use crate::model::{Model, ModelConfig, NormConfig, Placement};
+use crate::model::{Model, ModelConfig, NormConfig, Placement, names};
 
 /// The number of layers that must run on all tokens for the last token's row to be exact. At most all but the last.
 pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameters<S>) -> usize {
@@ -32,11 +32,6 @@ pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameter
     (0..depth).find(exact).unwrap_or(depth.saturating_sub(1))
 }
 
-/// How the names of projections end that write to the stream.
-pub(crate) const WRITERS: [&str; 4] = ["o_proj.weight", "out_proj.weight", "linear_out.weight", "down_proj.weight"];
-/// How the name of a bias ends that is written to the stream at every token.
-const WRITTEN_BIAS: &str = "linear_out.bias";
-
 /// Columns of the stream that a layer uses.
 pub(crate) struct Touched {
     /// Those that its mixers' states depend on.
@@ -55,20 +50,19 @@ impl Touched {
     pub(crate) fn of<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
         let none = || vec![false; width];
         let mut touched = Self { kept: none(), asked: none(), weighed: none(), mixed: none(), written: none() };
-        let prefix = format!("layers.{layer}.");
-        for (id, entry) in weights.entries() {
-            let Some(name) = entry.name.strip_prefix(&prefix) else { continue };
+        let mlp: Vec<Parameter> = weights.within(&names::mlp(layer)).map(|(id, _)| id).collect();
+        for (id, entry) in weights.within(&names::layer(layer)) {
+            let own = mlp.contains(&id);
             let (values, columns) = (weights.get(id), entry.shape.width());
             let rows = entry.shape.first().copied().unwrap_or(1);
-            let writes = WRITERS.iter().any(|end| name.ends_with(end));
-            let asks = name.ends_with("q_proj.weight") && is_softmax(name, &prefix, weights);
-            if writes {
+            let asks = entry.role == Role::Query && is_softmax(&entry.name, weights);
+            if entry.role == Role::Output {
                 for (column, row) in values.chunks_exact(columns).enumerate().take(width) {
                     let used = row.iter().any(|value| *value != S::ZERO);
                     touched.written[column] |= used;
-                    touched.mixed[column] |= used && !name.starts_with("mlp.");
+                    touched.mixed[column] |= used && !own;
                 }
-            } else if name.ends_with(WRITTEN_BIAS) {
+            } else if entry.role == Role::OutputBias {
                 for (column, _) in values.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
                     touched.written[column] = true;
                     touched.mixed[column] = true;
@@ -76,8 +70,7 @@ impl Touched {
             } else if columns == width && entry.shape.len() == 2 {
                 // The MLP and the queries of attention look at the token itself only. Those of a recurrence may pass through a
                 // convolution, which keeps them.
-                let queries = ["q_proj.weight", "r_proj.weight", "g_proj.weight"].iter().any(|end| name.ends_with(end));
-                let own = name.starts_with("mlp.");
+                let queries = matches!(entry.role, Role::Query | Role::Gate);
                 for row in values.chunks_exact(width) {
                     for (column, _) in row.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
                         touched.weighed[column] |= own;
@@ -85,7 +78,7 @@ impl Touched {
                         touched.kept[column] |= !own && !asks;
                     }
                 }
-            } else if name.starts_with("mlp.") || asks {
+            } else if own || asks {
                 // Offsets.
             } else if entry.shape.len() == 3 && entry.shape[1] > 1 {
                 // A projection in groups, which may read any part of the stream.
@@ -106,14 +99,12 @@ impl Touched {
     }
 }
 
-/// Whether the mixer that this query projection belongs to is softmax attention: it has q, k, v, o and nothing else.
-fn is_softmax<S: Scalar>(name: &str, prefix: &str, weights: &Parameters<S>) -> bool {
-    let stem = name.trim_end_matches("q_proj.weight");
-    let place = format!("{prefix}{stem}");
-    weights.entries().all(|(_, entry)| match entry.name.strip_prefix(&place) {
-        Some(rest) => {
-            ["q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "conv1d.weight"].contains(&rest)
-        }
-        None => true,
+/// Whether the mixer that this query projection belongs to is softmax attention: it has queries, keys, values, an output, perhaps a
+/// convolution before them, and nothing else.
+fn is_softmax<S: Scalar>(query: &str, weights: &Parameters<S>) -> bool {
+    // A projection's name ends in its own name and `weight`.
+    let scope = query.rsplitn(3, '.').nth(2).unwrap_or_default();
+    weights.within(scope).all(|(_, entry)| {
+        matches!(entry.role, Role::Query | Role::Key | Role::Value | Role::Output | Role::InputConvolution)
     })
 }

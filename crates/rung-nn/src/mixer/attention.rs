@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use rung_engine::{AccumulatorRounding, Attention, Ops, Rounding, Scalar, Sight};
+use rung_engine::{AccumulatorRounding, Attention, Ops, Role, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
 use super::{Lent, State, TokenMixer, grown, number, shared_evenly};
@@ -176,14 +176,14 @@ impl HeadsConfig {
     ) -> Result<Heads, ModelError> {
         let width = site.settings.width;
         let rotation = self.rotation(name, site.settings.positions)?;
-        let query = site.linear("q_proj", width, self.heads * self.key);
-        let key = site.linear("k_proj", width, self.kv_heads * self.key);
+        let query = site.role(Role::Query).linear("q_proj", width, self.heads * self.key);
+        let key = site.role(Role::Key).linear("k_proj", width, self.kv_heads * self.key);
         site.tie(&query, &key, self.heads, self.kv_heads);
         if !matches!(reach, Reach::Window { .. }) {
             site.oppose(&key);
         }
-        let value = (!self.tied).then(|| site.linear("v_proj", width, self.kv_heads * self.value));
-        let output = site.linear("o_proj", self.heads * self.value, width);
+        let value = (!self.tied).then(|| site.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value));
+        let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = site.settings.positions == Positions::Alibi;
         let reader = Reader { config: self, reach, query, output, rotation, alibi };
         Ok(Heads { reader, key, value, rounding })
@@ -198,8 +198,8 @@ impl HeadsConfig {
     ) -> Result<Reader, ModelError> {
         let width = site.settings.width;
         let rotation = self.rotation(name, site.settings.positions)?;
-        let query = site.linear("q_proj", width, self.heads * self.key);
-        let output = site.linear("o_proj", self.heads * self.value, width);
+        let query = site.role(Role::Query).linear("q_proj", width, self.heads * self.key);
+        let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = site.settings.positions == Positions::Alibi;
         Ok(Reader { config: self, reach, query, output, rotation, alibi })
     }

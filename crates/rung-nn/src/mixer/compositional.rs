@@ -17,7 +17,7 @@
 //! # Source
 //! Mittal et al. 2022 (2110.09419).
 
-use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
+use rung_engine::{Attention, Ops, Role, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
@@ -69,12 +69,13 @@ impl MixerConfig for CompositionalConfig {
         let Self { searches, retrievals, head, value: wide } = *self;
         let (width, positions) = (site.settings.width, site.settings.positions);
         let rotation = Rotation::of_keys(Self::NAME, "width of a search", head, positions)?;
-        let [query, key, wish] = ["q_proj", "k_proj", "sq_proj"].map(|name| site.linear(name, width, searches * head));
+        let [query, key, wish] = [("q_proj", Role::Query), ("k_proj", Role::Key), ("sq_proj", Role::Query)]
+            .map(|(name, role)| site.role(role).linear(name, width, searches * head));
         site.tie(&query, &key, searches, searches);
         site.oppose(&key);
-        let value = site.linear("v_proj", width, retrievals * wide);
-        let offer = site.linear("sk_proj", wide, head);
-        let output = site.linear("o_proj", searches * wide, width);
+        let value = site.role(Role::Value).linear("v_proj", width, retrievals * wide);
+        let offer = site.role(Role::Key).linear("sk_proj", wide, head);
+        let output = site.role(Role::Output).linear("o_proj", searches * wide, width);
         let (alibi, rounding) = (positions == Positions::Alibi, site.settings.precision.message);
         Ok(Compositional { config: *self, query, key, value, wish, offer, output, rotation, alibi, rounding })
     }

@@ -16,7 +16,7 @@
 //! # Source
 //! LFM2 (2511.23404).
 
-use rung_engine::{Ops, Scalar};
+use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -64,7 +64,7 @@ impl MixerConfig for ShortConvolutionConfig {
         Ok(ShortConvolution {
             convolution: Convolution { weight, bias: None, channels, taps, rounding: site.settings.precision.state },
             projections: gated
-                .then(|| [site.linear("in_proj", width, 3 * channels), site.linear("out_proj", channels, width)]),
+                .then(|| [site.linear("in_proj", width, 3 * channels), site.role(Role::Output).linear("out_proj", channels, width)]),
         })
     }
 }

@@ -16,7 +16,7 @@
 //! # Source
 //! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
 
-use rung_engine::{Decay, Ops, Scalar};
+use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -78,15 +78,15 @@ impl Streams {
         steps: usize,
     ) -> Self {
         let width = site.settings.width;
-        let mut stream = |name: &str, heads: usize, head: usize| Stream {
-            projection: site.linear(&format!("{name}_proj"), width, heads * head),
+        let mut stream = |role: Role, name: &str, heads: usize, head: usize| Stream {
+            projection: site.role(role).linear(&format!("{name}_proj"), width, heads * head),
             convolution: site.convolution(&format!("{name}_conv1d"), heads * head, taps),
             heads,
         };
         let streams = Self {
-            query: stream("q", heads, key),
-            key: stream("k", steps * heads, key),
-            value: stream("v", steps * value_heads, value),
+            query: stream(Role::Query, "q", heads, key),
+            key: stream(Role::Key, "k", steps * heads, key),
+            value: stream(Role::Value, "v", steps * value_heads, value),
         };
         site.tie(&streams.query.projection, &streams.key.projection, heads, heads);
         streams
@@ -132,7 +132,7 @@ impl MixerConfig for DeltanetConfig {
             streams: Streams::init(site, taps, (heads, key), (heads, value)),
             beta: site.linear("b_proj", width, heads),
             norm: site.gain("o_norm", value),
-            output: site.linear("o_proj", heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", heads * value, width),
             memory: site.memory(),
         })
     }

@@ -17,7 +17,7 @@
 //! # Source
 //! Siems et al. 2025 (2502.10297).
 
-use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
@@ -82,9 +82,9 @@ impl MixerConfig for DeltaProductConfig {
             streams: Streams::init_repeated(site, taps, (heads, key), (value_heads, value), steps),
             beta: site.linear("b_proj", width, steps * value_heads),
             forget: self.gated.then(|| Forget::init(site, value_heads)),
-            gate: site.linear("g_proj", width, value_heads * value),
+            gate: site.role(Role::Gate).linear("g_proj", width, value_heads * value),
             norm: site.gain("o_norm", value),
-            output: site.linear("o_proj", value_heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", value_heads * value, width),
             memory: site.memory(),
         })
     }

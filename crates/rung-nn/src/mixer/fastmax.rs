@@ -17,7 +17,7 @@
 //! # Source
 //! Gerami et al. 2024 (2402.07901).
 
-use rung_engine::{Decay, Ops, Scalar};
+use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -63,7 +63,7 @@ impl MixerConfig for FastmaxConfig {
         Ok(Fastmax {
             config: *self,
             projections: Projections::init(site, [heads, key, value], |_| fill),
-            output: site.linear("o_proj", heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", heads * value, width),
             memory: site.memory(),
         })
     }

@@ -22,7 +22,7 @@
 //! The recurrence of minGRU (Feng et al. 2024, 2410.01201), with one gate per token, a bounded candidate, a read before the write and
 //! a rounded state.
 
-use rung_engine::{GatedScan, Ops, Rounding, Scalar};
+use rung_engine::{GatedScan, Ops, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -73,7 +73,7 @@ impl MixerConfig for GatedRecurrenceConfig {
             Linear { bias: Some(offset), ..site.linear_from(name, width, 1, Fill::Constant(0.0)) }
         };
         let (write, read) = (gate("write_gate", 1.0), gate("read_gate", 0.0));
-        let output = site.linear_from("out_proj", channels, width, Fill::Constant(0.0));
+        let output = site.role(Role::Output).linear_from("out_proj", channels, width, Fill::Constant(0.0));
         site.transpose(&value, &output, READ_SCALE);
         let bits = self.bits.into_iter().chain(site.settings.precision.state.map(|rounding| rounding.bits)).min();
         let rounding = bits.map(|bits| Rounding { bits, range: 1.0 });

@@ -17,7 +17,7 @@
 //! # Source
 //! Yang et al. 2024 (2412.06464).
 
-use rung_engine::{Ops, Parameter, Scalar};
+use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
@@ -102,9 +102,9 @@ impl MixerConfig for GatedDeltanetConfig {
             streams: Streams::init(site, taps, (heads, key), (value_heads, value)),
             beta: site.linear("b_proj", width, value_heads),
             forget: Forget::init(site, value_heads),
-            gate: site.linear("g_proj", width, value_heads * value),
+            gate: site.role(Role::Gate).linear("g_proj", width, value_heads * value),
             norm: site.gain("o_norm", value),
-            output: site.linear("o_proj", value_heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", value_heads * value, width),
             memory: site.memory(),
         })
     }

@@ -16,7 +16,7 @@
 //! # Source
 //! Yang et al. 2023 (2312.06635).
 
-use rung_engine::{Decay, Ops, Scalar};
+use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -67,9 +67,9 @@ impl MixerConfig for GlaConfig {
             config: *self,
             projections: Projections::init(site, [heads, key, value], |_| fill),
             forget: [site.linear("gk_proj.0", width, rank), site.linear_with_bias("gk_proj.1", rank, heads * key)],
-            gate: site.linear("g_proj", width, heads * value),
+            gate: site.role(Role::Gate).linear("g_proj", width, heads * value),
             norm: site.gain("g_norm", value),
-            output: site.linear("o_proj", heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", heads * value, width),
             memory: site.memory(),
         })
     }

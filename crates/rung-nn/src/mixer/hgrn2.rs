@@ -19,7 +19,7 @@
 //! # Source
 //! Qin et al. 2024 (2404.07904).
 
-use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
@@ -61,12 +61,12 @@ impl MixerConfig for Hgrn2Config {
         let depth = site.depth;
         Ok(Hgrn2 {
             heads: width / self.expand,
-            query: site.linear("q_proj", width, width),
+            query: site.role(Role::Query).linear("q_proj", width, width),
             forget: site.linear("f_proj", width, width),
             input: site.linear("i_proj", width, width),
             floor: (depth.layer > 0).then(|| Floor::init(site)),
             norm: site.gain("g_norm", width),
-            output: site.linear("o_proj", width, width),
+            output: site.role(Role::Output).linear("o_proj", width, width),
             memory: site.memory(),
         })
     }

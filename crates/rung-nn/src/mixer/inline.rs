@@ -20,7 +20,7 @@
 //! # Source
 //! Han et al. 2024 (2412.06590).
 
-use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::linear::sum_of_all;
@@ -101,7 +101,7 @@ impl MixerConfig for InlineConfig {
                 HeadLinear::init(site, "residual.0", heads, width / heads, value),
                 HeadLinear::init(site, "residual.2", heads, value, value * local),
             ],
-            output: site.linear("o_proj", heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", heads * value, width),
             memory: site.memory(),
             causal: site.settings.causal,
         })

@@ -18,7 +18,7 @@
 //! # Source
 //! Kimi Linear (2510.26692).
 
-use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
@@ -86,7 +86,7 @@ impl MixerConfig for KimiDeltaConfig {
                 site.linear_with_bias("g_proj.1", value, value_heads * value),
             ],
             norm: site.gain("o_norm", value),
-            output: site.linear("o_proj", value_heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", value_heads * value, width),
             memory: site.memory(),
         })
     }

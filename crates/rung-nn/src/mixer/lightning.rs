@@ -19,7 +19,7 @@
 //! difference; its small numbers (1e-5 in the rates, an epsilon of 1e-6) are kept. Ling and Ring add a rotation, norms of q and k and
 //! a norm per group of heads, which are not here.
 
-use rung_engine::{Decay, Ops, Scalar};
+use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -76,7 +76,7 @@ impl MixerConfig for LightningConfig {
             input: site.linear("qkv_proj", width, 3 * inner),
             gate: site.linear("output_gate", width, inner),
             norm: site.gain("norm", inner),
-            output: site.linear("out_proj", inner, width),
+            output: site.role(Role::Output).linear("out_proj", inner, width),
             depth: site.depth,
             memory: site.memory(),
         })

@@ -17,7 +17,7 @@
 //! # Source
 //! Katharopoulos et al. 2020 (2006.16236).
 
-use rung_engine::{Decay, Ops, Recurrence, Scalar};
+use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, number};
@@ -84,7 +84,7 @@ impl MixerConfig for LinearAttentionConfig {
             config: *self,
             projections: Projections::init(site, [heads, key, value], |_| fill),
             norm: (!self.normaliser).then(|| site.gain("norm", value)),
-            output: site.linear("o_proj", heads * value, width),
+            output: site.role(Role::Output).linear("o_proj", heads * value, width),
             memory: site.memory(),
             causal: site.settings.causal,
         })

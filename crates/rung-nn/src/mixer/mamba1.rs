@@ -19,7 +19,7 @@
 
 use std::cell::Cell;
 
-use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::mamba2::step_bias;
@@ -100,7 +100,7 @@ impl MixerConfig for Mamba1Config {
             },
             log_rate: site.offset("A_log", &[inner, state], Fill::Drawn(&log_rate)),
             skip: site.offset("D", &[inner], Fill::Constant(1.0)),
-            output: site.linear("out_proj", inner, width),
+            output: site.role(Role::Output).linear("out_proj", inner, width),
             memory: Memory { chunk: memory.chunk.min(Self::CHUNK), ..memory },
         })
     }

@@ -16,7 +16,7 @@
 //! # Source
 //! Dao and Gu 2024 (2405.21060).
 
-use rung_engine::{Ops, Parameter, Scalar};
+use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::fenwick::Writes;
@@ -102,7 +102,7 @@ impl MixerConfig for Mamba2Config {
             log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
             skip: site.offset("D", &[heads], Fill::Constant(1.0)),
             norm: site.gain("norm", inner),
-            output: site.linear("out_proj", inner, width),
+            output: site.role(Role::Output).linear("out_proj", inner, width),
             memory: site.memory(),
         })
     }

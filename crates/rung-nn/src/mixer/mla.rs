@@ -17,7 +17,7 @@
 //! # Source
 //! DeepSeek-V2 (2405.04434).
 
-use rung_engine::{Attention, Ops, Parameter, Rounding, Scalar, Sight};
+use rung_engine::{Attention, Ops, Parameter, Role, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
@@ -90,7 +90,7 @@ impl LatentConfig {
         let width = site.settings.width;
         let rotation = Rotation::of_keys(name, "width of the rotary key", rope, site.settings.positions)?;
         let (down, query) = if rank == 0 {
-            (None, site.linear("q_proj", width, heads * (head + rope)))
+            (None, site.role(Role::Query).linear("q_proj", width, heads * (head + rope)))
         } else {
             let down = (site.linear("q_a_proj", width, rank), site.gain("q_a_layernorm", rank));
             (Some(down), site.linear("q_b_proj", rank, heads * (head + rope)))
@@ -99,7 +99,7 @@ impl LatentConfig {
         let norm = site.gain("kv_a_layernorm", latent);
         let fill = Fill::Normal(site.settings.deviation);
         let expand = site.weight("kv_b_proj.weight", &[heads * (head + value), latent], fill);
-        let output = site.linear("o_proj", heads * value, width);
+        let output = site.role(Role::Output).linear("o_proj", heads * value, width);
         let alibi = site.settings.positions == Positions::Alibi;
         let rounding = site.settings.precision.message;
         Ok(Latent { config: self, down, query, compress, norm, expand, output, rotation, alibi, rounding })

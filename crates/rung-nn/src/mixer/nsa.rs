@@ -22,7 +22,7 @@
 
 use std::ops::Range;
 
-use rung_engine::{Attention, BlockAttention, Choice, Ops, Parameter, Rounding, Scalar, Sight, highest};
+use rung_engine::{Attention, BlockAttention, Choice, Ops, Parameter, Role, Rounding, Scalar, Sight, highest};
 use rung_theory::stack::Mixer;
 
 use super::attention::{Cache, Heads, HeadsConfig, MASKED, Reach};
@@ -107,7 +107,8 @@ impl MixerConfig for NativeSparseConfig {
         let summaries = [("k_compress.weight", key), ("v_compress.weight", value)]
             .map(|(name, width)| site.weight(name, &[self.length, kv_heads * width], mean));
         let branches = if self.window == 0 { 2 } else { 3 };
-        let gate = site.linear("g_proj", site.settings.width, branches * count);
+        let width = site.settings.width;
+        let gate = site.role(Role::Gate).linear("g_proj", width, branches * count);
         Ok(NativeSparse { config: *self, heads, summaries, gate, rounding })
     }
 }

@@ -16,7 +16,7 @@
 //! # Source
 //! Sun et al. 2023 (2307.08621).
 
-use rung_engine::{Decay, Ops, Scalar};
+use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -77,8 +77,8 @@ impl MixerConfig for RetnetConfig {
         Ok(Retnet {
             config: *self,
             projections: Projections::init(site, [heads, key, value], into),
-            gate: site.linear_from("g_proj", width, inner, into(inner)),
-            output: site.linear_from("o_proj", inner, width, xavier(inner + width, 0.5)),
+            gate: site.role(Role::Gate).linear_from("g_proj", width, inner, into(inner)),
+            output: site.role(Role::Output).linear_from("o_proj", inner, width, xavier(inner + width, 0.5)),
             rotation: Some(Rotation::new(key, Spacing::Inclusive)),
             forgets: true,
             memory: site.memory(),

@@ -18,7 +18,7 @@
 //! De et al. 2024 (2402.19427). Held against `RecurrentGemmaRecurrentBlock` of transformers. Its output is the same; the derivative
 //! of the root, which it cuts off at 1000, is exact here.
 
-use rung_engine::{Decay, Ops, Parameter, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
@@ -121,7 +121,7 @@ impl MixerConfig for GatedUnitConfig {
             entry: HeadGate::init(site, "input_gate", heads, inner / heads),
             forget: HeadGate::init(site, "recurrent_gate", heads, inner / heads),
             rate: site.offset("rg_lru.recurrent_param", &[inner], Fill::Drawn(&rate)),
-            output: site.linear_with_bias("linear_out", inner, width),
+            output: site.role(Role::Output).linear_with_bias("linear_out", inner, width),
             memory: Memory { chunk: memory.chunk.min(Self::CHUNK), ..memory },
         })
     }

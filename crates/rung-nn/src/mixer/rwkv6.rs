@@ -20,7 +20,7 @@
 
 use std::cell::Cell;
 
-use rung_engine::{Decay, Ops, Parameter, Rounding, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shift};
@@ -156,15 +156,15 @@ impl MixerConfig for Rwkv6Config {
                 site.weight("time_decay_w2", &[decay_rank, inner], Fill::Uniform(-0.01, 0.01)),
             ],
             bonus: by_channel(site, "time_faaaa", &[heads, head], bonus),
-            receptance: site.linear("r_proj", width, inner),
-            key: site.linear("k_proj", width, inner),
-            value: site.linear("v_proj", width, inner),
-            gate: site.linear("g_proj", width, inner),
+            receptance: site.role(Role::Query).linear("r_proj", width, inner),
+            key: site.role(Role::Key).linear("k_proj", width, inner),
+            value: site.role(Role::Value).linear("v_proj", width, inner),
+            gate: site.role(Role::Gate).linear("g_proj", width, inner),
             norm: [
                 site.offset("ln_x.weight", &[inner], Fill::Constant(1.0)),
                 site.offset("ln_x.bias", &[inner], Fill::Constant(0.0)),
             ],
-            output: site.linear("o_proj", inner, width),
+            output: site.role(Role::Output).linear("o_proj", inner, width),
             memory: site.memory(),
         })
     }

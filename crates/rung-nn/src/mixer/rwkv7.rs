@@ -20,7 +20,7 @@
 //! # Source
 //! Peng et al. 2025 (2503.14456).
 
-use rung_engine::{GeneralDelta, Ops, Parameter, Rounding, Scalar};
+use rung_engine::{GeneralDelta, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{Lent, MixerConfig, State, TokenMixer, causal_only, number, shift};
@@ -112,9 +112,9 @@ impl MixerConfig for Rwkv7Config {
         Ok(Rwkv7 {
             config: *self,
             shift: Shift::init(site),
-            receptance: site.linear("r_proj", width, inner),
-            key: site.linear("k_proj", width, inner),
-            value: site.linear("v_proj", width, inner),
+            receptance: site.role(Role::Query).linear("r_proj", width, inner),
+            key: site.role(Role::Key).linear("k_proj", width, inner),
+            value: site.role(Role::Value).linear("v_proj", width, inner),
             mix: None,
             // From slow to fast, as in the first layer of the published models, though not in the order of channels.
             decay: low_rank(site, "w_proj", rank, Some(Fill::Uniform(-5.5, 0.5))),
@@ -125,7 +125,7 @@ impl MixerConfig for Rwkv7Config {
             bonus: site.offset("r_k", &[inner], Fill::Constant(-0.04)),
             norm: [("weight", 1.0), ("bias", 0.0)]
                 .map(|(name, fill)| site.offset(&format!("g_norm.{name}"), &[inner], Fill::Constant(fill))),
-            output: site.linear("o_proj", inner, width),
+            output: site.role(Role::Output).linear("o_proj", inner, width),
             memory: site.memory(),
         })
     }

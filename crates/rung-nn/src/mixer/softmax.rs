@@ -19,7 +19,7 @@
 //! # Source
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
-use rung_engine::{Ops, Scalar};
+use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::attention::{Heads, HeadsConfig, Reach, Reader};
@@ -55,7 +55,8 @@ impl MixerConfig for SoftmaxConfig {
         if self.taps > 0 {
             super::causal_only("full{conv}", site)?;
         }
-        let front = site.convolution("conv1d", site.settings.width, self.taps);
+        let width = site.settings.width;
+        let front = site.role(Role::InputConvolution).convolution("conv1d", width, self.taps);
         let message = site.settings.precision.message;
         Ok(Softmax { front, heads: self.heads.init(Self::NAME, site, reach(site), message)? })
     }

@@ -9,6 +9,7 @@ mod frozen;
 mod levels;
 mod precision;
 mod reductions;
+mod roles;
 mod variants;
 mod watched;
 

@@ -1,6 +1,6 @@
 //! Channel mixers: what happens to each token by itself.
 
-use rung_engine::{Ops, Scalar};
+use rung_engine::{Ops, Role, Scalar};
 
 use crate::parts::Linear;
 use crate::site::Site;
@@ -69,7 +69,7 @@ impl Channel {
         Some(site.within("mlp", |site| Self {
             gate: gated.then(|| site.linear("gate_proj", width, hidden)),
             up: site.linear("up_proj", width, hidden),
-            down: site.linear("down_proj", hidden, width),
+            down: site.role(Role::Output).linear("down_proj", hidden, width),
             gelu,
             relu: matches!(config, ChannelConfig::Relu { .. }),
         }))

@@ -6,7 +6,7 @@
 //! from the first step on. All fields of an alphabet but the first have a gain for each channel, which starts at -1, because the sum
 //! of argument 3 and value 5 would otherwise be that of argument 5 and value 3.
 
-use rung_engine::{Ops, Parameter, Scalar};
+use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::task::Field;
 
 use crate::error::ModelError;
@@ -84,13 +84,16 @@ impl Embedding {
         let (width, fill) = (site.settings.width, Fill::Normal(site.settings.deviation));
         let columns = match input {
             Input::Vocabulary(count) => {
-                let weight = site.weight("embeddings.weight", &[*count, width], fill);
+                let weight = site.role(Role::Embedding).weight("embeddings.weight", &[*count, width], fill);
                 vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
             }
             Input::Fields(fields) => shared_tables(site, fields, fill),
         };
         let positions = match site.settings.positions {
-            Positions::Learned { length } => Some((site.weight("positions.weight", &[length, width], fill), length)),
+            Positions::Learned { length } => {
+                let table = site.role(Role::Position).weight("positions.weight", &[length, width], fill);
+                Some((table, length))
+            }
             _ => None,
         };
         Self { columns, positions }
@@ -157,7 +160,8 @@ fn shared_tables<S: Scalar>(site: &mut Site<'_, S>, fields: &[Field], fill: Fill
         let (_, rows, weight) = found.copied().unwrap_or_else(|| {
             let symbols = sharing().map(|other| other.symbols() as usize).max().unwrap_or(0);
             let rows = symbols + usize::from(sharing().any(|other| other.blank));
-            let weight = site.weight(&format!("embeddings.{}.weight", field.alphabet), &[rows, width], fill);
+            let name = format!("embeddings.{}.weight", field.alphabet);
+            let weight = site.role(Role::Embedding).weight(&name, &[rows, width], fill);
             known.push((&field.alphabet, rows, weight));
             (&field.alphabet, rows, weight)
         });

@@ -15,6 +15,7 @@
 
 mod channel;
 mod embedding;
+pub mod names;
 mod norm;
 mod sharing;
 mod surgery;
@@ -30,7 +31,7 @@ pub use surgery::{Nobody, Place, Surgeon};
 use sharing::build_layer;
 use surgery::{Asked, Each, rows_of};
 
-use rung_engine::{Ops, Parameter, Parameters, Rounding, Scalar};
+use rung_engine::{Ops, Parameter, Parameters, Role, Rounding, Scalar};
 use rung_theory::stack::Plan;
 use rung_theory::task::{NO_TARGET, Rng, seeded};
 
@@ -338,7 +339,7 @@ impl ModelConfig {
         let mut done = Vec::new();
         for index in 0..layers {
             site.depth = Depth { layer: index, layers };
-            let name = format!("layers.{index}");
+            let name = names::layer(index);
             done.push(site.within(&name, |site| self.layer(site, &name, |site| build(site, index)))?);
             within_limit(site)?;
         }
@@ -347,7 +348,8 @@ impl ModelConfig {
             (_, Some((table, gain))) => Unembedding::Field(table, gain),
             (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
             _ => {
-                Unembedding::Matrix(site.weight("lm_head.weight", &[self.classes, width], Fill::Normal(self.deviation)))
+                let (shape, fill) = ([self.classes, width], Fill::Normal(self.deviation));
+                Unembedding::Matrix(site.role(Role::Unembedding).weight("lm_head.weight", &shape, fill))
             }
         };
         within_limit(site)?;

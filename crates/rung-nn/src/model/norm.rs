@@ -1,6 +1,6 @@
 //! The norms of a model.
 
-use rung_engine::{Ops, Parameter, Scalar};
+use rung_engine::{Ops, Parameter, Role, Scalar};
 
 use crate::site::{Fill, Site};
 
@@ -29,10 +29,11 @@ impl Norm {
     /// Adds its weights, if it has any: ones, and zeros.
     pub fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, config: NormConfig) -> Self {
         let width = site.settings.width;
-        let mut offset =
-            |what: &str, value: f64| site.offset(&format!("{name}.{what}"), &[width], Fill::Constant(value));
-        let weight = (config != NormConfig::None).then(|| offset("weight", 1.0));
-        let bias = (config == NormConfig::Layer).then(|| offset("bias", 0.0));
+        let mut offset = |role: Role, what: &str, value: f64| {
+            site.role(role).offset(&format!("{name}.{what}"), &[width], Fill::Constant(value))
+        };
+        let weight = (config != NormConfig::None).then(|| offset(Role::StreamNorm, "weight", 1.0));
+        let bias = (config == NormConfig::Layer).then(|| offset(Role::Other, "bias", 0.0));
         Self { weight, bias }
     }
 

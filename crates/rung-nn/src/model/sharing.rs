@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use rung_engine::Scalar;
 use rung_theory::stack::{Mixer, Plan};
 
+use super::names;
 use crate::error::ModelError;
 use crate::mixer::rwkv7::Rwkv7Config;
 use crate::mixer::{Builtin, MixerConfig as _};
@@ -69,9 +70,8 @@ pub(super) fn build_layer<S: Scalar>(
     mixers: &[Mixer],
     sources: &[Option<usize>],
 ) -> Result<Vec<Builtin>, ModelError> {
-    let named = |index: usize| if mixers.len() == 1 { "mixer".to_owned() } else { format!("mixers.{index}") };
     let build = |(index, (mixer, source)): (usize, (&Mixer, &Option<usize>))| {
-        site.within(&named(index), |site| match source {
+        site.within(&names::mixer_in_layer(index, mixers.len()), |site| match source {
             Some(_) => Builtin::init_reader(mixer, site),
             None => Builtin::init(mixer, site),
         })

@@ -14,7 +14,7 @@ use rung_engine::{Attention, Native, Ops, Scalar, Tensor};
 use rung_theory::stack::Plan;
 
 use super::wire::{Width, Wire};
-use crate::trace::layer_of;
+use crate::model::names;
 use crate::watch::Watch;
 
 /// Where the registers of a full layer come from.
@@ -126,7 +126,7 @@ impl Registers {
 
 impl<S: Scalar> Watch<S> for Registers {
     fn enter(&self, name: &str) {
-        self.layer.set(layer_of(name).unwrap_or(usize::MAX));
+        self.layer.set(names::layer_index(name).unwrap_or(usize::MAX));
         self.call.set(0);
     }
 

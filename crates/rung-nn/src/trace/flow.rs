@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use rung_engine::{Parameters, Scalar};
+use rung_engine::{Parameters, Role, Scalar};
 
 use super::{Reading, Reads, Trace};
-use crate::construct::{Touched, WRITERS};
-use crate::model::{ModelConfig, NormConfig, Placement};
+use crate::construct::Touched;
+use crate::model::{ModelConfig, NormConfig, Placement, names};
 
 /// One token reads another.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,7 +158,8 @@ fn blurred(config: &ModelConfig) -> bool {
 
 /// Columns that the unembedding looks at.
 pub(super) fn answered<S: Scalar>(config: &ModelConfig, width: usize, weights: &Parameters<S>) -> Vec<bool> {
-    let Some(id) = weights.find("lm_head.weight").filter(|_| !blurred(config)) else { return vec![true; width] };
+    let unembedding = weights.entries().find(|(_, entry)| entry.role == Role::Unembedding).map(|(id, _)| id);
+    let Some(id) = unembedding.filter(|_| !blurred(config)) else { return vec![true; width] };
     let mut answered = vec![false; width];
     for row in weights.get(id).chunks_exact(width) {
         for (value, answered) in row.iter().zip(&mut answered) {
@@ -170,7 +171,7 @@ pub(super) fn answered<S: Scalar>(config: &ModelConfig, width: usize, weights: &
 
 /// For every reading of a layer, the heads whose output nobody uses: their columns of the output projection are zero.
 pub(super) fn idle<S: Scalar>(layer: usize, readings: &[Reading], weights: &Parameters<S>) -> Vec<Vec<bool>> {
-    let output = WRITERS.iter().find_map(|name| weights.find(&format!("layers.{layer}.mixer.{name}")));
+    let output = weights.find_role(&names::mixer(layer, 0, 1), Role::Output);
     let idle = |reading: &Reading| {
         let none = vec![false; reading.heads];
         let Some(id) = output.filter(|_| reading.reads != Reads::Convolution) else { return none };

@@ -36,7 +36,7 @@ use rung_theory::task::AnyTask;
 
 use crate::construct::{Construction, Sheet, Touched, decode};
 use crate::error::ModelError;
-use crate::model::{Model, ModelConfig};
+use crate::model::{Model, ModelConfig, names};
 use crate::watch::{Convolved, Watch, Watched};
 
 /// The most tokens of a trace.
@@ -166,7 +166,7 @@ impl Recorder {
 
 impl<S: Scalar> Watch<S> for Recorder {
     fn enter(&self, name: &str) {
-        *self.at.borrow_mut() = layer_of(name);
+        *self.at.borrow_mut() = names::layer_index(name);
     }
 
     fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
@@ -201,9 +201,4 @@ impl<S: Scalar> Watch<S> for Recorder {
         self.keep(Reading::convolution(ops, inputs, &output));
         (output, state)
     }
-}
-
-/// The layer that a scope names.
-pub(crate) fn layer_of(scope: &str) -> Option<usize> {
-    scope.strip_prefix("layers.").and_then(|number| number.parse().ok())
 }

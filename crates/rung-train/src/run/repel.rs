@@ -13,7 +13,8 @@
 
 use std::ops::Range;
 
-use rung_engine::{Parameters, Repulsion};
+use rung_engine::{Parameters, Repulsion, Role};
+use rung_nn::model::names;
 use rung_nn::site::normal;
 use rung_theory::stack::Plan;
 use rung_theory::task::seeded;
@@ -63,16 +64,14 @@ impl RepulsionPart {
     }
 }
 
-/// Names of the projections of a layer whose rows are those of heads, and how many heads.
-fn sets_of(plan: &Plan, layer: usize) -> Vec<(String, usize)> {
+/// The projections of a layer whose rows are those of heads: their mixer, their role, and how many heads.
+fn sets_of(plan: &Plan, layer: usize) -> Vec<(String, Role, usize)> {
     let mixers = &plan.layers[layer].mixers;
-    let named = |index: usize| if mixers.len() == 1 { "mixer".to_owned() } else { format!("mixers.{index}") };
     let sets = mixers.iter().enumerate().flat_map(|(index, mixer)| {
         let heads = mixer.number("heads").zip(mixer.number("kv"));
-        let sets = heads.map(|(heads, kv)| [("q_proj", heads), ("k_proj", kv), ("v_proj", kv)]);
-        sets.into_iter().flatten().map(move |(projection, heads)| {
-            (format!("layers.{layer}.{}.{projection}.weight", named(index)), heads as usize)
-        })
+        let sets = heads.map(|(heads, kv)| [(Role::Query, heads), (Role::Key, kv), (Role::Value, kv)]);
+        let scope = names::mixer(layer, index, mixers.len());
+        sets.into_iter().flatten().map(move |(role, heads)| (scope.clone(), role, heads as usize))
     });
     sets.collect()
 }
@@ -90,8 +89,10 @@ impl Particles {
     pub(super) fn of(run: &Run, weights: &Parameters<f32>) -> Option<Self> {
         let part = run.config.train.repulsion.as_ref()?;
         let asked = |layer: &usize| part.layers.is_empty() || part.layers.contains(layer);
-        let names = (0..run.plan.layers.len()).filter(asked).flat_map(|layer| sets_of(&run.plan, layer));
-        let found = names.filter_map(|(name, heads)| Some((weights.entry(weights.find(&name)?).range.clone(), heads)));
+        let sets = (0..run.plan.layers.len()).filter(asked).flat_map(|layer| sets_of(&run.plan, layer));
+        let found = sets.filter_map(|(scope, role, heads)| {
+            Some((weights.entry(weights.find_role(&scope, role)?).range.clone(), heads))
+        });
         let rule = Repulsion { strength: part.strength, temperature: part.temperature };
         Some(Self { rule, seed: run.config.seed, sets: found.collect(), steered: Vec::new() })
     }
