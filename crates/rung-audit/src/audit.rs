@@ -1,4 +1,4 @@
-//! From a config to an audit: the dialects' readings, the mixers' sizes, the plan, and what follows from it.
+//! From a config to an audit: the dialects' layer specs, the mixers' sizes, the plan, and what follows from it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,66 +8,66 @@ use rung_theory::stack::mixer::Selection;
 use rung_theory::stack::{Capacity, Defaults, Layer, Mixer, Plan, Reach};
 
 use crate::config::Config;
-use crate::cost::{self, BF16, Cache, Dtype, FP32, Storage, Work};
+use crate::cost::{self, BF16, CacheBytes, Dtype, FP32, MixerCost, Storage};
 use crate::dialect::{self, Decision};
-use crate::geometry::{self, Sized};
+use crate::geometry::{self, MixerSizes};
 use crate::json::Value;
-use crate::layout::{Attention, Channel, Join, Kind, Layout, Reading, Recurrent};
+use crate::layout::{Attention, AttentionKind, FeedForward, Join, LayerSpec, Layout, Recurrent};
 use crate::parameters::{self, Parameters};
-use crate::{AuditError, channel, recurrent};
+use crate::{AuditError, feed_forward, recurrent};
 
-/// The context at which sizes are compared unless another is asked for.
+/// The default context length at which sizes are compared.
 pub const DEFAULT_CONTEXT: u64 = 131_072;
-/// The longest context that can be asked for.
-pub const LONGEST_CONTEXT: u64 = 1 << 40;
+/// The longest context length that is accepted.
+pub const MAX_CONTEXT: u64 = 1 << 40;
 
-/// How the lower bounds are asked: a plan and a number of hops in, and out comes the base-2 logarithm of the smallest
-/// number of tokens at which it is certified that the plan cannot compose that many functions; nothing if none is.
-pub type Certify<'a> = dyn Fn(&Plan, usize) -> Option<f64> + 'a;
+/// A source of lower bounds: from a plan and a number of hops to the base-2 logarithm of the smallest number of tokens
+/// at which it is certified that the plan cannot compose that many functions; `None` if no bound is found.
+pub type BoundOracle<'a> = dyn Fn(&Plan, usize) -> Option<f64> + 'a;
 
-/// What an audit assumes about use.
+/// Context length and number formats of an audit.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// Tokens in the cache.
+    /// Context length in tokens.
     pub context: u64,
-    /// How keys and values are stored.
+    /// Number format of keys and values.
     pub kv_dtype: Dtype,
-    /// How recurrent state is stored; by default as the config says, else in 32 bits.
+    /// Number format of recurrent state; by default the config's, else 32 bits.
     pub state_dtype: Option<Dtype>,
-    /// The lower bounds to ask, if any.
-    pub certify: Option<&'a Certify<'a>>,
+    /// Where lower bounds come from, if they are wanted.
+    pub bound_oracle: Option<&'a BoundOracle<'a>>,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self { context: DEFAULT_CONTEXT, kv_dtype: BF16, state_dtype: None, certify: None }
+        Self { context: DEFAULT_CONTEXT, kv_dtype: BF16, state_dtype: None, bound_oracle: None }
     }
 }
 
 impl std::fmt::Debug for Options<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { context, kv_dtype, state_dtype, certify } = self;
-        write!(out, "Options {{ {context}, {kv_dtype:?}, {state_dtype:?}, certify: {} }}", certify.is_some())
+        let Self { context, kv_dtype, state_dtype, bound_oracle } = self;
+        write!(out, "Options {{ {context}, {kv_dtype:?}, {state_dtype:?}, bound_oracle: {} }}", bound_oracle.is_some())
     }
 }
 
 /// One layer of the config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLayer {
-    /// How it attends; nothing if that is unknown.
+    /// How it attends; `None` if that is unknown.
     pub attention: Option<Attention>,
-    /// The recurrence's mixer, by Rung's name; `unknown` if there is one and its family is not told.
+    /// The recurrence's mixer, by Rung's name; `unknown` if there is one and the file does not say which.
     pub recurrent: Option<&'static str>,
     /// Its feed-forward part.
-    pub channel: Channel,
+    pub feed_forward: FeedForward,
     /// The field that decided.
     pub decided_by: String,
     /// Reads the cache of an earlier layer and keeps none.
     pub shares_cache: bool,
     /// Uses the attention weights of an earlier layer.
     pub shares_weights: bool,
-    /// What it becomes in the plan: one layer, or two where one mixer feeds the other.
-    pub parts: Vec<Layer>,
+    /// Its layers in the plan: one, or two where one mixer feeds the other.
+    pub plan_layers: Vec<Layer>,
 }
 
 impl AuditLayer {
@@ -81,7 +81,7 @@ impl AuditLayer {
         matches!(self.attention, Some(Attention::Full | Attention::Sparse))
     }
 
-    /// Its letter in the strip: F full, S sparse, W window, r recurrent, P and p full and window beside a recurrence,
+    /// One letter: F full, S sparse, W window, r recurrent, P and p full and window in parallel with a recurrence,
     /// a dot for no mixer, a question mark for unknown.
     pub fn letter(&self) -> char {
         match (self.attention, self.recurrent.is_some()) {
@@ -103,75 +103,75 @@ pub struct AllFull {
     /// Its rungs.
     pub rungs: usize,
     /// Its cache.
-    pub cache: Cache,
-    /// Its weights and arithmetic, where the model's width is told.
-    pub work: Option<Work>,
+    pub cache: CacheBytes,
+    /// Weights and FLOPs of its mixers, where the model's width is given.
+    pub mixer_cost: Option<MixerCost>,
 }
 
-/// Block-sparse layers: what a block's summary holds against what 2-Sum needs.
+/// Block-sparse layers: the bits in a block's summary, and the bits that 2-Sum requires.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockSparse {
     /// How many such layers.
     pub layers: usize,
     /// Tokens in a block.
-    pub block: u64,
-    /// Blocks picked in all by one token.
-    pub picked: u64,
+    pub block_tokens: u64,
+    /// Blocks that one token selects, over all groups of heads.
+    pub selected_blocks: u64,
     /// Bits in one block's summary.
-    pub had: u64,
-    /// Bits below which the layer provably cannot solve 2-Sum at this context, with as many values as tokens; nothing
+    pub summary_bits: u64,
+    /// Bits below which the layer provably cannot solve 2-Sum at this context, with as many values as tokens; `None`
     /// where the bound does not apply.
-    pub needed: Option<u64>,
+    pub required_bits: Option<u64>,
 }
 
 /// What the lower bounds say about one hop more than the stack's rungs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Certified {
+pub struct NextHopBound {
     /// The number of hops.
     pub hops: usize,
-    /// Base-2 logarithm of the tokens from which it is certified out of reach.
+    /// Base-2 logarithm of the number of tokens from which on that many hops are certified impossible.
     pub log2_tokens: Option<f64>,
-    /// Whether the context asked for is that long.
+    /// Whether the audit's context is that long.
     pub reached: bool,
 }
 
-/// The truth about a model's layers.
+/// What a model's layers are, and what follows from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audit {
-    /// What it was called.
+    /// The model's name.
     pub model: String,
-    /// Where its facts come from.
+    /// The file or page that the fields come from.
     pub source: String,
-    /// The dialect that decided; nothing if none did.
+    /// The dialect that decided; `None` if none did.
     pub dialect: Option<&'static str>,
     /// One per layer of the config.
     pub layers: Vec<AuditLayer>,
-    /// The width of the residual stream, if told.
+    /// The width of the residual stream, if given.
     pub width: Option<u64>,
     /// Why something is unknown; empty when all is known.
     pub unknown: Vec<String>,
-    /// What was taken for granted.
+    /// Assumptions that the figures rest on.
     pub assumed: Vec<String>,
-    /// Tokens in the cache.
+    /// Context length in tokens.
     pub context: u64,
-    /// How keys and values are stored.
+    /// Number format of keys and values.
     pub kv_dtype: Dtype,
-    /// How recurrent state is stored.
+    /// Number format of recurrent state.
     pub state_dtype: Dtype,
     /// The resolved stack, if every layer is known.
     pub plan: Option<Plan>,
     /// Full layers, blocks, the extra hop and rungs, if every layer is known.
     pub capacity: Option<Capacity>,
     /// Bytes, if every size is known.
-    pub cache: Option<Cache>,
-    /// Weights and arithmetic, if every size and the width are known.
-    pub work: Option<Work>,
+    pub cache: Option<CacheBytes>,
+    /// Weights and FLOPs of the mixers, if every size and the width are known.
+    pub mixer_cost: Option<MixerCost>,
     /// The all-full stack of the same depth, where its sizes are known.
     pub all_full: Option<AllFull>,
     /// Block-sparse layers, if any.
     pub block_sparse: Option<BlockSparse>,
-    /// What the lower bounds say.
-    pub certified: Option<Certified>,
+    /// What the lower bounds say about one hop more than `capacity.rungs`.
+    pub next_hop_bound: Option<NextHopBound>,
     /// The architecture's name, as the library that wrote the file calls it.
     pub architecture: Option<String>,
     /// The longest context that the config names.
@@ -180,17 +180,17 @@ pub struct Audit {
     pub activation_dtype: Option<Dtype>,
     /// The format of recurrent state, if the config names it.
     pub declared_state_dtype: Option<Dtype>,
-    /// Layers that predict further tokens, which are not among `layers`.
+    /// Multi-token-prediction layers, which are not among `layers`.
     pub extra_layers: u64,
-    /// All weights, where the config tells enough.
+    /// Number of weights, where the config gives enough fields.
     pub parameters: Option<Parameters>,
-    /// A full layer in this model's own sizes, for edits.
-    pub(crate) full_part: Option<Layer>,
+    /// A full layer with this model's sizes, for `what_if`.
+    pub(crate) full_template: Option<Layer>,
 }
 
 impl Audit {
     /// One letter per layer; see [`AuditLayer::letter`].
-    pub fn strip(&self) -> String {
+    pub fn layer_letters(&self) -> String {
         self.layers.iter().map(AuditLayer::letter).collect()
     }
 
@@ -208,73 +208,83 @@ impl Audit {
         Storage { kv: self.kv_dtype, state: self.state_dtype, context: self.context }
     }
 
-    /// Works out everything that follows from the layers.
-    pub(crate) fn conclude(&mut self, options: &Options) -> Result<(), AuditError> {
-        (self.plan, self.capacity, self.cache, self.work) = (None, None, None, None);
-        (self.all_full, self.block_sparse, self.certified) = (None, None, None);
+    /// Computes everything that follows from the layers.
+    pub(crate) fn derive(&mut self, options: &Options) -> Result<(), AuditError> {
+        (self.plan, self.capacity, self.cache, self.mixer_cost) = (None, None, None, None);
+        (self.all_full, self.block_sparse, self.next_hop_bound) = (None, None, None);
         if self.layers.is_empty() || self.layers.iter().any(|layer| layer.attention.is_none()) {
             return Ok(());
         }
-        let layers: Vec<Layer> = self.layers.iter().flat_map(|layer| layer.parts.iter().cloned()).collect();
+        let layers: Vec<Layer> = self.layers.iter().flat_map(|layer| layer.plan_layers.iter().cloned()).collect();
         let plan = Plan { width: self.width.unwrap_or(1), layers };
         let capacity = plan.capacity();
         if self.unknown.is_empty() {
             let storage = self.storage();
             self.cache = Some(cost::cache(plan.layers.iter(), storage)?);
-            self.work = match self.width {
-                Some(_) => Some(cost::work(self.layers.iter().flat_map(weights), self.context)?),
+            self.mixer_cost = match self.width {
+                Some(_) => Some(cost::mixer_cost(self.layers.iter().flat_map(plan_layers), self.context)?),
                 None => None,
             };
             self.all_full = self.all_full()?;
             self.block_sparse = block_sparse(&plan, self.context);
             let hops = capacity.rungs + 1;
-            let log2_tokens = options.certify.and_then(|certify| certify(&plan, hops));
+            let log2_tokens = options.bound_oracle.and_then(|bound_oracle| bound_oracle(&plan, hops));
             let reached = log2_tokens.is_some_and(|log2| (self.context as f64).log2() >= log2);
-            self.certified = Some(Certified { hops, log2_tokens, reached });
+            self.next_hop_bound = Some(NextHopBound { hops, log2_tokens, reached });
         }
         (self.plan, self.capacity) = (Some(plan), Some(capacity));
         Ok(())
     }
 
     fn all_full(&self) -> Result<Option<AllFull>, AuditError> {
-        let Some(part) = &self.full_part else { return Ok(None) };
+        let Some(full) = &self.full_template else { return Ok(None) };
         let depth = self.mixing_layers();
-        let layers = std::iter::repeat_n(part, depth);
+        let layers = std::iter::repeat_n(full, depth);
         let cache = cost::cache(layers.clone(), self.storage())?;
-        let work = match self.width {
-            Some(_) => Some(cost::work(layers.map(|layer| (layer, false)), self.context)?),
+        let mixer_cost = match self.width {
+            Some(_) => Some(cost::mixer_cost(layers.map(|layer| (layer, false)), self.context)?),
             None => None,
         };
-        Ok(Some(AllFull { rungs: depth.saturating_sub(1), cache, work }))
+        Ok(Some(AllFull { rungs: depth.saturating_sub(1), cache, mixer_cost }))
     }
 }
 
-fn weights(layer: &AuditLayer) -> impl Iterator<Item = (&Layer, bool)> {
-    layer.parts.iter().map(|part| (part, layer.shares_weights))
+/// The layers of the plan, each with whether its attention weights are those of an earlier one.
+fn plan_layers(layer: &AuditLayer) -> impl Iterator<Item = (&Layer, bool)> {
+    layer.plan_layers.iter().map(|part| (part, layer.shares_weights))
 }
 
 fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
-    let of = |mixer: &Mixer| -> Option<(Selection, u64)> {
+    let selection_of = |mixer: &Mixer| -> Option<(Selection, u64)> {
         match mixer.facts().reach {
-            Reach::Full(message) => message.selection.filter(|pick| pick.block > 1).map(|pick| (pick, mixer.bits())),
+            Reach::Full(message) => {
+                message.selection.filter(|selection| selection.block > 1).map(|selection| (selection, mixer.bits()))
+            }
             Reach::Bounded => None,
         }
     };
-    let all: Vec<_> = plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter_map(of).collect();
-    let (pick, bits) = *all.first()?;
-    let (block, picked) = (pick.block as u64, (pick.groups * pick.picked) as u64);
-    let had = u64::try_from(pick.summary * u128::from(bits)).unwrap_or(u64::MAX);
-    // Every token may hold a different value; what is needed does not depend on what is had.
-    let others = (context / block).saturating_sub(1);
-    let question = Sparse { block, select: picked, bits: 0, values: context, blocks: others, same_map: false };
-    let needed = question.verdict().ok().and_then(|verdict| verdict.needed);
-    Some(BlockSparse { layers: all.len(), block, picked, had, needed })
+    let all: Vec<_> = plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter_map(selection_of).collect();
+    let (first, bits) = *all.first()?;
+    let (block_tokens, selected_blocks) = (first.block as u64, (first.groups * first.picked) as u64);
+    let summary_bits = u64::try_from(first.summary * u128::from(bits)).unwrap_or(u64::MAX);
+    // Every token may hold a different value; the bits required do not depend on the bits present.
+    let others = (context / block_tokens).saturating_sub(1);
+    let question = Sparse {
+        block: block_tokens,
+        select: selected_blocks,
+        bits: 0,
+        values: context,
+        blocks: others,
+        same_map: false,
+    };
+    let required_bits = question.verdict().ok().and_then(|verdict| verdict.needed);
+    Some(BlockSparse { layers: all.len(), block_tokens, selected_blocks, summary_bits, required_bits })
 }
 
 /// Reads the layers of a config.
 pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Options) -> Result<Audit, AuditError> {
-    if !(1..=LONGEST_CONTEXT).contains(&options.context) {
-        let why = format!("a context has 1 to {LONGEST_CONTEXT} tokens");
+    if !(1..=MAX_CONTEXT).contains(&options.context) {
+        let why = format!("a context has 1 to {MAX_CONTEXT} tokens");
         return Err(AuditError::Request { text: options.context.to_string(), why });
     }
     let mut audit = Audit {
@@ -291,24 +301,24 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
         plan: None,
         capacity: None,
         cache: None,
-        work: None,
+        mixer_cost: None,
         all_full: None,
         block_sparse: None,
-        certified: None,
+        next_hop_bound: None,
         architecture: config.model_type()?.map(str::to_owned),
         trained_context: trained_context(config),
         activation_dtype: None,
         declared_state_dtype: None,
         extra_layers: extra_layers(config)?,
         parameters: None,
-        full_part: None,
+        full_template: None,
     };
     audit.activation_dtype = named_dtype(config, &["torch_dtype", "dtype"], &mut Vec::new());
     audit.declared_state_dtype = named_dtype(config, &["mamba_ssm_cache_dtype", "mamba_ssm_dtype"], &mut audit.assumed);
     audit.state_dtype = options.state_dtype.or(audit.declared_state_dtype).unwrap_or(FP32);
     match dialect::decide(config)? {
         Decision::Unknown(fields) => {
-            audit.unknown.push(match crate::family::other_than_decoder(config)? {
+            audit.unknown.push(match crate::non_decoder::other_than_decoder(config)? {
                 Some(what) => format!("the config describes {what}"),
                 None => undecided(config, &fields)?,
             });
@@ -316,13 +326,13 @@ pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Option
         Decision::Read(dialect, layout) => {
             audit.dialect = Some(dialect.name);
             if !config.gguf {
-                audit.unknown.extend(crate::unread::unread_fields(config, layout.layers.len()));
+                audit.unknown.extend(crate::unread_fields::unread_fields(config, layout.layers.len()));
             }
             resolve(config, layout, &mut audit)?;
         }
     }
-    take_for_granted(config, &mut audit)?;
-    audit.conclude(options)?;
+    note_assumptions(config, &mut audit)?;
+    audit.derive(options)?;
     // The count is an extra: fields that it cannot read do not make the layers unreadable.
     audit.parameters = parameters::count(config, &audit).unwrap_or(None);
     Ok(audit)
@@ -333,7 +343,7 @@ fn undecided(config: &Config, fields: &[String]) -> Result<String, AuditError> {
     let architecture = config.model_type()?.map_or_else(String::new, |name| {
         format!(" and the architecture `{}` is not in the list of those that need none", name.escape_debug())
     });
-    Ok(format!("no field tells the layers{architecture}; looked for {}", fields.join(", ")))
+    Ok(format!("no field gives the layout{architecture}; looked for {}", fields.join(", ")))
 }
 
 /// The number format that the first of several fields names; one that names none is noted.
@@ -343,7 +353,7 @@ fn named_dtype(config: &Config, names: &[&str], assumed: &mut Vec<String>) -> Op
         match word.parse() {
             Ok(dtype) => return Some(dtype),
             Err(_) => {
-                assumed.push(format!("State is charged in fp32: `{}` names no known format.", config.path_of(name)));
+                assumed.push(format!("State is counted in fp32: `{}` names no known format.", config.path_of(name)));
             }
         }
     }
@@ -355,14 +365,14 @@ fn trained_context(config: &Config) -> Option<u64> {
     let names =
         ["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "context_length", "n_ctx"];
     for name in names {
-        if let Some(found) = config.get(name).and_then(crate::config::whole).filter(|found| *found > 0) {
-            return Some(found.min(LONGEST_CONTEXT));
+        if let Some(found) = config.get(name).and_then(crate::config::as_u64).filter(|found| *found > 0) {
+            return Some(found.min(MAX_CONTEXT));
         }
     }
     None
 }
 
-/// Layers that predict further tokens.
+/// Multi-token-prediction layers.
 fn extra_layers(config: &Config) -> Result<u64, AuditError> {
     let mut extra = 0;
     for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "nextn_predict_layers"] {
@@ -371,26 +381,26 @@ fn extra_layers(config: &Config) -> Result<u64, AuditError> {
     Ok(extra)
 }
 
-/// One resolved reading, kept because neighbours are alike.
-struct Resolved {
-    parts: Vec<Layer>,
+/// The mixers of one layer spec; layers with equal specs share it.
+struct ResolvedLayer {
+    plan_layers: Vec<Layer>,
     recurrent: Option<&'static str>,
     missing: Vec<String>,
 }
 
 fn resolve(config: &Config, layout: Layout, audit: &mut Audit) -> Result<(), AuditError> {
-    const MOST_REASONS: usize = 64;
-    let channels = channel::channels(config, layout.layers.len())?;
-    let sizes = Sizes { config, defaults: defaults(audit.width), state: audit.state_dtype };
+    const MAX_REASONS: usize = 64;
+    let feed_forwards = feed_forward::feed_forwards(config, layout.layers.len())?;
+    let builder = MixerBuilder { config, defaults: defaults(audit.width), state_dtype: audit.state_dtype };
     audit.assumed.extend(layout.assumed);
-    let mut known: HashMap<Reading, Resolved> = HashMap::new();
-    let mut words = 0;
-    for (index, mut reading) in layout.layers.into_iter().enumerate() {
-        let decided_by = std::mem::take(&mut reading.decided_by);
-        if let Kind::Unknown { word } = &mut reading.kind {
+    let mut resolved: HashMap<LayerSpec, ResolvedLayer> = HashMap::new();
+    let mut unknown_words = 0;
+    for (index, mut spec) in layout.layers.into_iter().enumerate() {
+        let decided_by = std::mem::take(&mut spec.decided_by);
+        if let AttentionKind::Unknown { word } = &mut spec.kind {
             let word = std::mem::take(word);
-            words += 1;
-            if words <= MOST_REASONS {
+            unknown_words += 1;
+            if unknown_words <= MAX_REASONS {
                 let word: String = word.chars().take(60).collect();
                 audit.unknown.push(format!(
                     "layer {index}: `{decided_by}` is \"{}\", a word that no dialect knows",
@@ -399,103 +409,111 @@ fn resolve(config: &Config, layout: Layout, audit: &mut Audit) -> Result<(), Aud
             }
         }
         let mut layer = AuditLayer {
-            attention: reading.kind.attention(),
+            attention: spec.kind.attention(),
             recurrent: None,
-            channel: reading.channel.unwrap_or(channels[index]),
+            feed_forward: spec.feed_forward.unwrap_or(feed_forwards[index]),
             decided_by,
-            shares_cache: reading.shares_cache,
-            shares_weights: reading.shares_weights,
-            parts: Vec::new(),
+            shares_cache: spec.shares_cache,
+            shares_weights: spec.shares_weights,
+            plan_layers: Vec::new(),
         };
-        let one = match known.entry(reading) {
-            Entry::Occupied(found) => found.into_mut(),
-            Entry::Vacant(place) => {
-                let one = sizes.resolve(place.key())?;
-                if audit.unknown.len() < MOST_REASONS {
+        let one = match resolved.entry(spec) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let one = builder.resolve(entry.key())?;
+                if audit.unknown.len() < MAX_REASONS {
                     audit
                         .unknown
                         .extend(one.missing.iter().map(|what| format!("layer {index} and those like it: {what}")));
                 }
-                place.insert(one)
+                entry.insert(one)
             }
         };
-        (layer.recurrent, layer.parts) = (one.recurrent, one.parts.clone());
+        (layer.recurrent, layer.plan_layers) = (one.recurrent, one.plan_layers.clone());
         audit.layers.push(layer);
     }
-    if words > MOST_REASONS {
-        audit.unknown.push(format!("and {} more layers with words that no dialect knows", words - MOST_REASONS));
+    if unknown_words > MAX_REASONS {
+        audit.unknown.push(format!("and {} more layers with words that no dialect knows", unknown_words - MAX_REASONS));
     }
-    audit.full_part = sizes.full_part(audit)?;
+    audit.full_template = builder.full_template(audit)?;
     Ok(())
 }
 
 fn defaults(width: Option<u64>) -> Defaults {
-    // Every number that matters is given; these stand in where a size is not told, and then no bytes are shown.
+    // Every number that matters is given; these are used where a size is missing, and then no bytes are shown.
     Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width.unwrap_or(1)), bits: BF16.bits }
 }
 
-struct Sizes<'a> {
+/// Builds mixers in the sizes that the config gives.
+struct MixerBuilder<'a> {
     config: &'a Config<'a>,
     defaults: Defaults,
-    state: Dtype,
+    state_dtype: Dtype,
 }
 
-impl Sizes<'_> {
-    /// The mixers of one reading; what is not told is listed and stood in for.
-    fn resolve(&self, reading: &Reading) -> Result<Resolved, AuditError> {
+impl MixerBuilder<'_> {
+    /// The mixers of one layer; missing sizes are listed and replaced by defaults.
+    fn resolve(&self, spec: &LayerSpec) -> Result<ResolvedLayer, AuditError> {
         let mut missing = Vec::new();
-        let mut attends = None;
-        let config = &self.config.of_layer(reading.own_fields.as_deref());
-        if let Some(sized) = geometry::attention(config, &reading.kind, reading.own)? {
-            attends = Some(match sized {
-                Sized::Known(name, numbers) => self.build(name, &numbers, BF16.bits)?,
-                Sized::Missing(fields) => {
-                    missing.push(format!("the sizes of attention are not told; looked for {}", fields.join(", ")));
-                    let name = if reading.kind.attention() == Some(Attention::Window) { "window" } else { "full" };
+        let mut attention = None;
+        let config = &self.config.of_layer(spec.override_key.as_deref());
+        if let Some(sizes) = geometry::attention(config, &spec.kind, spec.overrides)? {
+            attention = Some(match sizes {
+                MixerSizes::Known(name, numbers) => self.build(name, &numbers, BF16.bits)?,
+                MixerSizes::Missing(fields) => {
+                    missing.push(format!("the sizes of attention are not given; looked for {}", fields.join(", ")));
+                    let name = if spec.kind.attention() == Some(Attention::Window) { "window" } else { "full" };
                     self.build(name, &[], BF16.bits)?
                 }
             });
         }
-        let mut recurs = None;
-        if let Some(wanted) = &reading.recurrent {
-            recurs = Some(match recurrent::find(config, wanted)? {
-                Sized::Known(name, numbers) => (name, self.build(name, &numbers, self.state.bits)?),
-                Sized::Missing(fields) => {
-                    missing.push(format!("the sizes of its recurrence are not told; looked for {}", fields.join(", ")));
+        let mut recurrence = None;
+        if let Some(wanted) = &spec.recurrent {
+            recurrence = Some(match recurrent::find(config, wanted)? {
+                MixerSizes::Known(name, numbers) => (name, self.build(name, &numbers, self.state_dtype.bits)?),
+                MixerSizes::Missing(fields) => {
+                    missing
+                        .push(format!("the sizes of its recurrence are not given; looked for {}", fields.join(", ")));
                     let name = match wanted {
                         Recurrent::OneOf([name]) => name,
                         _ => "unknown",
                     };
-                    (name, self.build("linear", &[], self.state.bits)?)
+                    (name, self.build("linear", &[], self.state_dtype.bits)?)
                 }
             });
         }
-        let recurrent = recurs.as_ref().map(|(name, _)| *name);
-        let mut parts = match (attends, recurs, reading.join) {
-            (Some(attends), Some((_, recurs)), Join::Beside) => vec![Layer::beside(vec![attends, recurs])],
-            (Some(attends), Some((_, recurs)), Join::After) => vec![Layer::new(attends), Layer::new(recurs)],
-            (Some(attends), Some((_, recurs)), Join::Before) => vec![Layer::new(recurs), Layer::new(attends)],
+        let recurrent = recurrence.as_ref().map(|(name, _)| *name);
+        let mut plan_layers = match (attention, recurrence, spec.join) {
+            (Some(attention), Some((_, recurrence)), Join::Parallel) => {
+                vec![Layer::beside(vec![attention, recurrence])]
+            }
+            (Some(attention), Some((_, recurrence)), Join::AttentionFirst) => {
+                vec![Layer::new(attention), Layer::new(recurrence)]
+            }
+            (Some(attention), Some((_, recurrence)), Join::RecurrenceFirst) => {
+                vec![Layer::new(recurrence), Layer::new(attention)]
+            }
             (Some(one), None, _) | (None, Some((_, one)), _) => vec![Layer::new(one)],
             (None, None, _) => vec![Layer::new(self.build("none", &[], BF16.bits)?)],
         };
-        for part in &mut parts {
-            part.shares_cache = reading.shares_cache;
+        for layer in &mut plan_layers {
+            layer.shares_cache = spec.shares_cache;
         }
-        Ok(Resolved { parts, recurrent, missing })
+        Ok(ResolvedLayer { plan_layers, recurrent, missing })
     }
 
     fn build(&self, name: &str, numbers: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {
         geometry::build(name, numbers, bits, &self.defaults)
     }
 
-    /// A full layer in the model's own sizes: its own if it has one, else what its other attention would be if it were
+    /// A full layer with the model's sizes: one of its own if it has one, else what its other attention would be if it were
     /// full, else as many heads as fit the width.
-    fn full_part(&self, audit: &Audit) -> Result<Option<Layer>, AuditError> {
-        let mixers = || audit.layers.iter().flat_map(|layer| &layer.parts).flat_map(|part| part.mixers.iter());
+    fn full_template(&self, audit: &Audit) -> Result<Option<Layer>, AuditError> {
+        let mixers = || audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|layer| layer.mixers.iter());
         if let Some(mixer) = mixers().find(|mixer| matches!(mixer.name(), "full" | "mla")) {
             return Ok(Some(Layer::new(mixer.clone())));
         }
-        // Sparse layers, reading and keeping everything; windows, seen whole.
+        // Sparse layers without selection; windows without a limit.
         let like = |mixer: &Mixer, name: &str, fields: &[&'static str]| {
             let numbers: Vec<_> = fields.iter().map(|&field| (field, mixer.number(field).unwrap_or(1))).collect();
             self.build(name, &numbers, BF16.bits).map(|mixer| Some(Layer::new(mixer)))
@@ -519,13 +537,13 @@ impl Sizes<'_> {
     }
 }
 
-/// Notes about what the figures rest on.
-fn take_for_granted(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
+/// Lists the assumptions that the figures rest on.
+fn note_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError> {
     let extra = audit.extra_layers;
     let mut note = |what: String| audit.assumed.push(what);
     if extra > 0 {
         note(format!(
-            "Layers that predict further tokens ({extra}) are extra: neither their rungs nor their caches are counted."
+            "Multi-token-prediction layers ({extra}) are extra: neither their rungs nor their KV caches are counted."
         ));
     }
     if config.flag("attention_k_eq_v")? == Some(true) {
@@ -535,28 +553,28 @@ fn take_for_granted(config: &Config, audit: &mut Audit) -> Result<(), AuditError
         );
     }
     if audit.width.is_none() {
-        note("Weights and arithmetic are not counted: the model's width is not told.".to_owned());
+        note("Weights and FLOPs are not counted: the model's width is not given.".to_owned());
     }
-    let attends = audit.layers.iter().any(|layer| !matches!(layer.attention, Some(Attention::None) | None));
+    let attention = audit.layers.iter().any(|layer| !matches!(layer.attention, Some(Attention::None) | None));
     let window = audit.layers.iter().any(|layer| layer.attention == Some(Attention::Window));
     let full = audit.layers.iter().any(AuditLayer::is_full);
-    let recurs = audit.layers.iter().any(|layer| layer.recurrent.is_some());
+    let recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some());
     let mut note = |what: String| audit.assumed.push(what);
-    if attends {
+    if attention {
         note(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
     }
-    if recurs {
+    if recurrent {
         note(format!(
-            "Recurrent state in {}, inputs of short convolutions in bf16, one fewer than their taps.",
+            "Recurrent state in {}, inputs of short convolutions in bf16, kernel size - 1 of them.",
             audit.state_dtype.name
         ));
     }
     if window {
-        note("A window is charged all the tokens it can hold, the current one included.".to_owned());
+        note("A window is counted with all the tokens it can hold, the current one included.".to_owned());
     }
     if !full && !audit.layers.is_empty() {
         let how = if window { "the sizes of the window layers" } else { "as many key/value heads as query heads" };
-        note(format!("The model has no layer that sees the whole past; its all-full variant is given {how}."));
+        note(format!("The model has no full layer; its all-full variant is given {how}."));
     }
     Ok(())
 }

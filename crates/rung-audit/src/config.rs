@@ -1,25 +1,25 @@
-//! A config as the dialects see it: named fields with typed getters that know their own path.
+//! The fields of a config, with typed getters whose errors name the field's path.
 //!
 //! Multimodal models keep the language model's fields in an inner object (`text_config` and the like), beside a vision
-//! tower with fields of the same names. [`Config::new`] finds the right object once; nobody else looks outside it.
+//! tower with fields of the same names. [`Config::new`] finds the right object once; no other code looks outside it.
 //! A field that is `null` counts as absent, as it does in the libraries that write these files.
 
 use crate::AuditError;
 use crate::json::Value;
 
 /// The deepest stack that is read: hundreds of times the deepest model.
-pub(crate) const MOST_LAYERS: u64 = 1 << 16;
+pub(crate) const MAX_LAYERS: u64 = 1 << 16;
 /// The largest size (width, heads, window) that is read.
-pub(crate) const LARGEST: u64 = 1 << 24;
+pub(crate) const MAX_SIZE: u64 = 1 << 24;
 
 /// Where wrappers keep the language model.
 const INNER: [&str; 5] = ["text_config", "language_config", "llm_config", "thinker_config", "language_model"];
 /// Names of the number of layers.
-const DEPTH: [&str; 5] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count"];
+const NUM_LAYERS: [&str; 5] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count"];
 /// Fields of single layers that differ from the model's, by layer.
 pub(crate) const PER_LAYER: &str = "per_layer_config";
-/// Fields whose length tells the number of layers where no field does.
-const LISTS: [&str; 4] = ["layers_block_type", "layer_types", "hybrid_override_pattern", "block_configs"];
+/// Fields whose length gives the number of layers where no field does.
+const LAYER_LISTS: [&str; 4] = ["layers_block_type", "layer_types", "hybrid_override_pattern", "block_configs"];
 
 /// A view of one object, with the path that leads to it.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub(crate) fn find_model(root: &Value) -> Result<(&Value, String), AuditError> {
 
 fn describes_model(value: &Value) -> bool {
     let any = |keys: &[&str]| keys.iter().any(|key| value.get(key).is_some());
-    any(&DEPTH) || any(&LISTS) || any(&INNER)
+    any(&NUM_LAYERS) || any(&LAYER_LISTS) || any(&INNER)
 }
 
 impl<'a> Config<'a> {
@@ -74,7 +74,7 @@ impl<'a> Config<'a> {
 
     /// A field that is present and not null. `a.b` looks inside the object `a`, unless such a name exists as it is.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
-        let direct = self.overlay.and_then(|own| own.get(name)).or_else(|| self.value.get(name));
+        let direct = self.overlay.and_then(|fields| fields.get(name)).or_else(|| self.value.get(name));
         let nested = || name.split_once('.').and_then(|(outer, inner)| self.value.get(outer)?.get(inner));
         direct.or_else(nested).filter(|value| **value != Value::Null)
     }
@@ -87,8 +87,8 @@ impl<'a> Config<'a> {
 
     /// The same config as one layer sees it: the fields under a key of `per_layer_config` come first.
     pub(crate) fn of_layer(&self, key: Option<&str>) -> Self {
-        let own = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
-        Self { overlay: own, ..*self }
+        let overlay = key.and_then(|key| self.value.get(PER_LAYER)?.get(key));
+        Self { overlay, ..*self }
     }
 
     /// A field of the model, or of the wrapper around it.
@@ -101,40 +101,41 @@ impl<'a> Config<'a> {
         if let Value::Bool(flag) = self.get_anywhere(name)? { Some(*flag) } else { None }
     }
 
-    /// Whether a field is there, if only as `null`.
-    pub(crate) fn mentions(&self, name: &str) -> bool {
+    /// Whether a field is there, `null` included.
+    pub(crate) fn has_key(&self, name: &str) -> bool {
         self.value.get(name).is_some()
     }
 
+    /// Whether a field is there and not `null`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    pub(crate) fn wrong(&self, name: &str, value: &Value, expected: &str) -> AuditError {
+    pub(crate) fn field_error(&self, name: &str, value: &Value, expected: &str) -> AuditError {
         AuditError::field(self.path_of(name), value.describe(), expected)
     }
 
-    /// A whole number from `least` to `most`.
-    pub(crate) fn number(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, AuditError> {
+    /// A whole number from `min` to `max`.
+    pub(crate) fn number(&self, name: &str, min: u64, max: u64) -> Result<Option<u64>, AuditError> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        match whole(value) {
-            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
-            _ => Err(self.wrong(name, value, &format!("a whole number from {least} to {most}"))),
+        match as_u64(value) {
+            Some(number) if (min..=max).contains(&number) => Ok(Some(number)),
+            _ => Err(self.field_error(name, value, &format!("a whole number from {min} to {max}"))),
         }
     }
 
     /// A size: at least 1.
     pub(crate) fn size(&self, name: &str) -> Result<Option<u64>, AuditError> {
-        self.number(name, 1, LARGEST)
+        self.number(name, 1, MAX_SIZE)
     }
 
     /// A count: may be 0.
     pub(crate) fn count(&self, name: &str) -> Result<Option<u64>, AuditError> {
-        self.number(name, 0, LARGEST)
+        self.number(name, 0, MAX_SIZE)
     }
 
-    /// The first of several names that holds a size.
-    pub(crate) fn any_size(&self, names: &[&str]) -> Result<Option<u64>, AuditError> {
+    /// The size under the first of several names that is present.
+    pub(crate) fn first_size(&self, names: &[&str]) -> Result<Option<u64>, AuditError> {
         for name in names {
             if let Some(found) = self.size(name)? {
                 return Ok(Some(found));
@@ -157,19 +158,19 @@ impl<'a> Config<'a> {
             None => default,
             Some(value @ Value::Number(text)) => match text.parse::<f64>() {
                 Ok(factor) if factor > 0.0 && factor <= 1024.0 => factor,
-                _ => return Err(self.wrong(name, value, "a factor above 0 and at most 1024")),
+                _ => return Err(self.field_error(name, value, "a factor above 0 and at most 1024")),
             },
-            Some(value) => return Err(self.wrong(name, value, "a factor above 0 and at most 1024")),
+            Some(value) => return Err(self.field_error(name, value, "a factor above 0 and at most 1024")),
         };
         // Sizes are below 2^24 and factors at most 2^10: exact in 53 bits for the halves and doubles in use.
         let scaled = (size as f64 * factor).round() as u64;
-        if (1..=LARGEST).contains(&scaled) {
+        if (1..=MAX_SIZE).contains(&scaled) {
             Ok(scaled)
         } else {
             Err(AuditError::field(
                 self.path_of(name),
                 factor.to_string(),
-                format!("a factor that keeps {size} within 1 to {LARGEST}"),
+                format!("a factor that keeps {size} within 1 to {MAX_SIZE}"),
             ))
         }
     }
@@ -179,10 +180,10 @@ impl<'a> Config<'a> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(value) => match whole(value) {
+            Some(value) => match as_u64(value) {
                 Some(0) => Ok(Some(false)),
                 Some(1) => Ok(Some(true)),
-                _ => Err(self.wrong(name, value, "true or false")),
+                _ => Err(self.field_error(name, value, "true or false")),
             },
         }
     }
@@ -191,18 +192,18 @@ impl<'a> Config<'a> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
-            Some(value) => Err(self.wrong(name, value, "a text")),
+            Some(value) => Err(self.field_error(name, value, "a text")),
         }
     }
 
     pub(crate) fn list(&self, name: &str) -> Result<Option<&'a [Value]>, AuditError> {
         match self.get(name) {
             None => Ok(None),
-            Some(value @ Value::List(items)) if items.len() as u64 > MOST_LAYERS => {
-                Err(self.wrong(name, value, &format!("at most {MOST_LAYERS} items")))
+            Some(value @ Value::List(items)) if items.len() as u64 > MAX_LAYERS => {
+                Err(self.field_error(name, value, &format!("at most {MAX_LAYERS} items")))
             }
             Some(Value::List(items)) => Ok(Some(items)),
-            Some(value) => Err(self.wrong(name, value, "a list")),
+            Some(value) => Err(self.field_error(name, value, "a list")),
         }
     }
 
@@ -211,7 +212,7 @@ impl<'a> Config<'a> {
         let Some(items) = self.list(name)? else { return Ok(None) };
         let word = |(index, item): (usize, &'a Value)| match item {
             Value::Text(word) => Ok(word.as_str()),
-            other => Err(self.wrong(&format!("{name}[{index}]"), other, "a word")),
+            other => Err(self.field_error(&format!("{name}[{index}]"), other, "a word")),
         };
         items.iter().enumerate().map(word).collect::<Result<_, _>>().map(Some)
     }
@@ -219,21 +220,21 @@ impl<'a> Config<'a> {
     /// A list of whole numbers.
     pub(crate) fn numbers(&self, name: &str) -> Result<Option<Vec<u64>>, AuditError> {
         let Some(items) = self.list(name)? else { return Ok(None) };
-        let number = |(index, item): (usize, &Value)| match (whole(item), item) {
-            (Some(number), _) if number <= LARGEST => Ok(number),
+        let number = |(index, item): (usize, &Value)| match (as_u64(item), item) {
+            (Some(number), _) if number <= MAX_SIZE => Ok(number),
             (_, Value::Bool(flag)) => Ok(u64::from(*flag)),
-            _ => Err(self.wrong(&format!("{name}[{index}]"), item, &format!("a whole number up to {LARGEST}"))),
+            _ => Err(self.field_error(&format!("{name}[{index}]"), item, &format!("a whole number up to {MAX_SIZE}"))),
         };
         items.iter().enumerate().map(number).collect::<Result<_, _>>().map(Some)
     }
 
     /// A list with one entry per layer.
-    pub(crate) fn require_length(&self, name: &str, found: usize, depth: usize) -> Result<(), AuditError> {
-        if found == depth {
+    pub(crate) fn require_length(&self, name: &str, found: usize, num_layers: usize) -> Result<(), AuditError> {
+        if found == num_layers {
             return Ok(());
         }
-        let (first, second) = (self.path_of(name), self.path_of(self.depth_name().unwrap_or("num_hidden_layers")));
-        let why = format!("the first has {found} entries, the second says {depth} layers");
+        let (first, second) = (self.path_of(name), self.path_of(self.num_layers_name().unwrap_or("num_hidden_layers")));
+        let why = format!("the first has {found} entries, the second says {num_layers} layers");
         Err(AuditError::Contradiction { first, second, why })
     }
 
@@ -258,31 +259,31 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The field that tells the number of layers.
-    pub(crate) fn depth_name(&self) -> Option<&'static str> {
-        DEPTH.into_iter().find(|name| self.has(name))
+    /// The field that gives the number of layers.
+    pub(crate) fn num_layers_name(&self) -> Option<&'static str> {
+        NUM_LAYERS.into_iter().find(|name| self.has(name))
     }
 
     /// How many layers there are: from its own field, else from the length of a list with one entry per layer.
-    pub(crate) fn depth(&self) -> Result<Option<usize>, AuditError> {
-        if let Some(name) = self.depth_name() {
-            let depth = self.number(name, 1, MOST_LAYERS)?.unwrap_or_default();
-            // GGUF counts the layers that predict further tokens among its blocks.
+    pub(crate) fn num_layers(&self) -> Result<Option<usize>, AuditError> {
+        if let Some(name) = self.num_layers_name() {
+            let blocks = self.number(name, 1, MAX_LAYERS)?.unwrap_or_default();
+            // GGUF counts the multi-token-prediction layers among its blocks.
             let extra = if self.gguf { self.count("nextn_predict_layers")?.unwrap_or_default() } else { 0 };
-            if extra >= depth {
+            if extra >= blocks {
                 let name = "nextn_predict_layers";
                 return Err(AuditError::field(
                     self.path_of(name),
                     extra.to_string(),
-                    format!("fewer than {depth} blocks"),
+                    format!("fewer than {blocks} blocks"),
                 ));
             }
-            return Ok(Some((depth - extra) as usize));
+            return Ok(Some((blocks - extra) as usize));
         }
-        for name in LISTS {
+        for name in LAYER_LISTS {
             match self.get(name) {
                 Some(Value::List(_)) => return Ok(self.list(name)?.map(<[Value]>::len).filter(|&length| length > 0)),
-                Some(Value::Text(text)) if text.len() as u64 <= MOST_LAYERS => return Ok(Some(text.len())),
+                Some(Value::Text(text)) if text.len() as u64 <= MAX_LAYERS => return Ok(Some(text.len())),
                 _ => {}
             }
         }
@@ -291,17 +292,17 @@ impl<'a> Config<'a> {
 
     /// The width of the residual stream.
     pub(crate) fn width(&self) -> Result<Option<u64>, AuditError> {
-        self.any_size(&["hidden_size", "d_model", "n_embd", "embedding_length"])
+        self.first_size(&["hidden_size", "d_model", "n_embd", "embedding_length"])
     }
 }
 
 /// A number that is whole: `4`, `4.0` and `4e0` are, `4.5` and `-4` are not.
-pub(crate) fn whole(value: &Value) -> Option<u64> {
+pub(crate) fn as_u64(value: &Value) -> Option<u64> {
     let Value::Number(text) = value else { return None };
     if let Ok(number) = text.parse() {
         return Some(number);
     }
     let number: f64 = text.parse().ok()?;
-    // Above 2^53 a float no longer tells whole numbers apart.
+    // Above 2^53 a float no longer represents every whole number.
     ((0.0..9.0e15).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }

@@ -1,10 +1,10 @@
-//! What a stack costs: bytes that grow with the text, bytes that do not, weights and arithmetic.
+//! What a stack costs: KV cache, recurrent state, and the weights and FLOPs of its mixers.
 //!
-//! Everything is read off the mixers' own facts. Keys and values are charged at the cache's precision, recurrent state
-//! at the state's, short convolutions at 16 bits. A window is charged the tokens it holds, and no more than the text
-//! has. A layer that reads another's cache is charged nothing for it.
+//! Everything is read off the mixers' own facts. Keys and values are counted at the cache's precision, recurrent state
+//! at the state's, short convolutions at 16 bits. A window is counted with the tokens it holds, at most the context. A
+//! layer that reads another's cache has none of its own.
 
-use rung_theory::stack::{Layer, Reach};
+use rung_theory::stack::{Layer, Mixer, Reach};
 
 use crate::AuditError;
 
@@ -21,7 +21,7 @@ pub struct Dtype {
 pub const BF16: Dtype = Dtype { name: "bf16", bits: 16 };
 /// 32-bit floats.
 pub const FP32: Dtype = Dtype { name: "fp32", bits: 32 };
-const KNOWN: [(Dtype, &[&str]); 7] = [
+const DTYPES: [(Dtype, &[&str]); 7] = [
     (BF16, &["bfloat16", "torch.bfloat16"]),
     (Dtype { name: "fp16", bits: 16 }, &["float16", "f16", "half"]),
     (FP32, &["float32", "f32", "float", "torch.float32"]),
@@ -36,9 +36,9 @@ impl std::str::FromStr for Dtype {
 
     fn from_str(text: &str) -> Result<Self, AuditError> {
         let lower = text.to_lowercase();
-        let found = KNOWN.iter().find(|(dtype, other)| dtype.name == lower || other.contains(&lower.as_str()));
-        found.map(|(dtype, _)| *dtype).ok_or_else(|| {
-            let names: Vec<&str> = KNOWN.iter().map(|(dtype, _)| dtype.name).collect();
+        let dtype = DTYPES.iter().find(|(dtype, aliases)| dtype.name == lower || aliases.contains(&lower.as_str()));
+        dtype.map(|(dtype, _)| *dtype).ok_or_else(|| {
+            let names: Vec<&str> = DTYPES.iter().map(|(dtype, _)| dtype.name).collect();
             AuditError::Request {
                 text: text.to_owned(),
                 why: format!("no such number format; expected one of {}", names.join(", ")),
@@ -49,26 +49,26 @@ impl std::str::FromStr for Dtype {
 
 /// Bytes of one stack, at one context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cache {
-    /// Bytes added by every token, for ever.
+pub struct CacheBytes {
+    /// KV cache that every further token adds.
     pub per_token: u64,
-    /// Bytes of recurrent state and short convolutions.
+    /// Recurrent state and short convolutions.
     pub state: u64,
-    /// Bytes of windows, at the context asked for.
+    /// KV cache of window layers, at the context.
     pub window: u64,
-    /// All of it at that context.
+    /// All of it at the context.
     pub total: u64,
 }
 
-/// Weights and arithmetic of the mixers (not of feed-forward parts or embeddings).
+/// Weights and FLOPs of the mixers (not of feed-forward parts or embeddings).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Weights.
+pub struct MixerCost {
+    /// Number of weights.
     pub parameters: u64,
-    /// Floating-point operations per token, averaged over reading a text of that length.
-    pub prefill: u64,
-    /// Floating-point operations for the one token after it.
-    pub decode: u64,
+    /// FLOPs per token, averaged over the prefill of a prompt as long as the context.
+    pub prefill_flops: u64,
+    /// FLOPs of the one token decoded after it.
+    pub decode_flops: u64,
 }
 
 /// How the numbers of a stack are stored.
@@ -79,46 +79,59 @@ pub(crate) struct Storage {
     pub(crate) context: u64,
 }
 
-fn fit(bits: u128, what: &'static str) -> Result<u64, AuditError> {
-    // JSON readers in other languages hold whole numbers up to 2^53 only; the largest real figure is far below.
-    u64::try_from(bits.div_ceil(8)).map_err(|_| AuditError::TooLarge { what })
+fn bits_to_bytes(bits: u128, what: &'static str) -> Result<u64, AuditError> {
+    to_u64(bits.div_ceil(8), what)
 }
 
-/// Bytes that one layer keeps, in bits: growing per token, state, window.
-fn bits_of(layer: &Layer, storage: Storage) -> [u128; 3] {
-    let mut sum = [0; 3];
-    for mixer in layer.mixers.iter() {
-        let facts = mixer.facts();
-        let kv = u128::from(storage.kv.bits);
-        sum[1] += facts.state * u128::from(storage.state.bits) + (facts.tail + facts.front) * u128::from(BF16.bits);
-        if !layer.shares_cache {
-            sum[0] += facts.per_token() * kv;
-            sum[2] += facts.window * facts.window_tokens.min(u128::from(storage.context)) * kv;
+fn to_u64(number: u128, what: &'static str) -> Result<u64, AuditError> {
+    u64::try_from(number).map_err(|_| AuditError::TooLarge { what })
+}
+
+/// Bits that layers keep.
+#[derive(Clone, Copy, Default)]
+struct CacheBits {
+    per_token: u128,
+    state: u128,
+    window: u128,
+}
+
+impl CacheBits {
+    fn add_layer(&mut self, layer: &Layer, storage: Storage) {
+        let (kv_bits, conv_bits) = (u128::from(storage.kv.bits), u128::from(BF16.bits));
+        for facts in layer.mixers.iter().map(Mixer::facts) {
+            let state = facts.state * u128::from(storage.state.bits) + (facts.tail + facts.front) * conv_bits;
+            self.state = self.state.saturating_add(state);
+            if !layer.shares_cache {
+                let window_tokens = facts.window_tokens.min(u128::from(storage.context));
+                self.per_token = self.per_token.saturating_add(facts.per_token() * kv_bits);
+                self.window = self.window.saturating_add(facts.window * window_tokens * kv_bits);
+            }
         }
     }
-    sum
 }
 
 /// Bytes of a list of layers.
-pub(crate) fn cache<'a>(layers: impl Iterator<Item = &'a Layer>, storage: Storage) -> Result<Cache, AuditError> {
-    let mut sum = [0_u128; 3];
+pub(crate) fn cache<'a>(layers: impl Iterator<Item = &'a Layer>, storage: Storage) -> Result<CacheBytes, AuditError> {
+    let mut bits = CacheBits::default();
     for layer in layers {
-        for (total, bits) in sum.iter_mut().zip(bits_of(layer, storage)) {
-            *total = total.saturating_add(bits);
-        }
+        bits.add_layer(layer, storage);
     }
-    let growing = sum[0].checked_mul(u128::from(storage.context)).ok_or(AuditError::TooLarge { what: "the cache" })?;
-    let total = growing.saturating_add(sum[1]).saturating_add(sum[2]);
-    Ok(Cache {
-        per_token: fit(sum[0], "the cache per token")?,
-        state: fit(sum[1], "the state")?,
-        window: fit(sum[2], "the window cache")?,
-        total: fit(total, "the cache")?,
+    let too_large = AuditError::TooLarge { what: "the cache" };
+    let growing = bits.per_token.checked_mul(u128::from(storage.context)).ok_or(too_large)?;
+    Ok(CacheBytes {
+        per_token: bits_to_bytes(bits.per_token, "the cache per token")?,
+        state: bits_to_bytes(bits.state, "the state")?,
+        window: bits_to_bytes(bits.window, "the window cache")?,
+        total: bits_to_bytes(growing.saturating_add(bits.state).saturating_add(bits.window), "the cache")?,
     })
 }
 
-/// Weights and arithmetic of a list of layers; `shares_weights` marks layers whose attention weights are counted before.
-pub(crate) fn work<'a>(layers: impl Iterator<Item = (&'a Layer, bool)>, context: u64) -> Result<Work, AuditError> {
+/// Weights and FLOPs of a list of layers. The flag beside a layer says that its attention weights are those of an
+/// earlier layer and are not counted again.
+pub(crate) fn mixer_cost<'a>(
+    layers: impl Iterator<Item = (&'a Layer, bool)>,
+    context: u64,
+) -> Result<MixerCost, AuditError> {
     let (mut parameters, mut prefill, mut decode) = (0_u128, 0_u128, 0_u128);
     let context = u128::from(context);
     for (layer, shares_weights) in layers {
@@ -126,19 +139,17 @@ pub(crate) fn work<'a>(layers: impl Iterator<Item = (&'a Layer, bool)>, context:
             let facts = mixer.facts();
             let counted = !(shares_weights && matches!(facts.reach, Reach::Full(_)));
             parameters = parameters.saturating_add(if counted { facts.parameters } else { 0 });
-            let limit = facts.work.limit.unwrap_or(u128::MAX);
-            // While reading, token t sees t earlier ones: half the text on average, less where the reach is limited.
-            let reach = limit.min(context);
-            let seen = context * 2 * reach - reach * reach;
-            let average = if context == 0 { 0 } else { seen / (2 * context) };
+            // In prefill, token t attends to t earlier tokens: half the prompt on average, fewer where reach is limited.
+            let reach = facts.work.limit.unwrap_or(u128::MAX).min(context);
+            let attended_twice = context * 2 * reach - reach * reach;
+            let average = attended_twice.checked_div(2 * context).unwrap_or(0);
             prefill = prefill.saturating_add(facts.work.token + facts.work.seen * average);
             decode = decode.saturating_add(facts.work.token + facts.work.seen * reach);
         }
     }
-    let small = |number: u128, what| u64::try_from(number).map_err(|_| AuditError::TooLarge { what });
-    Ok(Work {
-        parameters: small(parameters, "the number of weights")?,
-        prefill: small(prefill, "the arithmetic of prefill")?,
-        decode: small(decode, "the arithmetic of decoding")?,
+    Ok(MixerCost {
+        parameters: to_u64(parameters, "the number of weights")?,
+        prefill_flops: to_u64(prefill, "the FLOPs of prefill")?,
+        decode_flops: to_u64(decode, "the FLOPs of decoding")?,
     })
 }

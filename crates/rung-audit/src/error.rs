@@ -1,6 +1,6 @@
 //! Why a config could not be audited: every variant carries the field, what was found and what was expected.
 
-/// Input that is malformed or contradicts itself. A layout that is merely not told is no error: see
+/// Input that is malformed or contradicts itself. A layout that the file does not give is no error: see
 /// [`Audit::unknown`](crate::Audit::unknown).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
@@ -15,13 +15,13 @@ pub enum AuditError {
     /// No file, directory or preset has that name.
     #[error("there is no file, directory or preset `{name}`{hint}")]
     NotFound {
-        /// What was asked for.
+        /// The name as given.
         name: String,
         /// The nearest preset, as half a sentence.
         hint: String,
     },
-    /// The text is no JSON that we read.
-    #[error("not a readable config: {what}, at line {line}, column {column}{}", under(.path))]
+    /// The text is not JSON.
+    #[error("not a readable config: {what}, at line {line}, column {column}{}", in_field(.path))]
     Json {
         /// What is wrong.
         what: String,
@@ -44,8 +44,8 @@ pub enum AuditError {
         /// The most that is read.
         limit: u64,
     },
-    /// The header of a GGUF file does not hold together.
-    #[error("not a readable GGUF header: {what}, at byte {offset}{}", under(.key))]
+    /// The header of a GGUF file is malformed.
+    #[error("not a readable GGUF header: {what}, at byte {offset}{}", in_field(.key))]
     Gguf {
         /// What is wrong.
         what: String,
@@ -75,7 +75,7 @@ pub enum AuditError {
         why: String,
     },
     /// A total does not fit 64 bits.
-    #[error("{what} does not fit 64 bits; some size in the config is absurd")]
+    #[error("{what} does not fit 64 bits; some size in the config is too large")]
     TooLarge {
         /// Which total.
         what: &'static str,
@@ -90,7 +90,7 @@ pub enum AuditError {
     },
 }
 
-fn under(path: &str) -> String {
+fn in_field(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(", in `{path}`") }
 }
 

@@ -4,16 +4,16 @@
 //! live in one model: window layers have their own heads in `MiMo` (`swa_*`) and Baichuan-M1 (`num_swa_*`), full layers
 //! have their own in Gemma 4 (`global_head_dim`, `num_global_key_value_heads`).
 //!
-//! A size that is not told makes the layer's *sizes* unknown, not its kind: rungs are still counted, bytes are not.
+//! A size that is not given makes the layer's *sizes* unknown, not its kind: rungs are still counted, bytes are not.
 
 use rung_theory::stack::{Defaults, Mixer};
 
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Kind, Own};
+use crate::layout::{AttentionKind, LayerOverrides};
 
-/// A mixer's name and numbers, or the fields that were looked for in vain.
-pub(crate) enum Sized {
+/// A mixer's name and its numbers, or the fields of which none was found.
+pub(crate) enum MixerSizes {
     Known(&'static str, Vec<(&'static str, u64)>),
     Missing(Vec<String>),
 }
@@ -67,10 +67,10 @@ fn scalar(config: &Config, names: &[&str]) -> Result<Option<u64>, AuditError> {
     Ok(None)
 }
 
-fn base_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, AuditError> {
+fn base_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Heads, Vec<String>>, AuditError> {
     let missing = |what: &str| Ok(Err(vec![what.to_owned()]));
-    let Some(heads) = own.heads.or(scalar(config, HEADS)?) else { return missing("num_attention_heads") };
-    let given = config.any_size(&[
+    let Some(heads) = overrides.heads.or(scalar(config, HEADS)?) else { return missing("num_attention_heads") };
+    let given = config.first_size(&[
         "head_dim",
         "attention_head_dim",
         "attention.key_length",
@@ -78,7 +78,7 @@ fn base_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, A
         "dim_head",
         "attn_cfg.head_dim",
     ])?;
-    // Zamba2 attends over the stream and the embedding together, and says so.
+    // Zamba2 attends over the residual stream and the embedding together.
     let width = config.size("attention_hidden_size")?.or(config.width()?);
     let key = match (given, width) {
         (Some(found), _) => found,
@@ -86,19 +86,20 @@ fn base_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, A
         (None, Some(_)) => return missing("head_dim (the width is not a multiple of the heads)"),
         (None, None) => return missing("head_dim, or hidden_size and num_attention_heads"),
     };
-    let value = config.any_size(&["v_head_dim", "attention.value_length"])?.unwrap_or(key);
-    let one = config.flag("multi_query")? == Some(true) && config.flag("new_decoder_architecture")? != Some(true);
-    let told = if one { Some(1) } else { scalar(config, KV_HEADS)? };
-    Ok(Ok(Heads { queries: heads, kv: own.kv.or(told).unwrap_or(heads), key, value }))
+    let value = config.first_size(&["v_head_dim", "attention.value_length"])?.unwrap_or(key);
+    let is_multi_query =
+        config.flag("multi_query")? == Some(true) && config.flag("new_decoder_architecture")? != Some(true);
+    let given_kv = if is_multi_query { Some(1) } else { scalar(config, KV_HEADS)? };
+    Ok(Ok(Heads { queries: heads, kv: overrides.kv.or(given_kv).unwrap_or(heads), key, value }))
 }
 
-/// The heads of layers that see everything.
-fn full_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, AuditError> {
-    let Ok(mut heads) = base_heads(config, own)? else { return base_heads(config, own) };
+/// The heads of full layers.
+fn full_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Heads, Vec<String>>, AuditError> {
+    let Ok(mut heads) = base_heads(config, overrides)? else { return base_heads(config, overrides) };
     if let Some(head) = config.size("global_head_dim")? {
         (heads.key, heads.value) = (head, head);
     }
-    if own.kv.is_none()
+    if overrides.kv.is_none()
         && let Some(kv) = config.size("num_global_key_value_heads")?
     {
         heads.kv = kv;
@@ -107,10 +108,10 @@ fn full_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, A
 }
 
 /// The heads of layers with a window.
-fn window_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>, AuditError> {
-    let Ok(mut heads) = base_heads(config, own)? else { return base_heads(config, own) };
-    if own.heads.is_none()
-        && let Some(count) = config.any_size(&["swa_num_attention_heads", "num_swa_attention_heads"])?
+fn window_heads(config: &Config, overrides: LayerOverrides) -> Result<Result<Heads, Vec<String>>, AuditError> {
+    let Ok(mut heads) = base_heads(config, overrides)? else { return base_heads(config, overrides) };
+    if overrides.heads.is_none()
+        && let Some(count) = config.first_size(&["swa_num_attention_heads", "num_swa_attention_heads"])?
     {
         // Baichuan-M1 has no head width of its own: the width is shared out.
         if !config.has("head_dim")
@@ -124,18 +125,18 @@ fn window_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>,
         }
         heads.queries = count;
     }
-    if own.kv.is_none()
-        && let Some(kv) = config.any_size(&["swa_num_key_value_heads", "num_swa_key_value_heads"])?
+    if overrides.kv.is_none()
+        && let Some(kv) = config.first_size(&["swa_num_key_value_heads", "num_swa_key_value_heads"])?
     {
         heads.kv = kv;
-    } else if own.kv.is_none() && config.model_type()? == Some("mimo_v2_flash") {
+    } else if overrides.kv.is_none() && config.model_type()? == Some("mimo_v2_flash") {
         // The library doubles the key/value heads of window layers where the file gives none for them.
         heads.kv *= 2;
     }
-    if let Some(key) = config.any_size(&["swa_head_dim", "attention.key_length_swa"])? {
+    if let Some(key) = config.first_size(&["swa_head_dim", "attention.key_length_swa"])? {
         (heads.key, heads.value) = (key, key);
     }
-    if let Some(value) = config.any_size(&["swa_v_head_dim", "attention.value_length_swa"])? {
+    if let Some(value) = config.first_size(&["swa_v_head_dim", "attention.value_length_swa"])? {
         heads.value = value;
     }
     Ok(Ok(heads))
@@ -143,7 +144,7 @@ fn window_heads(config: &Config, own: Own) -> Result<Result<Heads, Vec<String>>,
 
 /// The window's size, and what to look for if there is none.
 pub(crate) fn window_size(config: &Config) -> Result<Option<u64>, AuditError> {
-    config.any_size(WINDOWS)
+    config.first_size(WINDOWS)
 }
 
 impl Heads {
@@ -154,25 +155,25 @@ impl Heads {
 }
 
 /// Numbers of latent attention, if the config has them.
-fn latent(config: &Config, own: Own) -> Result<Option<Sized>, AuditError> {
-    let Some(latent) = config.any_size(&["kv_lora_rank", "attention.kv_lora_rank"])? else { return Ok(None) };
+fn latent(config: &Config, overrides: LayerOverrides) -> Result<Option<MixerSizes>, AuditError> {
+    let Some(latent) = config.first_size(&["kv_lora_rank", "attention.kv_lora_rank"])? else { return Ok(None) };
     let Some(heads) = scalar(config, HEADS)? else {
-        return Ok(Some(Sized::Missing(vec!["num_attention_heads".to_owned()])));
+        return Ok(Some(MixerSizes::Missing(vec!["num_attention_heads".to_owned()])));
     };
     let rope = match config.count("qk_rope_head_dim")? {
-        _ if own.no_rope => 0,
+        _ if overrides.no_rope => 0,
         Some(rope) => rope,
         None => config.count("rope.dimension_count")?.unwrap_or(0),
     };
     // GGUF stores the width of the whole key, rotary part included.
-    let whole = config.size("attention.key_length_mla")?;
-    let head = match (config.size("qk_nope_head_dim")?, whole) {
+    let key_length = config.size("attention.key_length_mla")?;
+    let head = match (config.size("qk_nope_head_dim")?, key_length) {
         (Some(head), _) => head,
         (None, Some(key)) if key > rope => key - rope,
-        _ => return Ok(Some(Sized::Missing(vec!["qk_nope_head_dim".to_owned()]))),
+        _ => return Ok(Some(MixerSizes::Missing(vec!["qk_nope_head_dim".to_owned()]))),
     };
-    let value = config.any_size(&["v_head_dim", "attention.value_length_mla"])?.unwrap_or(head);
-    let rank = config.any_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
+    let value = config.first_size(&["v_head_dim", "attention.value_length_mla"])?.unwrap_or(head);
+    let rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
     let numbers = vec![
         ("heads", heads),
         ("head", head),
@@ -181,131 +182,139 @@ fn latent(config: &Config, own: Own) -> Result<Option<Sized>, AuditError> {
         ("value", value),
         ("query-rank", rank),
     ];
-    Ok(Some(Sized::Known("mla", numbers)))
+    Ok(Some(MixerSizes::Known("mla", numbers)))
 }
 
-fn plain(found: Result<Heads, Vec<String>>, name: &'static str, more: &[(&'static str, u64)]) -> Sized {
+fn from_heads(found: Result<Heads, Vec<String>>, name: &'static str, more: &[(&'static str, u64)]) -> MixerSizes {
     match found {
-        Ok(heads) => Sized::Known(name, [heads.numbers().as_slice(), more].concat()),
-        Err(missing) => Sized::Missing(missing),
+        Ok(heads) => MixerSizes::Known(name, [heads.numbers().as_slice(), more].concat()),
+        Err(missing) => MixerSizes::Missing(missing),
     }
 }
 
 /// The mixer of one attention layer; nothing for a layer that does not attend.
-pub(crate) fn attention(config: &Config, kind: &Kind, own: Own) -> Result<Option<Sized>, AuditError> {
+pub(crate) fn attention(
+    config: &Config,
+    kind: &AttentionKind,
+    overrides: LayerOverrides,
+) -> Result<Option<MixerSizes>, AuditError> {
     Ok(Some(match kind {
-        Kind::None | Kind::Unknown { .. } => return Ok(None),
-        Kind::Full => match latent(config, own)? {
+        AttentionKind::None | AttentionKind::Unknown { .. } => return Ok(None),
+        AttentionKind::Full => match latent(config, overrides)? {
             Some(sized) => sized,
-            None => plain(full_heads(config, own)?, "full", &[]),
+            None => from_heads(full_heads(config, overrides)?, "full", &[]),
         },
-        Kind::Window(size) => match size.map_or_else(|| window_size(config), |size| Ok(Some(size)))? {
+        AttentionKind::Window(size) => match size.map_or_else(|| window_size(config), |size| Ok(Some(size)))? {
             Some(size) => {
                 // Where caches are compressed, one vector per token serves as key and value, in the window too.
                 let tied = config.has("compress_ratios") || config.has("compress_rates");
-                match latent(config, own)? {
-                    Some(Sized::Known(_, numbers)) => latent_window(&numbers, size),
-                    Some(missing @ Sized::Missing(_)) => missing,
-                    None => plain(window_heads(config, own)?, "window", &[("size", size), ("tied", u64::from(tied))]),
+                match latent(config, overrides)? {
+                    Some(MixerSizes::Known(_, numbers)) => latent_window(&numbers, size),
+                    Some(missing @ MixerSizes::Missing(_)) => missing,
+                    None => from_heads(
+                        window_heads(config, overrides)?,
+                        "window",
+                        &[("size", size), ("tied", u64::from(tied))],
+                    ),
                 }
             }
-            None => Sized::Missing(vec![WINDOWS[..4].join(" or ")]),
+            None => MixerSizes::Missing(vec![WINDOWS[..4].join(" or ")]),
         },
-        Kind::Chunked => match config.any_size(&["attention_chunk_size", "attention.chunk_size"])? {
-            Some(size) => plain(window_heads(config, own)?, "chunked", &[("size", size)]),
-            None => Sized::Missing(vec!["attention_chunk_size".to_owned()]),
+        AttentionKind::Chunked => match config.first_size(&["attention_chunk_size", "attention.chunk_size"])? {
+            Some(size) => from_heads(window_heads(config, overrides)?, "chunked", &[("size", size)]),
+            None => MixerSizes::Missing(vec!["attention_chunk_size".to_owned()]),
         },
-        Kind::TokenSparse { own_index } => token_sparse(config, own, *own_index)?,
-        Kind::QuerySparse => query_sparse(config, own)?,
-        Kind::BlockSparse => block_sparse(config, own)?,
-        Kind::Compressed { ratio, picks } => compressed(config, *ratio, *picks)?,
+        AttentionKind::TokenSparse { own_index } => token_sparse(config, overrides, *own_index)?,
+        AttentionKind::QuerySparse => query_sparse(config, overrides)?,
+        AttentionKind::BlockSparse => block_sparse(config, overrides)?,
+        AttentionKind::Compressed { ratio, has_indexer } => compressed(config, *ratio, *has_indexer)?,
     }))
 }
 
 /// A window over latents: one vector of latent and rotary key per token.
-fn latent_window(numbers: &[(&'static str, u64)], size: u64) -> Sized {
+fn latent_window(numbers: &[(&'static str, u64)], size: u64) -> MixerSizes {
     let take = |name: &str| numbers.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number);
     let key = take("latent") + take("rope");
     let heads = [("heads", take("heads")), ("kv", 1), ("head", key), ("key", key), ("value", take("value").max(1))];
-    Sized::Known("window", [heads.as_slice(), &[("size", size), ("tied", 1)]].concat())
+    MixerSizes::Known("window", [heads.as_slice(), &[("size", size), ("tied", 1)]].concat())
 }
 
-/// Blocks of tokens picked by an indexer that keeps keys of every token beside ordinary keys and values (Qwen 4).
-fn query_sparse(config: &Config, own: Own) -> Result<Sized, AuditError> {
+/// Blocks of tokens selected by an indexer that keeps keys of every token beside ordinary keys and values (Qwen 4).
+fn query_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
     let (Some(head), Some(block), Some(budget)) =
         (config.size("indexer_head_dim")?, config.size("indexer_compress_ratio")?, config.size("indexer_budget")?)
     else {
-        return Ok(Sized::Missing(vec!["indexer_head_dim, indexer_compress_ratio and indexer_budget".to_owned()]));
+        return Ok(MixerSizes::Missing(vec!["indexer_head_dim, indexer_compress_ratio and indexer_budget".to_owned()]));
     };
-    let groups = config.any_size(&["indexer_kv_heads"])?.unwrap_or(1);
+    let groups = config.first_size(&["indexer_kv_heads"])?.unwrap_or(1);
     let top = (budget / block).max(1) + 1;
     let more = [("block", block), ("top", top), ("groups", groups), ("index", groups.saturating_mul(head))];
-    Ok(plain(full_heads(config, own)?, "moba", &more))
+    Ok(from_heads(full_heads(config, overrides)?, "moba", &more))
 }
 
-/// Elements of an index key that one token adds. Where keys are pooled, the unpooled keys, their gates and a mark are kept.
+/// Elements of an index key that one token adds. Where keys are pooled, the unpooled keys, their gates and a flag are kept.
 fn index_width(config: &Config, head: u64) -> Result<u64, AuditError> {
     Ok(if config.size("index_kpool")?.is_some() { 2 * head + 1 } else { head })
 }
 
-fn token_sparse(config: &Config, own: Own, own_index: bool) -> Result<Sized, AuditError> {
-    let Some(Sized::Known(_, mut numbers)) = latent(config, own)? else {
-        return Ok(Sized::Missing(vec!["kv_lora_rank, qk_nope_head_dim and qk_rope_head_dim".to_owned()]));
+fn token_sparse(config: &Config, overrides: LayerOverrides, own_index: bool) -> Result<MixerSizes, AuditError> {
+    let Some(MixerSizes::Known(_, mut numbers)) = latent(config, overrides)? else {
+        return Ok(MixerSizes::Missing(vec!["kv_lora_rank, qk_nope_head_dim and qk_rope_head_dim".to_owned()]));
     };
-    let Some(top) = config.any_size(&["index_topk", "attention.indexer.top_k"])? else {
-        return Ok(Sized::Missing(vec!["index_topk".to_owned()]));
+    let Some(top) = config.first_size(&["index_topk", "attention.indexer.top_k"])? else {
+        return Ok(MixerSizes::Missing(vec!["index_topk".to_owned()]));
     };
     numbers.push(("top", top));
     let (heads, head) = if own_index {
-        let heads = config.any_size(&["index_n_heads", "attention.indexer.head_count"])?;
-        let head = config.any_size(&["index_head_dim", "attention.indexer.key_length"])?;
+        let heads = config.first_size(&["index_n_heads", "attention.indexer.head_count"])?;
+        let head = config.first_size(&["index_head_dim", "attention.indexer.key_length"])?;
         let (Some(heads), Some(head)) = (heads, head) else {
-            return Ok(Sized::Missing(vec!["index_n_heads and index_head_dim".to_owned()]));
+            return Ok(MixerSizes::Missing(vec!["index_n_heads and index_head_dim".to_owned()]));
         };
         (heads, index_width(config, head)?)
     } else {
         (0, 0)
     };
     numbers.extend([("index-heads", heads), ("index-head", head)]);
-    Ok(Sized::Known("dsa", numbers))
+    Ok(MixerSizes::Known("dsa", numbers))
 }
 
-fn block_sparse(config: &Config, own: Own) -> Result<Sized, AuditError> {
+fn block_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
     let size = |name: &str| config.size(&format!("sparse_attention_config.{name}"));
     let (Some(block), Some(top)) = (size("sparse_block_size")?, size("sparse_topk_blocks")?) else {
         let wanted = "sparse_attention_config.sparse_block_size and .sparse_topk_blocks";
-        return Ok(Sized::Missing(vec![wanted.to_owned()]));
+        return Ok(MixerSizes::Missing(vec![wanted.to_owned()]));
     };
     let local = config.count("sparse_attention_config.sparse_local_block")?.unwrap_or(1);
-    let heads = full_heads(config, own)?;
+    let heads = full_heads(config, overrides)?;
     let groups = match (size("sparse_num_index_heads")?, &heads) {
         (Some(groups), _) => groups,
         (None, Ok(heads)) => heads.kv,
         (None, Err(_)) => 1,
     };
     let index = config.count("sparse_attention_config.sparse_index_dim")?.unwrap_or(0);
-    Ok(plain(heads, "moba", &[("block", block), ("top", top + local), ("groups", groups), ("index", index)]))
+    Ok(from_heads(heads, "moba", &[("block", block), ("top", top + local), ("groups", groups), ("index", index)]))
 }
 
-fn compressed(config: &Config, ratio: u64, picks: bool) -> Result<Sized, AuditError> {
-    let (Some(heads), Some(head)) = (scalar(config, HEADS)?, config.any_size(&["head_dim", "attention.key_length"])?)
+fn compressed(config: &Config, ratio: u64, has_indexer: bool) -> Result<MixerSizes, AuditError> {
+    let (Some(heads), Some(head)) = (scalar(config, HEADS)?, config.first_size(&["head_dim", "attention.key_length"])?)
     else {
-        return Ok(Sized::Missing(vec!["num_attention_heads and head_dim".to_owned()]));
+        return Ok(MixerSizes::Missing(vec!["num_attention_heads and head_dim".to_owned()]));
     };
-    let Some(window) = window_size(config)? else { return Ok(Sized::Missing(vec!["sliding_window".to_owned()])) };
-    let rank = config.any_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
+    let Some(window) = window_size(config)? else { return Ok(MixerSizes::Missing(vec!["sliding_window".to_owned()])) };
+    let rank = config.first_size(&["q_lora_rank", "attention.q_lora_rank"])?.unwrap_or(0);
     let mut numbers =
         vec![("heads", heads), ("head", head), ("ratio", ratio), ("window", window), ("query-rank", rank)];
-    if picks {
-        let top = config.any_size(&["index_topk", "attention.indexer.top_k"])?;
-        let count = config.any_size(&["index_n_heads", "attention.indexer.head_count"])?;
-        let width = config.any_size(&["index_head_dim", "attention.indexer.key_length"])?;
+    if has_indexer {
+        let top = config.first_size(&["index_topk", "attention.indexer.top_k"])?;
+        let count = config.first_size(&["index_n_heads", "attention.indexer.head_count"])?;
+        let width = config.first_size(&["index_head_dim", "attention.indexer.key_length"])?;
         let (Some(top), Some(count), Some(width)) = (top, count, width) else {
-            return Ok(Sized::Missing(vec!["index_topk, index_n_heads and index_head_dim".to_owned()]));
+            return Ok(MixerSizes::Missing(vec!["index_topk, index_n_heads and index_head_dim".to_owned()]));
         };
         numbers.extend([("top", top), ("index-heads", count), ("index-head", width)]);
     }
-    Ok(Sized::Known("compressed", numbers))
+    Ok(MixerSizes::Known("compressed", numbers))
 }
 
 /// Builds a mixer; a number that the theory refuses is an error of the config.

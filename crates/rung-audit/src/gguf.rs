@@ -1,8 +1,8 @@
-//! The metadata header of a GGUF file, read without trusting a single length in it.
+//! The metadata header of a GGUF file, read without trusting any length in it.
 //!
 //! A header is: the magic, a version, two counts, then keys with typed values, some of them lists of a hundred thousand
 //! tokens. Only fields under the architecture's own name are kept; everything else is skipped without being stored, so
-//! memory is bounded by what is kept and time by the bytes that are really there. Reading stops before the tensors.
+//! memory is bounded by what is kept and time by the bytes that are really there. LayerSpec stops before the tensors.
 
 use std::io::Read;
 
@@ -10,15 +10,15 @@ use crate::AuditError;
 use crate::json::Value;
 
 /// A header longer than this is refused: the largest vocabularies take a tenth of it.
-const MOST_HEADER: u64 = 256 << 20;
+const MAX_HEADER: u64 = 256 << 20;
 /// A key or a kept text longer than this is refused.
-const MOST_TEXT: u64 = 1 << 16;
+const MAX_TEXT: u64 = 1 << 16;
 /// Longer lists are skipped, not kept.
-const MOST_KEPT: u64 = crate::config::MOST_LAYERS;
+const MAX_KEPT_ITEMS: u64 = crate::config::MAX_LAYERS;
 /// More keys than this are refused.
-const MOST_KEYS: u64 = 1 << 16;
+const MAX_KEYS: u64 = 1 << 16;
 /// More list items than this, over the whole header, are skipped and not kept.
-const MOST_ITEMS: u64 = 1 << 20;
+const MAX_ITEMS: u64 = 1 << 20;
 
 /// The four bytes that start a GGUF file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
@@ -50,18 +50,18 @@ pub(crate) fn read(from: impl Read) -> Result<(Value, Option<String>), AuditErro
     }
     let _tensors = header.length()?;
     let keys = header.length()?;
-    if keys > MOST_KEYS {
-        return Err(header.error(format!("it claims {keys} keys; at most {MOST_KEYS} are read")));
+    if keys > MAX_KEYS {
+        return Err(header.error(format!("it claims {keys} keys; at most {MAX_KEYS} are read")));
     }
     let mut fields: Vec<(String, Value)> = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for _ in 0..keys {
         header.key.clear();
-        let key = header.text(MOST_TEXT)?;
+        let key = header.text(MAX_TEXT)?;
         header.key.clone_from(&key);
         let kind = u32::from_le_bytes(header.bytes()?);
-        let kept = !key.starts_with("tokenizer.");
-        let value = header.value(kind, kept, 0)?;
+        let keep = !key.starts_with("tokenizer.");
+        let value = header.value(kind, keep, 0)?;
         if !seen.insert(key.clone()) {
             return Err(header.error("the key occurs twice"));
         }
@@ -100,7 +100,7 @@ impl<R: Read> Header<R> {
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> Result<(), AuditError> {
-        self.claim(buffer.len() as u64)?;
+        self.check_limit(buffer.len() as u64)?;
         self.from.read_exact(buffer).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => self.error("the file ends inside its header"),
             _ => self.error(error.to_string()),
@@ -109,9 +109,9 @@ impl<R: Read> Header<R> {
         Ok(())
     }
 
-    fn claim(&self, length: u64) -> Result<(), AuditError> {
-        if self.at.saturating_add(length) > MOST_HEADER {
-            return Err(self.error(format!("it claims more than {MOST_HEADER} bytes of metadata")));
+    fn check_limit(&self, length: u64) -> Result<(), AuditError> {
+        if self.at.saturating_add(length) > MAX_HEADER {
+            return Err(self.error(format!("it claims more than {MAX_HEADER} bytes of metadata")));
         }
         Ok(())
     }
@@ -129,19 +129,19 @@ impl<R: Read> Header<R> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    /// Skips without storing; a lying length costs only the bytes that are there.
+    /// Skips without storing; a wrong length costs only the bytes that are there.
     fn skip(&mut self, length: u64) -> Result<(), AuditError> {
-        self.claim(length)?;
+        self.check_limit(length)?;
         let skipped = std::io::copy(&mut self.from.by_ref().take(length), &mut std::io::sink());
         let skipped = skipped.map_err(|error| self.error(error.to_string()))?;
         self.at += skipped;
         if skipped < length { Err(self.error("the file ends inside its header")) } else { Ok(()) }
     }
 
-    fn text(&mut self, most: u64) -> Result<String, AuditError> {
+    fn text(&mut self, max: u64) -> Result<String, AuditError> {
         let length = self.length()?;
-        if length > most {
-            return Err(self.error(format!("a text claims {length} bytes; at most {most} are read")));
+        if length > max {
+            return Err(self.error(format!("a text claims {length} bytes; at most {max} are read")));
         }
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes)?;
@@ -149,7 +149,7 @@ impl<R: Read> Header<R> {
     }
 
     /// A value, or nothing if it is of no use to an audit.
-    fn value(&mut self, kind: u32, kept: bool, depth: usize) -> Result<Option<Value>, AuditError> {
+    fn value(&mut self, kind: u32, keep: bool, depth: usize) -> Result<Option<Value>, AuditError> {
         let number = |text: String| Some(Value::Number(text));
         Ok(match kind {
             0 => number(u8::from_le_bytes(self.bytes()?).to_string()),
@@ -160,8 +160,8 @@ impl<R: Read> Header<R> {
             5 => number(i32::from_le_bytes(self.bytes()?).to_string()),
             6 => number(f32::from_le_bytes(self.bytes()?).to_string()),
             7 => Some(Value::Bool(u8::from_le_bytes(self.bytes()?) != 0)),
-            8 => return self.text_value(kept),
-            9 => return self.list(kept, depth),
+            8 => return self.text_value(keep),
+            9 => return self.list(keep, depth),
             10 => number(u64::from_le_bytes(self.bytes()?).to_string()),
             11 => number(i64::from_le_bytes(self.bytes()?).to_string()),
             12 => number(f64::from_le_bytes(self.bytes()?).to_string()),
@@ -170,9 +170,9 @@ impl<R: Read> Header<R> {
     }
 
     /// Long texts (chat templates) are skipped.
-    fn text_value(&mut self, kept: bool) -> Result<Option<Value>, AuditError> {
+    fn text_value(&mut self, keep: bool) -> Result<Option<Value>, AuditError> {
         let length = self.length()?;
-        if !kept || length > MOST_TEXT {
+        if !keep || length > MAX_TEXT {
             self.skip(length)?;
             return Ok(None);
         }
@@ -181,7 +181,7 @@ impl<R: Read> Header<R> {
         Ok(Some(Value::Text(String::from_utf8_lossy(&bytes).into_owned())))
     }
 
-    fn list(&mut self, kept: bool, depth: usize) -> Result<Option<Value>, AuditError> {
+    fn list(&mut self, keep: bool, depth: usize) -> Result<Option<Value>, AuditError> {
         if depth == 2 {
             return Err(self.error("lists are nested more than 2 deep"));
         }
@@ -194,20 +194,20 @@ impl<R: Read> Header<R> {
             10..=12 => Some(8),
             _ => None,
         };
-        let kept = kept && count <= MOST_KEPT && self.items + count <= MOST_ITEMS;
-        self.items += if kept { count } else { 0 };
-        if let (Some(width), false) = (width, kept) {
+        let keep = keep && count <= MAX_KEPT_ITEMS && self.items + count <= MAX_ITEMS;
+        self.items += if keep { count } else { 0 };
+        if let (Some(width), false) = (width, keep) {
             self.skip(count.checked_mul(width).ok_or_else(|| self.error(format!("a list claims {count} items")))?)?;
             return Ok(None);
         }
-        // The count may lie, so nothing is reserved for it: every item must be paid for with bytes.
+        // The count may be wrong, so nothing is reserved for it: every item needs bytes in the file.
         let mut items = Vec::new();
         for _ in 0..count {
-            let item = self.value(kind, kept, depth + 1)?;
-            if kept {
+            let item = self.value(kind, keep, depth + 1)?;
+            if keep {
                 items.push(item.unwrap_or(Value::Null));
             }
         }
-        Ok(kept.then_some(Value::List(items)))
+        Ok(keep.then_some(Value::List(items)))
     }
 }

@@ -1,12 +1,12 @@
 //! Where configs come from: a file, a directory that holds one, standard input, a preset, a GGUF file.
 //!
-//! What a thing is, is told by its first bytes, never by its name.
+//! The format is recognised by the first bytes, never by the file's name.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::json::{MOST_BYTES, Value};
+use crate::json::{MAX_BYTES, Value};
 use crate::{Audit, AuditError, Options, audit, audit_preset, audit_text, gguf, preset_text};
 
 /// Audits whatever a user names: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
@@ -46,7 +46,7 @@ pub fn audit_path(path: &Path, options: &Options) -> Result<Audit, AuditError> {
 }
 
 /// The most files that a folder is searched for.
-const MOST_FILES: usize = 1 << 20;
+const MAX_FILES: usize = 1 << 20;
 
 /// The configs of a folder that holds no `config.json` itself: its `.json` and `.gguf` files and those of folders with a
 /// `config.json`, in alphabetical order; nothing for anything else.
@@ -55,7 +55,7 @@ pub fn find_configs(folder: &Path) -> Option<Vec<PathBuf>> {
         return None;
     }
     let mut found: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(folder).ok()?.flatten().take(MOST_FILES) {
+    for entry in std::fs::read_dir(folder).ok()?.flatten().take(MAX_FILES) {
         let path = entry.path();
         let ending = path.extension().is_some_and(|end| end == "json" || end == "gguf");
         if path.is_dir() && path.join("config.json").is_file() {
@@ -86,7 +86,7 @@ pub fn audit_reader(mut from: impl Read, model: &str, options: &Options) -> Resu
         return audit::audit(&config, name.as_deref().unwrap_or(model), model, options);
     }
     let mut bytes = start;
-    from.take(MOST_BYTES + 1 - bytes.len() as u64).read_to_end(&mut bytes).map_err(io)?;
+    from.take(MAX_BYTES + 1 - bytes.len() as u64).read_to_end(&mut bytes).map_err(io)?;
     audit_bytes(&bytes, model, options)
 }
 
@@ -98,8 +98,8 @@ pub fn audit_bytes(bytes: &[u8], model: &str, options: &Options) -> Result<Audit
     if bytes.starts_with(gguf::MAGIC) {
         return audit_reader(bytes, model, options);
     }
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(AuditError::TooLong { limit: MOST_BYTES });
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(AuditError::TooLong { limit: MAX_BYTES });
     }
     let text = std::str::from_utf8(bytes).map_err(|error| AuditError::NotUtf8 { offset: error.valid_up_to() })?;
     audit_text(text, model, options)

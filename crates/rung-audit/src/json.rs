@@ -10,11 +10,11 @@
 use crate::AuditError;
 
 /// The most bytes that are read: a thousand times the longest real config.
-pub(crate) const MOST_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_BYTES: u64 = 16 << 20;
 /// The most values in one text, so that memory stays within a hundred megabytes.
-const MOST_VALUES: usize = 1 << 20;
+const MAX_VALUES: usize = 1 << 20;
 /// Objects and lists may nest this deep.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,17 +52,17 @@ impl Value {
 }
 
 fn shorten(text: &str) -> String {
-    const MOST: usize = 40;
-    if text.chars().count() <= MOST {
+    const MAX: usize = 40;
+    if text.chars().count() <= MAX {
         return text.to_owned();
     }
-    text.chars().take(MOST).chain("..".chars()).collect()
+    text.chars().take(MAX).chain("..".chars()).collect()
 }
 
 /// Reads a text that may start with a byte-order mark.
 pub(crate) fn parse(text: &str) -> Result<Value, AuditError> {
-    if text.len() as u64 > MOST_BYTES {
-        return Err(AuditError::TooLong { limit: MOST_BYTES });
+    if text.len() as u64 > MAX_BYTES {
+        return Err(AuditError::TooLong { limit: MAX_BYTES });
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader { bytes: text.as_bytes(), text, at: 0, values: 0, path: Vec::new() };
@@ -134,12 +134,12 @@ impl Reader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Value, AuditError> {
         self.values += 1;
-        if self.values > MOST_VALUES {
-            return Err(self.error(format!("more than {MOST_VALUES} values")));
+        if self.values > MAX_VALUES {
+            return Err(self.error(format!("more than {MAX_VALUES} values")));
         }
         match self.peek() {
             None => Err(self.error("the text ends where a value was expected")),
-            Some(b'{' | b'[') if depth == MOST_DEPTH => Err(self.error(format!("nested more than {MOST_DEPTH} deep"))),
+            Some(b'{' | b'[') if depth == MAX_DEPTH => Err(self.error(format!("nested more than {MAX_DEPTH} deep"))),
             Some(b'{') => self.object(depth),
             Some(b'[') => self.list(depth),
             Some(b'"') => self.string().map(Value::Text),

@@ -1,30 +1,30 @@
 //! What a dialect says about the layers, before any size is looked up.
 //!
-//! Two axes per layer, because parallel hybrids need both: how it attends, and which recurrence it runs; and the
-//! channel mixer (the feed-forward part) beside them. A [`Reading`] also names the field that decided it.
+//! A layer has an attention kind *and* a recurrence, because parallel hybrids have both, and a feed-forward part. A
+//! [`LayerSpec`] also names the field that decided it.
 
 use crate::AuditError;
 
 /// How a layer attends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum AttentionKind {
     /// Every earlier token.
     Full,
     /// The last so many tokens; the number if the layer has its own.
     Window(Option<u64>),
     /// Fixed chunks.
     Chunked,
-    /// Single tokens, or blocks, picked from the whole past.
+    /// Single tokens selected from the whole past by an indexer, which may be that of an earlier layer.
     TokenSparse {
         own_index: bool,
     },
     BlockSparse,
-    /// Blocks picked by queries with an index cache of their own, beside ordinary keys and values.
+    /// Blocks selected by an indexer with a cache of its own, beside ordinary keys and values.
     QuerySparse,
-    /// The whole past, one entry for every `ratio` tokens, of which some are picked.
+    /// The whole past, one entry for every `ratio` tokens; an indexer may select some of the entries.
     Compressed {
         ratio: u64,
-        picks: bool,
+        has_indexer: bool,
     },
     /// Not at all.
     None,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     },
 }
 
-impl Kind {
+impl AttentionKind {
     /// What two dialects must agree on, and what reports show.
     pub(crate) fn attention(&self) -> Option<Attention> {
         Some(match self {
@@ -56,14 +56,14 @@ pub enum Attention {
     Full,
     /// Only the last so many tokens, or those of the same chunk.
     Window,
-    /// Tokens, blocks or compressed entries picked from the whole past.
+    /// Tokens, blocks or compressed entries selected from the whole past.
     Sparse,
     /// Not at all.
     None,
 }
 
 impl Attention {
-    /// The word in reports and JSON.
+    /// The name in reports and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -78,11 +78,11 @@ impl Attention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Join {
     /// Side by side on the same input.
-    Beside,
-    /// Attention first, then the recurrence on its result.
-    After,
-    /// The recurrence (a convolution) first.
-    Before,
+    Parallel,
+    /// Attention, then the recurrence on its result.
+    AttentionFirst,
+    /// The recurrence (a convolution), then attention on its result.
+    RecurrenceFirst,
 }
 
 /// Which recurrence.
@@ -96,19 +96,19 @@ pub(crate) enum Recurrent {
     Known(&'static str, Vec<(&'static str, u64)>),
 }
 
-/// The feed-forward part of a layer.
+/// The feed-forward part of a layer (its channel mixer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Channel {
+pub enum FeedForward {
     /// One feed-forward network.
     Dense,
-    /// Experts, of which a router picks some.
+    /// Experts, of which a router selects some.
     Experts,
     /// None in this slot.
     None,
 }
 
-impl Channel {
-    /// The word in reports and JSON.
+impl FeedForward {
+    /// The name in reports and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Dense => "dense",
@@ -120,97 +120,102 @@ impl Channel {
 
 /// Attention sizes of one layer that differ from those of the whole model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Own {
+pub(crate) struct LayerOverrides {
     pub(crate) heads: Option<u64>,
     pub(crate) kv: Option<u64>,
     /// No rotary part of the key is kept.
     pub(crate) no_rope: bool,
 }
 
-/// One layer as a dialect reads it.
+/// One layer as a dialect describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Reading {
-    pub(crate) kind: Kind,
+pub(crate) struct LayerSpec {
+    pub(crate) kind: AttentionKind,
     pub(crate) recurrent: Option<Recurrent>,
     pub(crate) join: Join,
-    /// Set where the layout itself tells (slots of their own); else found from the fields about experts.
-    pub(crate) channel: Option<Channel>,
-    pub(crate) own: Own,
+    /// Set where the layout itself says it (slots of their own); else found from the fields about experts.
+    pub(crate) feed_forward: Option<FeedForward>,
+    pub(crate) overrides: LayerOverrides,
     /// Reads the cache of an earlier layer.
     pub(crate) shares_cache: bool,
     /// Uses the weights of an earlier layer (its cache is its own).
     pub(crate) shares_weights: bool,
     /// The key of `per_layer_config` with this layer's own fields.
-    pub(crate) own_fields: Option<String>,
+    pub(crate) override_key: Option<String>,
     pub(crate) decided_by: String,
 }
 
-impl Reading {
-    pub(crate) fn new(kind: Kind) -> Self {
+impl LayerSpec {
+    pub(crate) fn new(kind: AttentionKind) -> Self {
         Self {
             kind,
             recurrent: None,
-            join: Join::Beside,
-            channel: None,
-            own: Own::default(),
+            join: Join::Parallel,
+            feed_forward: None,
+            overrides: LayerOverrides::default(),
             shares_cache: false,
             shares_weights: false,
-            own_fields: None,
+            override_key: None,
             decided_by: String::new(),
         }
     }
 
     pub(crate) fn full() -> Self {
-        Self::new(Kind::Full)
+        Self::new(AttentionKind::Full)
     }
 
     pub(crate) fn window() -> Self {
-        Self::new(Kind::Window(None))
+        Self::new(AttentionKind::Window(None))
     }
 
     /// No attention, some recurrence.
     pub(crate) fn recurrent(recurrent: Recurrent) -> Self {
-        Self::new(Kind::None).with(recurrent, Join::Beside)
+        Self::new(AttentionKind::None).with_recurrence(recurrent, Join::Parallel)
     }
 
     /// A slot that holds only a feed-forward part, or nothing.
-    pub(crate) fn slot(channel: Channel) -> Self {
-        Self { channel: Some(channel), ..Self::new(Kind::None) }
+    pub(crate) fn without_mixer(feed_forward: FeedForward) -> Self {
+        Self { feed_forward: Some(feed_forward), ..Self::new(AttentionKind::None) }
     }
 
-    pub(crate) fn with(self, recurrent: Recurrent, join: Join) -> Self {
+    pub(crate) fn with_recurrence(self, recurrent: Recurrent, join: Join) -> Self {
         Self { recurrent: Some(recurrent), join, ..self }
     }
 
-    /// A layer whose mixer takes the whole slot: its feed-forward part stands elsewhere.
-    pub(crate) fn alone(self) -> Self {
-        Self { channel: Some(Channel::None), ..self }
+    /// A layer that is a mixer only: its feed-forward part is a layer of its own.
+    pub(crate) fn without_feed_forward(self) -> Self {
+        Self { feed_forward: Some(FeedForward::None), ..self }
     }
 
-    pub(crate) fn by(self, field: impl Into<String>) -> Self {
+    pub(crate) fn decided_by(self, field: impl Into<String>) -> Self {
         Self { decided_by: field.into(), ..self }
     }
 }
 
-/// All layers as one dialect reads them.
+/// All layers as one dialect describes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
-    pub(crate) layers: Vec<Reading>,
-    /// What the dialect takes for granted.
+    pub(crate) layers: Vec<LayerSpec>,
+    /// What the dialect assumes.
     pub(crate) assumed: Vec<String>,
 }
 
 impl Layout {
-    pub(crate) fn new(layers: Vec<Reading>) -> Self {
+    pub(crate) fn new(layers: Vec<LayerSpec>) -> Self {
         Self { layers, assumed: Vec::new() }
     }
 
-    pub(crate) fn assuming(mut self, what: impl Into<String>) -> Self {
+    /// One layer per index.
+    pub(crate) fn from_fn(num_layers: usize, layer: impl Fn(usize) -> LayerSpec) -> Self {
+        Self::new((0..num_layers).map(layer).collect())
+    }
+
+    pub(crate) fn with_assumption(mut self, what: impl Into<String>) -> Self {
         self.assumed.push(what.into());
         self
     }
 
-    /// Fails where two dialects read the same layer differently.
+    /// Fails where two dialects describe the same layer differently.
     pub(crate) fn agree(&self, other: &Self) -> Result<(), AuditError> {
         for (index, (a, b)) in self.layers.iter().zip(&other.layers).enumerate() {
             let differ = match (a.kind.attention(), b.kind.attention()) {
@@ -220,7 +225,7 @@ impl Layout {
                 _ => false,
             };
             if differ {
-                let says = |reading: &Reading| match (reading.kind.attention(), &reading.recurrent) {
+                let says = |spec: &LayerSpec| match (spec.kind.attention(), &spec.recurrent) {
                     (Some(Attention::None), Some(_)) => "recurrent",
                     (kind, _) => kind.map_or("unknown", Attention::word),
                 };

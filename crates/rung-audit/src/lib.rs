@@ -1,13 +1,13 @@
-//! A model's `config.json` in, the truth about its layers out.
+//! From a model's `config.json` or GGUF header to what its layers are and what they cost.
 //!
-//! Which layers really attend to everything, how the cache grows, how many rungs the stack has, and what a change would
-//! do. Well-known tools charge every layer of a hybrid a growing cache and are off by a factor of 4 to 14; this one
+//! Which layers are full attention, how the KV cache grows, how many rungs the stack has, and what a change would
+//! do. Well-known calculators count a KV cache for every layer of a hybrid and are off by a factor of 4 to 14; this one
 //! reads the field that decides, says which it was, and answers *unknown* where none does.
 //!
 //! ```text
-//! bytes --> json / gguf --> dialect --> readings --> rung_theory's Plan --> Audit --> report
-//!           bounded         one file    two axes     every number         counts,
-//!           reader          each        per layer    explicit             bytes
+//! bytes --> json / gguf --> dialect ----> LayerSpecs ----> rung_theory's Plan --> Audit --> report
+//!           bounded         one file      attention and    every number         counts,
+//!           reader          per format    recurrence       explicit             bytes
 //! ```
 //!
 //! ```
@@ -29,13 +29,12 @@
 
 mod audit;
 mod certify;
-mod channel;
 mod config;
 mod cost;
 pub mod dialect;
 pub mod engine;
 mod error;
-mod family;
+mod feed_forward;
 mod geometry;
 mod gguf;
 mod input;
@@ -43,24 +42,25 @@ mod json;
 mod layout;
 pub mod lint;
 pub mod mix;
+mod non_decoder;
 mod parameters;
-pub mod place;
+pub mod placement;
 mod presets;
 mod recurrent;
 pub mod report;
 mod size;
-mod unread;
+mod unread_fields;
 mod weights;
 pub mod what_if;
 
 pub use audit::{
-    AllFull, Audit, AuditLayer, BlockSparse, Certified, Certify, DEFAULT_CONTEXT, LONGEST_CONTEXT, Options,
+    AllFull, Audit, AuditLayer, BlockSparse, BoundOracle, DEFAULT_CONTEXT, MAX_CONTEXT, NextHopBound, Options,
 };
 pub use certify::{MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, certify};
-pub use cost::{BF16, Cache, Dtype, FP32, Work};
+pub use cost::{BF16, CacheBytes, Dtype, FP32, MixerCost};
 pub use error::AuditError;
 pub use input::{audit_bytes, audit_named, audit_path, audit_reader, find_configs};
-pub use layout::{Attention, Channel};
+pub use layout::{Attention, FeedForward};
 pub use parameters::Parameters;
 pub use presets::{audit_preset, preset_config, preset_text, presets};
 pub use size::{parse_bytes, parse_tokens};
@@ -71,7 +71,7 @@ use config::{Config, find_model};
 /// Audits the text of a `config.json`.
 ///
 /// # Errors
-/// The text is malformed or contradicts itself. A layout that is not told is no error: see [`Audit::unknown`].
+/// The text is malformed or contradicts itself. A layout that the file does not give is no error: see [`Audit::unknown`].
 pub fn audit_text(text: &str, model: &str, options: &Options) -> Result<Audit, AuditError> {
     audit_value(&json::parse(text)?, model, "config.json", options)
 }

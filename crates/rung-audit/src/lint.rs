@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::layout::Attention;
 use crate::{Audit, AuditError, Options, json};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Probably not meant.
@@ -17,7 +17,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word in reports.
+    /// The name in reports.
     pub fn word(self) -> &'static str {
         match self {
             Self::Warning => "warning",
@@ -26,10 +26,10 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong.
+/// A mistake in a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Error or warning.
     pub severity: Severity,
     /// The field that is wrong.
     pub field: String,
@@ -44,7 +44,7 @@ pub struct Finding {
 /// What the audit itself refuses is found before; a check looks at values that can be read.
 type Check = fn(&Config, &Audit, &mut Vec<Finding>);
 
-static CHECKS: &[Check] = &[heads, periods, depths, windows, shared_caches, state_format, experts];
+static CHECKS: &[Check] = &[heads, periods, layer_counts, windows, shared_caches, state_format, experts];
 
 /// Checks the text of a `config.json`.
 ///
@@ -99,7 +99,7 @@ fn refused(error: &AuditError) -> Finding {
     }
 }
 
-/// What the audit cannot tell.
+/// What the audit does not know.
 fn unknown(audit: &Audit, found: &mut Vec<Finding>) {
     for reason in &audit.unknown {
         // Missing sizes are named after "looked for"; other reasons name the field in quotes.
@@ -117,7 +117,7 @@ fn unknown(audit: &Audit, found: &mut Vec<Finding>) {
 }
 
 fn heads(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
-    let scalar = |name: &str| config.get(name).and_then(crate::config::whole).filter(|number| *number > 0);
+    let scalar = |name: &str| config.get(name).and_then(crate::config::as_u64).filter(|number| *number > 0);
     let (heads, kv) = (scalar("num_attention_heads"), scalar("num_key_value_heads"));
     if let (Some(heads), Some(kv)) = (heads, kv)
         && heads % kv != 0
@@ -137,40 +137,41 @@ fn heads(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
     }
 }
 
-/// Rhythms that never reach their layer.
+/// Periods longer than the stack.
 fn periods(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
-    let Some(depth) = config.depth().unwrap_or(None) else { return };
-    let depth = depth as u64;
+    let Some(num_layers) = config.num_layers().unwrap_or(None) else { return };
+    let num_layers = num_layers as u64;
     // Where the layers are listed, these fields are left over.
     if config.has("layer_types") || config.has("layers_block_type") {
         return;
     }
     let names = ["full_attention_interval", "global_attn_every_n_layers", "sliding_window_pattern", "layer_group_size"];
     for name in names {
-        let Some(period) = config.get(name).and_then(crate::config::whole).filter(|&period| period > depth) else {
+        let Some(period) = config.get(name).and_then(crate::config::as_u64).filter(|&period| period > num_layers)
+        else {
             continue;
         };
-        let reason = format!("every {period}th layer is meant, but there are {depth}: none is");
-        found.push(finding(Severity::Error, config.path_of(name), reason, format!("choose 1 to {depth}")));
+        let reason = format!("every {period}th layer is meant, but there are {num_layers}: none is");
+        found.push(finding(Severity::Error, config.path_of(name), reason, format!("choose 1 to {num_layers}")));
     }
     let (period, offset) =
         (config.has("attn_layer_period"), config.count("attn_layer_offset").unwrap_or(None).unwrap_or(0));
-    if period && offset >= depth {
-        let reason = format!("the first full layer would be {offset}, but there are {depth} layers");
+    if period && offset >= num_layers {
+        let reason = format!("the first full layer would be {offset}, but there are {num_layers} layers");
         found.push(finding(
             Severity::Error,
             config.path_of("attn_layer_offset"),
             reason,
-            format!("choose 0 to {}", depth - 1),
+            format!("choose 0 to {}", num_layers - 1),
         ));
     }
 }
 
 /// The number of layers under two names.
-fn depths(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+fn layer_counts(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
     let names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
     let given: Vec<(&str, u64)> =
-        names.into_iter().filter_map(|name| Some((name, config.get(name).and_then(crate::config::whole)?))).collect();
+        names.into_iter().filter_map(|name| Some((name, config.get(name).and_then(crate::config::as_u64)?))).collect();
     if let [(first, depth), rest @ ..] = given.as_slice()
         && let Some((second, other)) = rest.iter().find(|(_, other)| other != depth)
     {
@@ -185,7 +186,7 @@ fn depths(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
 }
 
 fn windows(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
-    let window = config.get("sliding_window").and_then(crate::config::whole);
+    let window = config.get("sliding_window").and_then(crate::config::as_u64);
     let (Some(window), Some(context)) = (window, audit.trained_context) else { return };
     let used = audit.layers.iter().any(|layer| layer.attention == Some(Attention::Window));
     if used && window >= context {
@@ -210,15 +211,15 @@ fn shared_caches(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
 
 /// Recurrent state sums over the whole sequence: 16 bits lose what is added late.
 fn state_format(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
-    let recurs = audit.layers.iter().any(|layer| layer.recurrent.is_some_and(|name| name != "conv"));
-    let Some(dtype) = audit.declared_state_dtype.filter(|dtype| recurs && dtype.bits < 32) else { return };
+    let recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some_and(|name| name != "conv"));
+    let Some(dtype) = audit.declared_state_dtype.filter(|dtype| recurrent && dtype.bits < 32) else { return };
     let name = if config.has("mamba_ssm_cache_dtype") { "mamba_ssm_cache_dtype" } else { "mamba_ssm_dtype" };
     let reason = format!("recurrent state in {} loses small updates of long sequences", dtype.name);
     found.push(finding(Severity::Warning, config.path_of(name), reason, "write \"float32\""));
 }
 
 fn experts(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
-    let number = |name: &str| config.get(name).and_then(crate::config::whole).filter(|&count| count > 0);
+    let number = |name: &str| config.get(name).and_then(crate::config::as_u64).filter(|&count| count > 0);
     let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
     let (experts, chosen) = (names.into_iter().find_map(number), number("num_experts_per_tok"));
     if let (Some(experts), Some(chosen)) = (experts, chosen)

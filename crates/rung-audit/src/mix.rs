@@ -1,17 +1,17 @@
 //! Mixes of full and other layers under an engine: what each ratio buys and costs.
 //!
-//! Every mix is the model with its layers turned by [`what_if`], planned by the same
+//! Every mix is the model with its layers changed by [`what_if`], planned by the same
 //! code as any other model.
 
 use crate::engine::{Engine, MemoryPlan, Settings, plan};
-use crate::{Audit, AuditError, Options, Work, what_if};
+use crate::{Audit, AuditError, MixerCost, Options, what_if};
 
-/// The ratios that are compared: layers that are not full to layers that are.
+/// The ratios compared: layers that are not full to layers that are.
 const RATIOS: &[&str] = &["0:1", "1:1", "3:1", "5:1", "7:1", "11:1"];
 
-/// One mix.
+/// The model with one ratio of layers, planned under an engine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mix {
+pub struct LayerMix {
     /// The ratio, or `as it is`.
     pub name: String,
     /// Full layers.
@@ -19,7 +19,7 @@ pub struct Mix {
     /// Rungs.
     pub rungs: usize,
     /// Weights and arithmetic of the mixers at the context.
-    pub work: Option<Work>,
+    pub mixer_cost: Option<MixerCost>,
     /// What the engine allocates.
     pub plan: MemoryPlan,
 }
@@ -33,8 +33,8 @@ pub fn mixes(
     engine: &'static Engine,
     settings: &Settings,
     options: &Options,
-) -> Result<Vec<Mix>, AuditError> {
-    let mut found = vec![mix("as it is", audit, engine, settings)?];
+) -> Result<Vec<LayerMix>, AuditError> {
+    let mut rows = vec![mix("as it is", audit, engine, settings)?];
     let slots = audit.mixing_layers();
     for ratio in RATIOS {
         let others: usize = ratio.split(':').next().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -42,22 +42,22 @@ pub fn mixes(
             break;
         }
         let edited = what_if::apply(audit, &format!("ratio={ratio}"), options)?;
-        found.push(mix(ratio, &edited, engine, settings)?);
+        rows.push(mix(ratio, &edited, engine, settings)?);
     }
-    Ok(found)
+    Ok(rows)
 }
 
-fn mix(name: &str, audit: &Audit, engine: &'static Engine, settings: &Settings) -> Result<Mix, AuditError> {
+fn mix(name: &str, audit: &Audit, engine: &'static Engine, settings: &Settings) -> Result<LayerMix, AuditError> {
     let refuse = || AuditError::Request {
         text: audit.model.clone(),
         why: "the model's layers are not all known, so they cannot be mixed".to_owned(),
     };
     let capacity = audit.capacity.as_ref().filter(|_| audit.unknown.is_empty()).ok_or_else(refuse)?;
-    Ok(Mix {
+    Ok(LayerMix {
         name: name.to_owned(),
         full: capacity.full,
         rungs: capacity.rungs,
-        work: audit.work,
+        mixer_cost: audit.mixer_cost,
         plan: plan(audit, engine, settings)?,
     })
 }

@@ -6,7 +6,7 @@
 use rung_theory::stack::Mixer;
 
 use crate::config::Config;
-use crate::{Audit, AuditError, AuditLayer, Channel};
+use crate::{Audit, AuditError, AuditLayer, FeedForward};
 
 /// All weights of a model, and those that one token uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ const PLAIN: Class = Class {
     expert_bias: false,
     tied: false,
 };
-const NORMED: Class = Class { head_norms: true, ..PLAIN };
+const WITH_HEAD_NORMS: Class = Class { head_norms: true, ..PLAIN };
 
 static CLASSES: &[(&str, Class)] = &[
     ("llama", PLAIN),
@@ -59,18 +59,18 @@ static CLASSES: &[(&str, Class)] = &[
     ("deepseek_v3", PLAIN),
     ("qwen2", Class { qkv_bias: true, ..PLAIN }),
     ("qwen2_moe", Class { qkv_bias: true, ..PLAIN }),
-    ("qwen3", NORMED),
-    ("qwen3_moe", NORMED),
-    ("qwen3_next", Class { gated: true, ..NORMED }),
-    ("qwen3_5", Class { gated: true, ..NORMED }),
-    ("qwen3_5_text", Class { gated: true, ..NORMED }),
-    ("qwen3_5_moe", Class { gated: true, ..NORMED }),
-    ("qwen3_5_moe_text", Class { gated: true, ..NORMED }),
+    ("qwen3", WITH_HEAD_NORMS),
+    ("qwen3_moe", WITH_HEAD_NORMS),
+    ("qwen3_next", Class { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5", Class { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_text", Class { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe", Class { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe_text", Class { gated: true, ..WITH_HEAD_NORMS }),
     ("gemma", Class { tied: true, ..PLAIN }),
     ("gemma2", Class { norms: 4, tied: true, ..PLAIN }),
-    ("gemma3_text", Class { norms: 4, tied: true, ..NORMED }),
+    ("gemma3_text", Class { norms: 4, tied: true, ..WITH_HEAD_NORMS }),
     ("gpt_oss", Class { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..PLAIN }),
-    ("lfm2", Class { tied: true, ..NORMED }),
+    ("lfm2", Class { tied: true, ..WITH_HEAD_NORMS }),
     ("mamba", Class { tied: true, ..PLAIN }),
     ("mamba2", Class { tied: true, ..PLAIN }),
 ];
@@ -84,13 +84,13 @@ pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<Parameters>
     let class = CLASSES.iter().find(|(name, _)| config.model_type().is_ok_and(|found| found == Some(name)));
     let (class, exact) = class.map_or((PLAIN, false), |(_, class)| (*class, true));
     let tied = config.flag_anywhere("tie_word_embeddings").unwrap_or(class.tied);
-    let embeddings = wide(width) * wide(vocabulary) * if tied { 1 } else { 2 };
-    let mut total = embeddings + wide(width);
+    let embeddings = to_u128(width) * to_u128(vocabulary) * if tied { 1 } else { 2 };
+    let mut total = embeddings + to_u128(width);
     let mut active = total;
     for layer in &audit.layers {
         let mixers = mixer_weights(layer, class);
-        let Some((all, used)) = channel_weights(config, layer, width, class)? else { return Ok(None) };
-        let norms = wide(width) * wide(norms(layer, class));
+        let Some((all, used)) = feed_forward_weights(config, layer, width, class)? else { return Ok(None) };
+        let norms = to_u128(width) * to_u128(norms(layer, class));
         total += mixers + norms + all;
         active += mixers + norms + used;
     }
@@ -101,13 +101,13 @@ pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<Parameters>
     }))
 }
 
-fn wide(number: u64) -> u128 {
+fn to_u128(number: u64) -> u128 {
     u128::from(number)
 }
 
 fn norms(layer: &AuditLayer, class: Class) -> u64 {
-    match (layer.mixes(), layer.channel) {
-        (true, Channel::None) | (false, _) => 1,
+    match (layer.mixes(), layer.feed_forward) {
+        (true, FeedForward::None) | (false, _) => 1,
         (true, _) => class.norms,
     }
 }
@@ -116,23 +116,23 @@ fn mixer_weights(layer: &AuditLayer, class: Class) -> u128 {
     if layer.shares_weights {
         return 0;
     }
-    let mixers = layer.parts.iter().flat_map(|part| part.mixers.iter());
+    let mixers = layer.plan_layers.iter().flat_map(|part| part.mixers.iter());
     mixers.map(|mixer| mixer.facts().parameters + extra_weights(mixer, class)).sum()
 }
 
 /// Biases, norms and gates that the mixers' own facts leave out.
 fn extra_weights(mixer: &Mixer, class: Class) -> u128 {
-    let number = |name: &str| wide(mixer.number(name).unwrap_or(0));
-    let when = |flag: bool, weights: u128| if flag { weights } else { 0 };
+    let number = |name: &str| to_u128(mixer.number(name).unwrap_or(0));
+    let if_set = |flag: bool, weights: u128| if flag { weights } else { 0 };
     match mixer.name() {
         "full" | "window" | "chunked" | "moba" => {
             let (heads, kv, key, value) = (number("heads"), number("kv"), number("key"), number("value"));
             let width = mixer_width(mixer);
-            when(class.qkv_bias, heads * key + kv * (key + value))
-                + when(class.output_bias, width)
-                + when(class.head_norms, 2 * key)
-                + when(class.gated, width * heads * key)
-                + when(class.sinks, heads)
+            if_set(class.qkv_bias, heads * key + kv * (key + value))
+                + if_set(class.output_bias, width)
+                + if_set(class.head_norms, 2 * key)
+                + if_set(class.gated, width * heads * key)
+                + if_set(class.sinks, heads)
         }
         "mla" => number("query-rank") + number("latent"),
         "mamba1" => 3 * number("inner"),
@@ -147,39 +147,39 @@ fn extra_weights(mixer: &Mixer, class: Class) -> u128 {
 
 /// The width of the stream, from the projections of an attention mixer.
 fn mixer_width(mixer: &Mixer) -> u128 {
-    let number = |name: &str| wide(mixer.number(name).unwrap_or(0));
+    let number = |name: &str| to_u128(mixer.number(name).unwrap_or(0));
     let columns = (number("heads") + number("kv")) * (number("key") + number("value"));
     mixer.facts().parameters.checked_div(columns).unwrap_or(0)
 }
 
 /// Weights of the feed-forward part: all, and those that one token uses; nothing where no field gives its size.
-fn channel_weights(
+fn feed_forward_weights(
     config: &Config,
     layer: &AuditLayer,
     width: u64,
     class: Class,
 ) -> Result<Option<(u128, u128)>, AuditError> {
-    let gated = |inner: u64| 3 * wide(width) * wide(inner);
-    match layer.channel {
-        Channel::None => Ok(Some((0, 0))),
-        Channel::Dense => {
+    let gated = |inner: u64| 3 * to_u128(width) * to_u128(inner);
+    match layer.feed_forward {
+        FeedForward::None => Ok(Some((0, 0))),
+        FeedForward::Dense => {
             let Some(inner) = dense_width(config)? else { return Ok(None) };
             Ok(Some((gated(inner), gated(inner))))
         }
-        Channel::Experts => {
+        FeedForward::Experts => {
             let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
-            let experts = config.any_size(&names)?;
-            let chosen = config.any_size(&["num_experts_per_tok", "moe_topk", "num_experts_per_token"])?;
-            let inner = match config.any_size(&["moe_intermediate_size", "expert_ffn_hidden_size"])? {
+            let experts = config.first_size(&names)?;
+            let chosen = config.first_size(&["num_experts_per_tok", "moe_topk", "num_experts_per_token"])?;
+            let inner = match config.first_size(&["moe_intermediate_size", "expert_ffn_hidden_size"])? {
                 Some(inner) => Some(inner),
                 None => config.size("intermediate_size")?,
             };
             let (Some(experts), Some(chosen), Some(inner)) = (experts, chosen, inner) else { return Ok(None) };
-            let bias = if class.expert_bias { 2 * wide(inner) + wide(width) } else { 0 };
-            let router = wide(width) * wide(experts) + if class.expert_bias { wide(experts) } else { 0 };
+            let bias = if class.expert_bias { 2 * to_u128(inner) + to_u128(width) } else { 0 };
+            let router = to_u128(width) * to_u128(experts) + if class.expert_bias { to_u128(experts) } else { 0 };
             let shared = shared_weights(config, width, inner)?;
-            let of = |count: u64| wide(count) * (gated(inner) + bias) + router + shared;
-            Ok(Some((of(experts), of(chosen.min(experts)))))
+            let weights = |count: u64| to_u128(count) * (gated(inner) + bias) + router + shared;
+            Ok(Some((weights(experts), weights(chosen.min(experts)))))
         }
     }
 }
@@ -187,16 +187,16 @@ fn channel_weights(
 /// Experts that every token uses: so many of the routed experts' size, or one of its own size with a gate.
 fn shared_weights(config: &Config, width: u64, inner: u64) -> Result<u128, AuditError> {
     if let Some(own) = config.count("shared_expert_intermediate_size")?.filter(|&own| own > 0) {
-        return Ok(3 * wide(width) * wide(own) + wide(width));
+        return Ok(3 * to_u128(width) * to_u128(own) + to_u128(width));
     }
     let count = config.count("n_shared_experts")?.or(config.count("num_shared_experts")?).unwrap_or(0);
-    Ok(3 * wide(width) * wide(inner) * wide(count))
+    Ok(3 * to_u128(width) * to_u128(inner) * to_u128(count))
 }
 
 /// The inner width of a dense feed-forward part. LFM2 gives it before a rounding.
 fn dense_width(config: &Config) -> Result<Option<u64>, AuditError> {
     let names = ["intermediate_size", "block_ff_dim", "ffn_hidden_size"];
-    let Some(inner) = config.any_size(&names)? else { return Ok(None) };
+    let Some(inner) = config.first_size(&names)? else { return Ok(None) };
     if config.flag("block_auto_adjust_ff_dim")? != Some(true) {
         return Ok(Some(inner));
     }

@@ -1,62 +1,62 @@
-//! The sizes of recurrences: one family per row of [`FAMILIES`].
+//! The sizes of recurrences: one way of writing them down per row of [`FORMATS`].
 //!
-//! A layout often says only "linear" or "mamba"; which recurrence that is, and how large its state, is told by *size
-//! fields* whose names belong to one family each. If exactly one family's fields are there, it is that one. The trap in
-//! each family is written beside it.
+//! A layout often says only "linear" or "mamba"; which recurrence that is, and how large its state, follows from *size
+//! fields* whose names belong to one format each. If exactly one format's fields are there, it is that one. The pitfall
+//! of each format is written beside it.
 
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::Sized;
+use crate::geometry::MixerSizes;
 use crate::layout::Recurrent;
 
-type Read = fn(&Config) -> Result<Option<Sized>, AuditError>;
+type Read = fn(&Config) -> Result<Option<MixerSizes>, AuditError>;
 
 /// One way of writing down the sizes of a recurrence.
-struct Family {
-    /// Our names of the mixers it can give.
+struct SizeFormat {
+    /// The mixers it can describe, by Rung's names.
     mixers: &'static [&'static str],
-    /// The fields that announce it, for messages.
+    /// The fields that mark it, for messages.
     fields: &'static str,
     read: Read,
 }
 
-/// Every family; their announcing fields exclude each other.
-static FAMILIES: &[Family] = &[
-    Family { mixers: &["gdn"], fields: "linear_num_value_heads, linear_value_head_dim", read: gated_delta },
-    Family { mixers: &["kda"], fields: "linear_attn_config.num_heads, .head_dim", read: kimi_delta },
-    Family { mixers: &["kda"], fields: "linear_num_heads, linear_head_dim", read: plain_kimi_delta },
-    Family { mixers: &["mamba2"], fields: "mamba_num_heads, mamba_head_dim, ssm_state_size", read: nemotron },
-    Family { mixers: &["mamba2"], fields: "mamba_n_heads, mamba_d_head, mamba_d_state", read: bamba },
-    Family { mixers: &["mamba2"], fields: "n_mamba_heads, mamba_d_state", read: zamba },
-    Family { mixers: &["mamba1"], fields: "mamba_d_state, mamba_expand", read: jamba },
-    Family { mixers: &["mamba1", "mamba2"], fields: "state_size, conv_kernel", read: hugging_face_mamba },
-    Family { mixers: &["rglru"], fields: "lru_width", read: griffin },
-    Family { mixers: &["conv"], fields: "conv_L_cache", read: short_convolution },
-    Family { mixers: &["lightning"], fields: "linear_attn_alpha_factor", read: lightning_by_factor },
+/// Every format; the fields that mark them exclude each other.
+static FORMATS: &[SizeFormat] = &[
+    SizeFormat { mixers: &["gdn"], fields: "linear_num_value_heads, linear_value_head_dim", read: gated_delta },
+    SizeFormat { mixers: &["kda"], fields: "linear_attn_config.num_heads, .head_dim", read: kimi_delta },
+    SizeFormat { mixers: &["kda"], fields: "linear_num_heads, linear_head_dim", read: plain_kimi_delta },
+    SizeFormat { mixers: &["mamba2"], fields: "mamba_num_heads, mamba_head_dim, ssm_state_size", read: nemotron },
+    SizeFormat { mixers: &["mamba2"], fields: "mamba_n_heads, mamba_d_head, mamba_d_state", read: bamba },
+    SizeFormat { mixers: &["mamba2"], fields: "n_mamba_heads, mamba_d_state", read: zamba },
+    SizeFormat { mixers: &["mamba1"], fields: "mamba_d_state, mamba_expand", read: jamba },
+    SizeFormat { mixers: &["mamba1", "mamba2"], fields: "state_size, conv_kernel", read: hugging_face_mamba },
+    SizeFormat { mixers: &["rglru"], fields: "lru_width", read: griffin },
+    SizeFormat { mixers: &["conv"], fields: "conv_L_cache", read: short_convolution },
+    SizeFormat { mixers: &["lightning"], fields: "linear_attn_alpha_factor", read: lightning_by_factor },
 ];
 
 /// Which recurrence it is and how large, or what was looked for.
-pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<Sized, AuditError> {
+pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<MixerSizes, AuditError> {
     let wanted: &[&str] = match recurrent {
-        Recurrent::Known(name, numbers) => return Ok(Sized::Known(name, numbers.clone())),
+        Recurrent::Known(name, numbers) => return Ok(MixerSizes::Known(name, numbers.clone())),
         Recurrent::OneOf(names) => names,
         Recurrent::BySizes => &[],
     };
-    let fits = |family: &&Family| wanted.is_empty() || family.mixers.iter().any(|name| wanted.contains(name));
-    let mut found: Vec<Sized> = Vec::new();
-    for family in FAMILIES.iter().filter(fits) {
-        found.extend((family.read)(config)?);
+    let fits = |format: &&SizeFormat| wanted.is_empty() || format.mixers.iter().any(|name| wanted.contains(name));
+    let mut found: Vec<MixerSizes> = Vec::new();
+    for format in FORMATS.iter().filter(fits) {
+        found.extend((format.read)(config)?);
     }
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => {
-            let fields: Vec<&str> = FAMILIES.iter().filter(fits).map(|family| family.fields).collect();
-            Ok(Sized::Missing(vec![fields.join("; or ")]))
+            let fields: Vec<&str> = FORMATS.iter().filter(fits).map(|format| format.fields).collect();
+            Ok(MixerSizes::Missing(vec![fields.join("; or ")]))
         }
         _ => {
             let names: Vec<&str> =
-                found.iter().map(|sized| if let Sized::Known(name, _) = sized { name } else { "?" }).collect();
-            Ok(Sized::Missing(vec![format!(
+                found.iter().map(|sized| if let MixerSizes::Known(name, _) = sized { name } else { "?" }).collect();
+            Ok(MixerSizes::Missing(vec![format!(
                 "fields of one recurrence only (there are those of {})",
                 names.join(" and ")
             )]))
@@ -65,7 +65,7 @@ pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<Sized, Audi
 }
 
 /// Qwen3-Next, Qwen3.5, `OLMo` hybrid.
-fn gated_delta(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(values) = config.size("linear_num_value_heads")? else { return Ok(None) };
     let (keys, key, value) = (
         config.size("linear_num_key_heads")?.unwrap_or(values),
@@ -73,23 +73,23 @@ fn gated_delta(config: &Config) -> Result<Option<Sized>, AuditError> {
         config.size("linear_value_head_dim")?,
     );
     let (Some(key), Some(value)) = (key, value) else {
-        return Ok(Some(Sized::Missing(vec!["linear_key_head_dim and linear_value_head_dim".to_owned()])));
+        return Ok(Some(MixerSizes::Missing(vec!["linear_key_head_dim and linear_value_head_dim".to_owned()])));
     };
     let conv = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
     let numbers = vec![("heads", keys), ("value-heads", values), ("key", key), ("value", value), ("conv", conv)];
-    Ok(Some(Sized::Known("gdn", numbers)))
+    Ok(Some(MixerSizes::Known("gdn", numbers)))
 }
 
 /// Kimi Linear, Kimi K3.
-fn kimi_delta(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn kimi_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let (heads, head) = (config.size("linear_attn_config.num_heads")?, config.size("linear_attn_config.head_dim")?);
     let (Some(heads), Some(head)) = (heads, head) else { return Ok(None) };
     let conv = config.count("linear_attn_config.short_conv_kernel_size")?.unwrap_or(4);
-    Ok(Some(Sized::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
+    Ok(Some(MixerSizes::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
 }
 
 /// Kimi Linear, GLM and Bailing as transformers writes them.
-fn plain_kimi_delta(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn plain_kimi_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     if config.has("linear_attn_config.num_heads") {
         return Ok(None);
     }
@@ -97,26 +97,29 @@ fn plain_kimi_delta(config: &Config) -> Result<Option<Sized>, AuditError> {
         return Ok(None);
     };
     let conv = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
-    Ok(Some(Sized::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
+    Ok(Some(MixerSizes::Known("kda", vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)])))
 }
 
 /// Nemotron-H and Nemotron 3.
-fn nemotron(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn nemotron(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(heads) = config.size("mamba_num_heads")? else { return Ok(None) };
     let (Some(head), Some(state)) = (config.size("mamba_head_dim")?, config.size("ssm_state_size")?) else {
-        return Ok(Some(Sized::Missing(vec!["mamba_head_dim and ssm_state_size".to_owned()])));
+        return Ok(Some(MixerSizes::Missing(vec!["mamba_head_dim and ssm_state_size".to_owned()])));
     };
-    let groups = config.any_size(&["n_groups", "mamba_n_groups"])?.unwrap_or(1);
+    let groups = config.first_size(&["n_groups", "mamba_n_groups"])?.unwrap_or(1);
     let conv = config.size("conv_kernel")?.unwrap_or(4);
     Ok(Some(mamba2(heads, head, state, groups, conv)))
 }
 
-fn mamba2(heads: u64, head: u64, state: u64, groups: u64, conv: u64) -> Sized {
-    Sized::Known("mamba2", vec![("heads", heads), ("head", head), ("state", state), ("groups", groups), ("conv", conv)])
+fn mamba2(heads: u64, head: u64, state: u64, groups: u64, conv: u64) -> MixerSizes {
+    MixerSizes::Known(
+        "mamba2",
+        vec![("heads", heads), ("head", head), ("state", state), ("groups", groups), ("conv", conv)],
+    )
 }
 
 /// Bamba, Granite 4, Falcon-H1. `mamba_expand` times the width can differ from heads times head: the heads are real.
-fn bamba(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn bamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(heads) = config.size("mamba_n_heads")? else { return Ok(None) };
     let inner = match (config.size("mamba_d_ssm")?, config.width()?) {
         (Some(inner), _) => Some(inner),
@@ -126,10 +129,10 @@ fn bamba(config: &Config) -> Result<Option<Sized>, AuditError> {
     let head =
         config.size_or_auto("mamba_d_head")?.or(inner.filter(|inner| inner % heads == 0).map(|inner| inner / heads));
     let (Some(head), Some(state)) = (head, config.size("mamba_d_state")?) else {
-        return Ok(Some(Sized::Missing(vec!["mamba_d_head and mamba_d_state".to_owned()])));
+        return Ok(Some(MixerSizes::Missing(vec!["mamba_d_head and mamba_d_state".to_owned()])));
     };
-    if let Some(told) = config.size("mamba_d_ssm")?.filter(|&told| told != heads.saturating_mul(head)) {
-        let why = format!("{told} channels are not {heads} heads of {head}");
+    if let Some(inner) = config.size("mamba_d_ssm")?.filter(|&inner| inner != heads.saturating_mul(head)) {
+        let why = format!("{inner} channels are not {heads} heads of {head}");
         let (first, second) = (config.path_of("mamba_d_ssm"), config.path_of("mamba_n_heads"));
         return Err(AuditError::Contradiction { first, second, why });
     }
@@ -143,10 +146,10 @@ fn is_first_zamba(config: &Config) -> bool {
 }
 
 /// Zamba 2.
-fn zamba(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn zamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(heads) = config.size("n_mamba_heads")?.filter(|_| !is_first_zamba(config)) else { return Ok(None) };
     let (Some(state), Some(width)) = (config.size("mamba_d_state")?, config.width()?) else {
-        return Ok(Some(Sized::Missing(vec!["mamba_d_state and hidden_size".to_owned()])));
+        return Ok(Some(MixerSizes::Missing(vec!["mamba_d_state and hidden_size".to_owned()])));
     };
     let inner = config.scaled("mamba_expand", width, 2.0)?;
     let head = config.size("mamba_headdim")?.unwrap_or((inner / heads).max(1));
@@ -154,74 +157,74 @@ fn zamba(config: &Config) -> Result<Option<Sized>, AuditError> {
     Ok(Some(mamba2(heads, head, state, groups, config.size("mamba_d_conv")?.unwrap_or(4))))
 }
 
-/// Jamba, Hymba, Samba: Mamba-1, told apart from Bamba by the absence of heads.
-fn jamba(config: &Config) -> Result<Option<Sized>, AuditError> {
+/// Jamba, Hymba, Samba: Mamba-1, distinguished from Bamba by the absence of heads.
+fn jamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let heads = config.has("mamba_n_heads") || config.has("mamba_num_heads");
     let heads = heads || (config.has("n_mamba_heads") && !is_first_zamba(config));
     let (Some(state), false) = (config.size("mamba_d_state")?, heads) else { return Ok(None) };
-    let Some(width) = config.width()? else { return Ok(Some(Sized::Missing(vec!["hidden_size".to_owned()]))) };
+    let Some(width) = config.width()? else { return Ok(Some(MixerSizes::Missing(vec!["hidden_size".to_owned()]))) };
     let inner = config.scaled("mamba_expand", width, 2.0)?;
     let rank = config.size_or_auto("mamba_dt_rank")?.unwrap_or(width.div_ceil(16));
     let conv = config.size("mamba_d_conv")?.unwrap_or(4);
-    Ok(Some(Sized::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)])))
+    Ok(Some(MixerSizes::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)])))
 }
 
 /// Mamba, Mamba-2 and Falcon-Mamba in transformers. `expand` may be stale: `intermediate_size` is what is built.
-fn hugging_face_mamba(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn hugging_face_mamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let (Some(state), Some(conv)) = (config.size("state_size")?, config.size("conv_kernel")?) else { return Ok(None) };
     if let (Some(heads), Some(head)) = (config.size("num_heads")?, config.size("head_dim")?) {
         return Ok(Some(mamba2(heads, head, state, config.size("n_groups")?.unwrap_or(1), conv)));
     }
-    let Some(width) = config.width()? else { return Ok(Some(Sized::Missing(vec!["hidden_size".to_owned()]))) };
-    let inner = match config.any_size(&["intermediate_size", "d_inner"])? {
+    let Some(width) = config.width()? else { return Ok(Some(MixerSizes::Missing(vec!["hidden_size".to_owned()]))) };
+    let inner = match config.first_size(&["intermediate_size", "d_inner"])? {
         Some(inner) => inner,
         None => config.scaled("expand", width, 2.0)?,
     };
     let rank = config.size_or_auto("time_step_rank")?.unwrap_or(width.div_ceil(16));
-    Ok(Some(Sized::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)])))
+    Ok(Some(MixerSizes::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)])))
 }
 
 /// Griffin, `RecurrentGemma`.
-fn griffin(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn griffin(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(inner) = config.size("lru_width")? else { return Ok(None) };
     let heads = config.size("num_attention_heads")?.unwrap_or(1);
     let conv = config.size("conv1d_width")?.unwrap_or(4);
-    Ok(Some(Sized::Known("rglru", vec![("inner", inner), ("heads", heads), ("conv", conv)])))
+    Ok(Some(MixerSizes::Known("rglru", vec![("inner", inner), ("heads", heads), ("conv", conv)])))
 }
 
-/// LFM2: a convolution with that many taps, so one input fewer is kept.
-fn short_convolution(config: &Config) -> Result<Option<Sized>, AuditError> {
-    let Some(taps) = config.size("conv_L_cache")? else { return Ok(None) };
+/// LFM2: a convolution of that width, so one input fewer is kept.
+fn short_convolution(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
+    let Some(kernel_size) = config.size("conv_L_cache")? else { return Ok(None) };
     let Some(channels) = config.size("conv_dim")?.or(config.width()?) else {
-        return Ok(Some(Sized::Missing(vec!["conv_dim or hidden_size".to_owned()])));
+        return Ok(Some(MixerSizes::Missing(vec!["conv_dim or hidden_size".to_owned()])));
     };
-    Ok(Some(Sized::Known("conv", vec![("taps", taps), ("channels", channels)])))
+    Ok(Some(MixerSizes::Known("conv", vec![("taps", kernel_size), ("channels", channels)])))
 }
 
 /// Lightning attention: as many heads as softmax layers have, a square state each.
-pub(crate) fn lightning(config: &Config) -> Result<Sized, AuditError> {
-    let heads = config.any_size(&["num_attention_heads"])?;
+pub(crate) fn lightning(config: &Config) -> Result<MixerSizes, AuditError> {
+    let heads = config.first_size(&["num_attention_heads"])?;
     let head = match (config.size("head_dim")?, config.width()?, heads) {
         (Some(head), _, _) => Some(head),
         (None, Some(width), Some(heads)) if width % heads == 0 => Some(width / heads),
         _ => None,
     };
     let (Some(heads), Some(head)) = (heads, head) else {
-        return Ok(Sized::Missing(vec!["num_attention_heads and head_dim".to_owned()]));
+        return Ok(MixerSizes::Missing(vec!["num_attention_heads and head_dim".to_owned()]));
     };
-    Ok(Sized::Known("lightning", vec![("heads", heads), ("head", head)]))
+    Ok(MixerSizes::Known("lightning", vec![("heads", heads), ("head", head)]))
 }
 
 /// The `MiniMax` models 01 and M1: fields that only they have.
-fn lightning_by_factor(config: &Config) -> Result<Option<Sized>, AuditError> {
+fn lightning_by_factor(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let fields = ["linear_attn_alpha_factor", "layernorm_linear_attention_alpha", "attn_type_list"];
     if fields.iter().any(|name| config.has(name)) { lightning(config).map(Some) } else { Ok(None) }
 }
 
-/// A recurrence whose sizes the dialect has found, or whose kind at least it knows.
-pub(crate) fn known_or(sized: Sized, kind: &'static [&'static str]) -> Recurrent {
+/// A recurrence with its sizes, or one of these mixers where the sizes are missing.
+pub(crate) fn known_or_one_of(sized: MixerSizes, kind: &'static [&'static str]) -> Recurrent {
     match sized {
-        Sized::Known(name, numbers) => Recurrent::Known(name, numbers),
-        Sized::Missing(_) => Recurrent::OneOf(kind),
+        MixerSizes::Known(name, numbers) => Recurrent::Known(name, numbers),
+        MixerSizes::Missing(_) => Recurrent::OneOf(kind),
     }
 }

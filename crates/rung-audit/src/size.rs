@@ -1,4 +1,4 @@
-//! Sizes as people type them: `4GiB`, `512M`, `500 MB`, `1.5e9` bytes; `32k`, `1M`, `131072` tokens.
+//! Sizes as users type them: `4GiB`, `512M`, `500 MB`, `1.5e9` bytes; `32k`, `1M`, `131072` tokens.
 //!
 //! A letter alone (`k`, `M`, `G`, `T`) is a power of 1024, as in `-Xmx512M` and in "a 128k context"; `kB`, `MB`, `GB`
 //! are powers of 1000 and `KiB`, `MiB`, `GiB` of 1024, as the standards have it. Every option that takes a size uses
@@ -6,8 +6,8 @@
 
 use crate::AuditError;
 
-/// The largest number of bytes that is read: floats tell whole numbers apart up to here.
-const MOST_BYTES: f64 = 9.0e15;
+/// The largest number of bytes accepted: floats represent every whole number up to here.
+const MAX_BYTES: f64 = 9.0e15;
 const EXPECTED_BYTES: &str = "expected bytes such as 24GiB, 512M or 500MB";
 const EXPECTED_TOKENS: &str = "expected tokens such as 32768, 32k or 1M";
 
@@ -50,7 +50,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, AuditError> {
     let (number, unit) = split(text).ok_or_else(|| refuse(text, EXPECTED_BYTES))?;
     let factor = BYTES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
     let bytes = number * factor.ok_or_else(|| refuse(text, EXPECTED_BYTES))?;
-    if (0.0..MOST_BYTES).contains(&bytes) { Ok(bytes as u64) } else { Err(refuse(text, "expected 0 to 9e15 bytes")) }
+    if (0.0..MAX_BYTES).contains(&bytes) { Ok(bytes as u64) } else { Err(refuse(text, "expected 0 to 9e15 bytes")) }
 }
 
 /// Reads a number of tokens, at least 1.
@@ -64,10 +64,10 @@ pub fn parse_tokens(text: &str) -> Result<u64, AuditError> {
     if tokens.fract() != 0.0 {
         return Err(refuse(text, EXPECTED_TOKENS));
     }
-    if (1.0..=crate::LONGEST_CONTEXT as f64).contains(&tokens) {
+    if (1.0..=crate::MAX_CONTEXT as f64).contains(&tokens) {
         Ok(tokens as u64)
     } else {
-        Err(refuse(text, &format!("expected 1 to {} tokens", crate::LONGEST_CONTEXT)))
+        Err(refuse(text, &format!("expected 1 to {} tokens", crate::MAX_CONTEXT)))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{Audit, AuditError, parse_bytes};
 
 const INDEX: &str = "model.safetensors.index.json";
 
-/// What a user says about the weights.
+/// The size of the weights, as given by a user.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Weights {
     /// So many bytes.
@@ -46,7 +46,7 @@ impl Weights {
     /// Bytes of all weights of a model.
     ///
     /// # Errors
-    /// A file cannot be read or tells no size, or the number of weights is not known.
+    /// A file cannot be read or gives no size, or the number of weights is not known.
     pub fn resolve(&self, audit: &Audit) -> Result<u64, AuditError> {
         match self {
             Self::Bytes(bytes) => Ok(*bytes),
@@ -81,14 +81,14 @@ fn file_bytes(path: &Path) -> Result<u64, AuditError> {
     if path.extension().is_none_or(|end| end != "json") {
         return Ok(length);
     }
-    if length > json::MOST_BYTES {
-        return Err(AuditError::TooLong { limit: json::MOST_BYTES });
+    if length > json::MAX_BYTES {
+        return Err(AuditError::TooLong { limit: json::MAX_BYTES });
     }
     let text = std::fs::read_to_string(path).map_err(io)?;
     let value = json::parse(&text)?;
     let size = value.get("metadata").and_then(|metadata| metadata.get("total_size"));
     let found = size.map_or_else(|| "nothing".to_owned(), Value::describe);
-    size.and_then(crate::config::whole).filter(|size| *size > 0).ok_or_else(|| AuditError::Field {
+    size.and_then(crate::config::as_u64).filter(|size| *size > 0).ok_or_else(|| AuditError::Field {
         path: "metadata.total_size".to_owned(),
         found,
         expected: "the bytes of all weights".to_owned(),

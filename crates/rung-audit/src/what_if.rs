@@ -3,14 +3,14 @@
 //! ```text
 //! 7=full           layer 7 (counted from 0, as in the config) becomes full
 //! 3-5=window       layers 3 to 5 get a window
-//! every=4          every 4th layer that mixes is full (the last of each group), the others are not
+//! every=4          every 4th layer with a mixer is full (the last of each group), the others are not
 //! ratio=5:1        groups of 5 layers that are not full and then 1 that is
-//! first=full       the first layer that mixes; also last, all
+//! first=full       the first layer with a mixer; also last, all
 //! ```
 //!
-//! Several edits are separated by commas and done from left to right. Kinds are `full`, `recurrent` (or `linear`),
+//! Several edits are separated by commas and applied from left to right. Kinds are `full`, `recurrent` (or `linear`),
 //! `window` and `none`. A changed layer gets the sizes of the model's own layers of that kind; where it has none, the
-//! sizes are made up from its full layers and the audit says so.
+//! sizes are derived from its full layers and the audit says so.
 
 use rung_theory::stack::{Layer, Mixer, Reach};
 
@@ -18,7 +18,7 @@ use crate::audit::Options;
 use crate::layout::Attention;
 use crate::{Audit, AuditError, AuditLayer, geometry};
 
-/// What a layer is turned into.
+/// What an edit makes of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Full,
@@ -42,7 +42,7 @@ impl Target {
         }
     }
 
-    fn fits(self, layer: &AuditLayer) -> bool {
+    fn matches(self, layer: &AuditLayer) -> bool {
         match self {
             Self::Full => layer.is_full(),
             Self::Recurrent => layer.attention == Some(Attention::None) && layer.recurrent.is_some(),
@@ -63,20 +63,20 @@ pub fn apply(audit: &Audit, edits: &str, options: &Options) -> Result<Audit, Aud
     let mut edited = audit.clone();
     for edit in edits.split(',').map(str::trim) {
         for (index, target) in plan_edit(&edited, edit)? {
-            if !target.fits(&edited.layers[index]) {
-                let layer = sample(&mut edited, target, edit)?;
+            if !target.matches(&edited.layers[index]) {
+                let layer = template(&mut edited, target, edit)?;
                 let decided_by = format!("what-if {edit}");
-                let channel = edited.layers[index].channel;
-                edited.layers[index] = AuditLayer { channel, decided_by, ..layer };
+                let feed_forward = edited.layers[index].feed_forward;
+                edited.layers[index] = AuditLayer { feed_forward, decided_by, ..layer };
             }
         }
     }
     edited.model = format!("{} with {edits}", audit.model);
-    edited.conclude(options)?;
+    edited.derive(options)?;
     Ok(edited)
 }
 
-/// The layers that one edit turns into something.
+/// The layers that one edit changes, each with its new kind.
 fn plan_edit(audit: &Audit, edit: &str) -> Result<Vec<(usize, Target)>, AuditError> {
     const SYNTAX: &str = "expected an edit such as `7=full`, `3-5=window`, `every=4`, `ratio=5:1` or `first=full`";
     let (key, value) = edit.split_once('=').ok_or_else(|| refuse(edit, SYNTAX))?;
@@ -84,16 +84,16 @@ fn plan_edit(audit: &Audit, edit: &str) -> Result<Vec<(usize, Target)>, AuditErr
     let mixing: Vec<usize> = (0..audit.layers.len()).filter(|&index| audit.layers[index].mixes()).collect();
     let number = |text: &str| text.trim().parse::<usize>().ok();
     let count = |text: &str| number(text).filter(|&count| count > 0 && count <= audit.layers.len());
-    let rhythm = |others: usize, full: usize| {
+    let periodic = |others: usize, full: usize| {
         let other = other_kind(audit);
-        let kind = |place: usize| if place % (others + full) < others { other } else { Target::Full };
-        mixing.iter().enumerate().map(|(place, &index)| (index, kind(place))).collect()
+        let kind = |position: usize| if position % (others + full) < others { other } else { Target::Full };
+        mixing.iter().enumerate().map(|(position, &index)| (index, kind(position))).collect()
     };
     match key {
         "every" => {
             let period = count(value)
                 .ok_or_else(|| refuse(edit, format!("expected 1 to {} after `every=`", audit.layers.len())))?;
-            Ok(rhythm(period - 1, 1))
+            Ok(periodic(period - 1, 1))
         }
         "ratio" => {
             let (others, full) =
@@ -103,7 +103,7 @@ fn plan_edit(audit: &Audit, edit: &str) -> Result<Vec<(usize, Target)>, AuditErr
             if others > audit.layers.len() {
                 return Err(refuse(edit, format!("the model has {} layers", audit.layers.len())));
             }
-            Ok(rhythm(others, full))
+            Ok(periodic(others, full))
         }
         "first" | "last" => {
             let target = Target::parse(value, edit)?;
@@ -128,53 +128,53 @@ fn plan_edit(audit: &Audit, edit: &str) -> Result<Vec<(usize, Target)>, AuditErr
 
 /// What layers that are not full are in this model.
 pub(crate) fn other_kind(audit: &Audit) -> Target {
-    let has = |target: Target| audit.layers.iter().any(|layer| target.fits(layer));
+    let has = |target: Target| audit.layers.iter().any(|layer| target.matches(layer));
     match (has(Target::Recurrent), has(Target::Window)) {
         (false, true) => Target::Window,
         _ => Target::Recurrent,
     }
 }
 
-/// A layer of some kind in the model's own sizes, or made up.
-pub(crate) fn sample(audit: &mut Audit, target: Target, asked: &str) -> Result<AuditLayer, AuditError> {
-    let fits = |layer: &&AuditLayer| target.fits(layer) && !layer.shares_cache && !layer.shares_weights;
+/// A layer of some kind with the sizes of the model's own layers, or with default sizes.
+pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<AuditLayer, AuditError> {
+    let fits = |layer: &&AuditLayer| target.matches(layer) && !layer.shares_cache && !layer.shares_weights;
     if let Some(layer) = audit.layers.iter().find(fits) {
         return Ok(layer.clone());
     }
-    let (attention, recurrent, part) = match target {
+    let (attention, recurrent, plan_layer) = match target {
         Target::Full => {
-            let part =
-                audit.full_part.clone().ok_or_else(|| refuse(asked, "the sizes of a full layer are not known"))?;
-            (Attention::Full, None, part)
+            let layer =
+                audit.full_template.clone().ok_or_else(|| refuse(edit, "the sizes of a full layer are not known"))?;
+            (Attention::Full, None, layer)
         }
         Target::Recurrent => {
-            let beside = audit.layers.iter().find(|layer| layer.recurrent.is_some()).and_then(|layer| {
+            let existing = audit.layers.iter().find(|layer| layer.recurrent.is_some()).and_then(|layer| {
                 let mixers: Vec<Mixer> = layer
-                    .parts
+                    .plan_layers
                     .iter()
-                    .flat_map(|part| part.mixers.iter())
+                    .flat_map(|layer| layer.mixers.iter())
                     .filter(|mixer| is_recurrent(mixer))
                     .cloned()
                     .collect();
                 (!mixers.is_empty()).then(|| (layer.recurrent, Layer::beside(mixers)))
             });
-            let (name, part) = match beside {
+            let (name, layer) = match existing {
                 Some(found) => found,
-                None => (Some("gdn"), made_up_delta(audit, asked)?),
+                None => (Some("gdn"), default_recurrent_layer(audit, edit)?),
             };
-            (Attention::None, name, part)
+            (Attention::None, name, layer)
         }
-        Target::Window => (Attention::Window, None, made_up_window(audit, asked)?),
+        Target::Window => (Attention::Window, None, default_window_layer(audit, edit)?),
         Target::None => (Attention::None, None, Layer::new(build(audit, "none", &[], 16)?)),
     };
     Ok(AuditLayer {
         attention: Some(attention),
         recurrent,
-        channel: crate::Channel::Dense,
+        feed_forward: crate::FeedForward::Dense,
         decided_by: String::new(),
         shares_cache: false,
         shares_weights: false,
-        parts: vec![part],
+        plan_layers: vec![plan_layer],
     })
 }
 
@@ -191,18 +191,18 @@ fn build(audit: &Audit, name: &str, numbers: &[(&'static str, u64)], bits: u64) 
 }
 
 /// Heads and head width of the model's full layers.
-fn heads(audit: &Audit, asked: &str) -> Result<(u64, u64, u64), AuditError> {
-    let mixer = audit.full_part.as_ref().and_then(|part| part.mixers.first().cloned());
-    let mixer = mixer.ok_or_else(|| refuse(asked, "the sizes of a full layer are not known"))?;
+fn heads(audit: &Audit, edit: &str) -> Result<(u64, u64, u64), AuditError> {
+    let mixer = audit.full_template.as_ref().and_then(|layer| layer.mixers.first().cloned());
+    let mixer = mixer.ok_or_else(|| refuse(edit, "the sizes of a full layer are not known"))?;
     let heads = mixer.number("heads").unwrap_or(1);
     Ok((heads, mixer.number("kv").unwrap_or(heads), mixer.number("value").or(mixer.number("head")).unwrap_or(1)))
 }
 
-fn made_up_delta(audit: &mut Audit, asked: &str) -> Result<Layer, AuditError> {
-    let (heads, _, head) = heads(audit, asked)?;
+fn default_recurrent_layer(audit: &mut Audit, edit: &str) -> Result<Layer, AuditError> {
+    let (heads, _, head) = heads(audit, edit)?;
     let numbers = [("heads", heads), ("key", head), ("value", head), ("conv", 4)];
     let layer = Layer::new(build(audit, "gdn", &numbers, audit.state_dtype.bits)?);
-    say(
+    add_assumption(
         audit,
         format!(
             "The model has no recurrent layers of its own: new ones are Gated DeltaNet with {heads} heads of {head}."
@@ -211,15 +211,15 @@ fn made_up_delta(audit: &mut Audit, asked: &str) -> Result<Layer, AuditError> {
     Ok(layer)
 }
 
-fn made_up_window(audit: &mut Audit, asked: &str) -> Result<Layer, AuditError> {
-    let (heads, kv, head) = heads(audit, asked)?;
+fn default_window_layer(audit: &mut Audit, edit: &str) -> Result<Layer, AuditError> {
+    let (heads, kv, head) = heads(audit, edit)?;
     let numbers = [("heads", heads), ("kv", kv), ("head", head), ("size", 1024)];
     let layer = Layer::new(build(audit, "window", &numbers, 16)?);
-    say(audit, "The model has no windows of its own: new ones hold 1,024 tokens.".to_owned());
+    add_assumption(audit, "The model has no window layers of its own: new ones hold 1,024 tokens.".to_owned());
     Ok(layer)
 }
 
-fn say(audit: &mut Audit, what: String) {
+fn add_assumption(audit: &mut Audit, what: String) {
     if !audit.assumed.contains(&what) {
         audit.assumed.push(what);
     }

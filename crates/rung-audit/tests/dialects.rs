@@ -23,8 +23,8 @@ fn with(fields: &str) -> Audit {
 #[test]
 fn nemotron_style_pattern() {
     let audit = file("nemotron-style.json");
-    assert_eq!(audit.strip(), "r.rF.r.rF.");
-    assert_eq!(audit.layers[6].channel.word(), "moe");
+    assert_eq!(audit.layer_letters(), "r.rF.r.rF.");
+    assert_eq!(audit.layers[6].feed_forward.word(), "moe");
     assert_eq!(audit.layers[0].recurrent, Some("mamba2"));
     assert_eq!(audit.layers[3].decided_by, "hybrid_override_pattern[3]");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
@@ -32,19 +32,19 @@ fn nemotron_style_pattern() {
     assert_eq!(cache.per_token, 2 * 2 * 2 * 32 * 2);
     assert_eq!(cache.state, 4 * (8 * 64 * 16 * 4 + 3 * (512 + 2 * 2 * 16) * 2));
     assert_eq!(audit.all_full.unwrap().rungs, 5);
-    assert!(audit.assumed.iter().any(|note| note.contains("predict further tokens (1)")));
+    assert!(audit.assumed.iter().any(|note| note.contains("Multi-token-prediction layers (1)")));
 }
 
 #[test]
 fn kimi_style_lists_count_from_one() {
     let audit = file("kimi-style.json");
-    assert_eq!(audit.strip(), "rrrFrrF");
+    assert_eq!(audit.layer_letters(), "rrrFrrF");
     assert_eq!(audit.layers[6].decided_by, "linear_attn_config.full_attn_layers");
     let cache = audit.cache.unwrap();
     assert_eq!(cache.per_token, 2 * (128 + 16) * 2);
     assert_eq!(cache.state, 5 * (8 * 32 * 32 * 4 + 3 * 3 * 256 * 2));
-    assert_eq!(audit.layers[0].channel.word(), "dense");
-    assert_eq!(audit.layers[1].channel.word(), "moe");
+    assert_eq!(audit.layers[0].feed_forward.word(), "dense");
+    assert_eq!(audit.layers[1].feed_forward.word(), "moe");
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn kimi_style_lists_may_move_their_base() {
         )
     };
     let moved = r#""kda_layer_index_base": 0, "kda_layers": [0, 1, 2], "full_attn_layers": [4]"#;
-    assert_eq!(text(&config(moved)).strip(), "rrrF");
+    assert_eq!(text(&config(moved)).layer_letters(), "rrrF");
     let both = r#""kda_layer_index_base": 0, "kda_layers": [0, 1, 2], "full_attn_layers": [3]"#;
-    assert_eq!(text(&config(both)).strip(), "rrrF");
+    assert_eq!(text(&config(both)).layer_letters(), "rrrF");
     let gap = r#""kda_layers": [1, 2], "full_attn_layers": [4]"#;
     let error = audit_text(&config(gap), "test", &Options::default()).unwrap_err().to_string();
     assert!(error.contains("layer 3 (from 1) is in neither of them"), "{error}");
@@ -67,7 +67,7 @@ fn kimi_style_lists_may_move_their_base() {
 #[test]
 fn mimo_style_list_is_inverted_and_has_two_geometries() {
     let audit = file("mimo-style.json");
-    assert_eq!(audit.strip(), "FWWWWF");
+    assert_eq!(audit.layer_letters(), "FWWWWF");
     let cache = audit.cache.unwrap();
     assert_eq!(cache.per_token, 2 * 2 * (96 + 64) * 2);
     assert_eq!(cache.window, 4 * 128 * 4 * (96 + 64) * 2);
@@ -78,7 +78,7 @@ fn mimo_style_list_is_inverted_and_has_two_geometries() {
 #[test]
 fn falcon_h1_style_layers_are_both() {
     let audit = file("falcon-h1-style.json");
-    assert_eq!(audit.strip(), "PPPP");
+    assert_eq!(audit.layer_letters(), "PPPP");
     assert_eq!((audit.layers[0].attention, audit.layers[0].recurrent), (Some(Attention::Full), Some("mamba2")));
     assert_eq!(audit.layers[0].decided_by, "model_type");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
@@ -91,7 +91,7 @@ fn falcon_h1_style_layers_are_both() {
 #[test]
 fn all_windows_have_no_rung() {
     let audit = file("all-window.json");
-    assert_eq!(audit.strip(), "WWWWW");
+    assert_eq!(audit.layer_letters(), "WWWWW");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
     assert_eq!((capacity.full, capacity.rungs), (0, 0));
     assert_eq!((cache.per_token, cache.state, cache.window), (0, 0, 5 * 1000 * 2 * 4 * 32 * 2));
@@ -101,7 +101,7 @@ fn all_windows_have_no_rung() {
 #[test]
 fn an_unknown_word_is_listed_with_its_index() {
     let audit = file("unknown-word.json");
-    assert_eq!(audit.strip(), "FW?F");
+    assert_eq!(audit.layer_letters(), "FW?F");
     assert_eq!(audit.unknown, ["layer 2: `layer_types[2]` is \"telepathic_attention\", a word that no dialect knows"]);
     assert_eq!((audit.capacity, audit.cache), (None, None));
 }
@@ -122,10 +122,10 @@ fn an_unknown_architecture_is_unknown_and_lists_what_was_looked_for() {
 }
 
 #[test]
-fn known_layers_with_untold_sizes_still_have_rungs() {
+fn known_layers_without_sizes_still_have_rungs() {
     let audit =
         text(r#"{"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "full_attention"]}"#);
-    assert_eq!(audit.strip(), "rFF");
+    assert_eq!(audit.layer_letters(), "rFF");
     assert_eq!(audit.capacity.unwrap().rungs, 2);
     assert_eq!(audit.cache, None);
     assert_eq!(audit.unknown.len(), 2);
@@ -218,7 +218,7 @@ fn dialects_that_give_strips() {
             "PprW.S",
         ),
     ] {
-        assert_eq!(with(fields).strip(), strip, "{fields}");
+        assert_eq!(with(fields).layer_letters(), strip, "{fields}");
     }
 }
 
@@ -283,7 +283,7 @@ fn layers_may_differ_in_heads() {
             "num_attention_heads": [4, 8], "num_key_value_heads": [1, 4]}"#,
     );
     assert_eq!(audit.cache.unwrap().per_token, (1 + 4) * 2 * 4 * 2);
-    assert_eq!(audit.layers[1].parts[0].mixers[0].number("heads"), Some(8));
+    assert_eq!(audit.layers[1].plan_layers[0].mixers[0].number("heads"), Some(8));
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn nested_models_are_found_beside_vision_towers() {
         r#"{"model_type": "wrapper", "vision_config": {"num_hidden_layers": 99, "model_type": "siglip"},
             "text_config": {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}}"#,
     );
-    assert_eq!(audit.strip(), "FF");
+    assert_eq!(audit.layer_letters(), "FF");
     assert_eq!(audit.layers[0].decided_by, "text_config.model_type");
 }
 

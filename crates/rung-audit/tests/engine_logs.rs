@@ -40,12 +40,12 @@ fn candidates(audit: &Audit, row: &Value) -> Vec<Settings> {
     let engine = engine(row["engine"].as_str().unwrap()).unwrap();
     let blocks = |gib: f64| {
         let mut with = base.clone();
-        with.own.push(("kv_cache_memory_bytes".to_owned(), format!("{:.0}", gib * GIB)));
+        with.options.push(("kv_cache_memory_bytes".to_owned(), format!("{:.0}", gib * GIB)));
         plan(audit, engine, &with).unwrap().figure("num_gpu_blocks").unwrap() as u64
     };
     let set = |blocks: u64| {
         let mut with = base.clone();
-        with.own.push(("num_gpu_blocks_override".to_owned(), blocks.to_string()));
+        with.options.push(("num_gpu_blocks_override".to_owned(), blocks.to_string()));
         with
     };
     (blocks(available - 0.005)..=blocks(available + 0.005)).map(set).collect()

@@ -90,7 +90,7 @@ fn full_layers_rungs_and_strip_of_every_preset() {
     for &(name, full, rungs, strip) in STRIPS {
         let audit = audit_preset(name, &Options::default()).unwrap();
         assert_eq!(audit.unknown, Vec::<String>::new(), "{name}");
-        assert_eq!(audit.strip(), strip, "{name}");
+        assert_eq!(audit.layer_letters(), strip, "{name}");
         let capacity = audit.capacity.unwrap();
         assert_eq!((capacity.full, capacity.rungs), (full, rungs), "{name}");
     }

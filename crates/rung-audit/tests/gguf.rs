@@ -18,7 +18,7 @@ fn a_file_of_which_only_the_header_is_read() {
     let audit = audit_path(&path, &Options::default());
     std::fs::remove_file(&path).unwrap();
     let audit = audit.unwrap();
-    assert_eq!((audit.model.as_str(), audit.strip().as_str()), ("A Small Hybrid", "rrrFrrrF"));
+    assert_eq!((audit.model.as_str(), audit.layer_letters().as_str()), ("A Small Hybrid", "rrrFrrrF"));
     assert_eq!(audit.layers[0].recurrent, Some("gdn"));
     assert_eq!(audit.layers[3].decided_by, "qwen35.full_attention_interval");
     let cache = audit.cache.unwrap();
@@ -27,10 +27,10 @@ fn a_file_of_which_only_the_header_is_read() {
 }
 
 #[test]
-fn layers_are_told_in_several_ways() {
+fn layers_are_given_in_several_ways() {
     let flags = vec![true, true, false, true, true, false, true, false];
     let audit = read(&qwen(3, &[("qwen35.attention.recurrent_layers", Meta::Flags(flags))])).unwrap();
-    assert_eq!(audit.strip(), "rrFrrFrF");
+    assert_eq!(audit.layer_letters(), "rrFrrFrF");
     let lfm = header(&[
         ("general.architecture", Meta::Text("lfm2")),
         ("lfm2.block_count", Meta::Number(4)),
@@ -40,7 +40,7 @@ fn layers_are_told_in_several_ways() {
         ("lfm2.shortconv.l_cache", Meta::Number(3)),
     ]);
     let audit = read(&lfm).unwrap();
-    assert_eq!((audit.strip().as_str(), audit.layers[0].recurrent), ("rrFr", Some("conv")));
+    assert_eq!((audit.layer_letters().as_str(), audit.layers[0].recurrent), ("rrFr", Some("conv")));
     assert_eq!(audit.cache.unwrap().state, 3 * 2 * 64 * 2);
     let windows = header(&[
         ("general.architecture", Meta::Text("mimo2")),
@@ -53,7 +53,7 @@ fn layers_are_told_in_several_ways() {
         ("mimo2.attention.sliding_window_pattern", Meta::Flags(vec![false, true, false])),
     ]);
     let audit = read(&windows).unwrap();
-    assert_eq!(audit.strip(), "FW");
+    assert_eq!(audit.layer_letters(), "FW");
     let cache = audit.cache.unwrap();
     assert_eq!((cache.per_token, cache.window), (2 * 16 * 2, 8 * 2 * 2 * 16 * 2));
     let plain = header(&[
@@ -64,7 +64,7 @@ fn layers_are_told_in_several_ways() {
         ("llama.attention.head_count_kv", Meta::Number(2)),
     ]);
     let audit = read(&plain).unwrap();
-    assert_eq!((audit.strip().as_str(), audit.layers[0].decided_by.as_str()), ("FF", "general.architecture"));
+    assert_eq!((audit.layer_letters().as_str(), audit.layers[0].decided_by.as_str()), ("FF", "general.architecture"));
     let unknown = header(&[("general.architecture", Meta::Text("new")), ("new.block_count", Meta::Number(2))]);
     assert_eq!(read(&unknown).unwrap().unknown.len(), 1);
 }

@@ -88,14 +88,14 @@ fn bad_settings_are_refused() {
     let audit = preset("qwen3.6-27b");
     let refuse = |settings: Settings| plan(&audit, engine("vllm").unwrap(), &settings).unwrap_err().to_string();
     assert!(refuse(Settings { memory: Some(0), ..at(1, 1) }).contains("no memory"));
-    assert!(refuse(Settings { tp: 7, ..at(1, 1) }).contains("cannot be shared out"));
+    assert!(refuse(Settings { tp: 7, ..at(1, 1) }).contains("cannot be divided"));
     assert!(refuse(Settings { tp: u64::MAX, ..at(1, 1) }).contains("at most"));
     assert!(refuse(at(u64::MAX, 1)).contains("a context has"));
     assert!(refuse(Settings { version: Some("latest".to_owned()), ..at(1, 1) }).contains("a release such as"));
-    let own = |name: &str, value: &str| Settings { own: vec![(name.to_owned(), value.to_owned())], ..at(1, 1) };
-    assert!(refuse(own("block_sizes", "16")).contains("no setting of vllm; it has gpu_memory_utilization"));
-    assert!(refuse(own("mamba_cache_mode", "some")).contains("none, align or all"));
-    assert!(refuse(own("kernel_block", "0")).contains("1 to 1048576"));
+    let option = |name: &str, value: &str| Settings { options: vec![(name.to_owned(), value.to_owned())], ..at(1, 1) };
+    assert!(refuse(option("block_sizes", "16")).contains("no option of vllm; it has gpu_memory_utilization"));
+    assert!(refuse(option("mamba_cache_mode", "some")).contains("none, align or all"));
+    assert!(refuse(option("kernel_block", "0")).contains("1 to 1048576"));
     assert!(engine("vlm").unwrap_err().to_string().contains("expected one of vllm"));
 }
 

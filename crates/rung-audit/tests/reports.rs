@@ -4,7 +4,7 @@ mod schema;
 
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
-use rung_audit::{Attention, Audit, Options, audit_preset, audit_text, parse_bytes, place, presets, what_if};
+use rung_audit::{Attention, Audit, Options, audit_preset, audit_text, parse_bytes, placement, presets, what_if};
 use rung_figure::figure::Chart as _;
 use schema::validate;
 use serde_json::{Value, json};
@@ -66,21 +66,22 @@ fn json_has_the_stable_names() {
 }
 
 #[test]
-fn the_bounds_are_asked_and_quoted() {
+fn lower_bounds_are_quoted() {
     let reach = |log2: f64| {
-        let certify = move |_: &rung_theory::stack::Plan, hops: usize| (hops == 5).then_some(log2);
-        let options = Options { certify: Some(&certify), ..Options::default() };
+        let oracle = move |_: &rung_theory::stack::Plan, hops: usize| (hops == 5).then_some(log2);
+        let options = Options { bound_oracle: Some(&oracle), ..Options::default() };
         text::audit(&audit_preset("jamba-v0.1", &options).unwrap(), false)
     };
-    assert!(reach(10.0).contains("5 hops out of reach from 2^10.0 tokens on"));
+    assert!(reach(10.0).contains("5 hops are proved impossible from 2^10.0 tokens on"));
     assert!(
-        reach(300.0).contains("5 hops: not certified at this context (certified from 2^300.0 tokens, context 2^17.0)")
+        reach(300.0)
+            .contains("none that applies at 131,072 tokens (5 hops are proved impossible from 2^300.0 tokens on)")
     );
-    assert!(text::audit(&preset("jamba-v0.1"), false).contains("not certified at this context"));
+    assert!(text::audit(&preset("jamba-v0.1"), false).contains("(a 5th hop may or may not be possible)"));
 }
 
 #[test]
-fn colour_only_when_asked() {
+fn colour_only_on_request() {
     let audit = preset("gpt-oss-20b");
     assert!(!text::audit(&audit, false).contains('\x1b'));
     assert!(text::audit(&audit, true).contains("\x1b[30;43mW\x1b[0m\x1b[1;97;44mF"));
@@ -128,14 +129,14 @@ fn tables_are_sorted() {
 #[test]
 fn edits_do_what_they_say() {
     let edit = |name: &str, edit: &str| what_if::apply(&preset(name), edit, &Options::default()).unwrap();
-    assert_eq!(edit("lfm2-1.2b", "7=full").strip(), "rrFrrFrFFrFrFrFr");
-    assert_eq!(edit("lfm2-1.2b", "first=full").strip(), "FrFrrFrrFrFrFrFr");
-    assert_eq!(edit("lfm2-1.2b", "every=4").strip(), "rrrFrrrFrrrFrrrF");
-    assert_eq!(edit("lfm2-1.2b", "ratio=5:1").strip(), "rrrrrFrrrrrFrrrr");
-    assert_eq!(edit("lfm2-1.2b", "0-3=window, last=none").strip(), "WWWWrFrrFrFrFrF.");
-    assert_eq!(edit("lfm2-1.2b", "all=full").strip(), "F".repeat(16));
+    assert_eq!(edit("lfm2-1.2b", "7=full").layer_letters(), "rrFrrFrFFrFrFrFr");
+    assert_eq!(edit("lfm2-1.2b", "first=full").layer_letters(), "FrFrrFrrFrFrFrFr");
+    assert_eq!(edit("lfm2-1.2b", "every=4").layer_letters(), "rrrFrrrFrrrFrrrF");
+    assert_eq!(edit("lfm2-1.2b", "ratio=5:1").layer_letters(), "rrrrrFrrrrrFrrrr");
+    assert_eq!(edit("lfm2-1.2b", "0-3=window, last=none").layer_letters(), "WWWWrFrrFrFrFrF.");
+    assert_eq!(edit("lfm2-1.2b", "all=full").layer_letters(), "F".repeat(16));
     // Slots without a mixer are left alone and not counted.
-    assert!(edit("nemotron-nano-9b-v2", "every=2").strip().starts_with("r.F.r.Fr."));
+    assert!(edit("nemotron-nano-9b-v2", "every=2").layer_letters().starts_with("r.F.r.Fr."));
     // A full layer more is a rung more, and costs its cache.
     let (before, after) = (preset("qwen3.5-9b"), edit("qwen3.5-9b", "0=full"));
     assert_eq!(after.capacity.unwrap().rungs, before.capacity.unwrap().rungs + 1);
@@ -154,24 +155,27 @@ fn edits_do_what_they_say() {
 #[test]
 fn placements_fit_and_are_the_best() {
     let audit = preset("lfm2-1.2b");
-    let advice = place::place(&audit, 1 << 30, &Options::default()).unwrap();
+    let advice = placement::search(&audit, 1 << 30, &Options::default()).unwrap();
     // 256 MiB a full layer, 8 KiB another: three fit a gibibyte.
     assert_eq!((advice.full_bytes, advice.other_bytes, advice.rungs), (268_435_456, 8192, Some(3)));
-    let tie = &advice.ties[0];
-    assert_eq!((tie.full, tie.count), (3, Some(560 - 14)));
-    for one in &tie.examples {
+    let group = &advice.groups[0];
+    assert_eq!((group.full, group.count), (3, Some(560 - 14)));
+    for one in &group.examples {
         let edits: Vec<String> = (0..16)
             .map(|index| format!("{index}={}", if one.full.contains(&index) { "full" } else { "recurrent" }))
             .collect();
         let made = what_if::apply(&audit, &edits.join(","), &Options::default()).unwrap();
-        assert_eq!((made.capacity.unwrap().rungs, made.cache.unwrap().total), (3, tie.bytes), "{}", one.why);
-        assert_eq!(made.layers.iter().map(rung_audit::AuditLayer::letter).collect::<String>(), one.strip);
+        assert_eq!((made.capacity.unwrap().rungs, made.cache.unwrap().total), (3, group.bytes), "{}", one.why);
+        assert_eq!(made.layers.iter().map(rung_audit::AuditLayer::letter).collect::<String>(), one.letters);
     }
     // One layer short of all is as good as all, and cheaper.
-    let rich = place::place(&audit, 1 << 40, &Options::default()).unwrap();
+    let rich = placement::search(&audit, 1 << 40, &Options::default()).unwrap();
     assert_eq!(rich.rungs, Some(15));
-    assert_eq!(rich.ties.iter().map(|tie| (tie.full, tie.count)).collect::<Vec<_>>(), [(15, Some(2)), (16, Some(1))]);
-    assert_eq!(place::place(&audit, 1, &Options::default()).unwrap().rungs, None);
+    assert_eq!(
+        rich.groups.iter().map(|group| (group.full, group.count)).collect::<Vec<_>>(),
+        [(15, Some(2)), (16, Some(1))]
+    );
+    assert_eq!(placement::search(&audit, 1, &Options::default()).unwrap().rungs, None);
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn placements_are_the_best_by_brute_force() {
         let audit = audit_text(&config(depth), "small", &Options { context: 16, ..Options::default() }).unwrap();
         for budget in [0_u64, 64, 600, 1100, 1700, 3000, 5000] {
             let options = Options { context: 16, ..Options::default() };
-            let advice = place::place(&audit, budget, &options).unwrap();
+            let advice = placement::search(&audit, budget, &options).unwrap();
             let mut best: Option<usize> = None;
             let mut counts = std::collections::BTreeMap::new();
             for bits in 0_u32..1 << depth {
@@ -200,12 +204,12 @@ fn placements_are_the_best_by_brute_force() {
                 }
             }
             assert_eq!(advice.rungs, best, "{depth} layers, {budget} bytes");
-            for tie in &advice.ties {
+            for group in &advice.groups {
                 assert_eq!(
-                    tie.count,
-                    counts.get(&(best.unwrap(), tie.full)).copied(),
+                    group.count,
+                    counts.get(&(best.unwrap(), group.full)).copied(),
                     "{depth} layers, {budget} bytes, {} full",
-                    tie.full
+                    group.full
                 );
             }
         }

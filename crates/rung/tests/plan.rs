@@ -49,7 +49,7 @@ fn bad_settings_are_named() {
     with("--context", "4kB", "expected tokens such as");
     with("--weights", "9000bpw", "expected bits such as");
     with("--kv-dtype", "q9", "no such number format");
-    with("--set", "block=4", "no setting of vllm");
+    with("--set", "block=4", "no option of vllm");
     fails(&["plan", "qwen3-8b", "--engine", "vlm"], "no such engine");
     fails(&["plan", "qwen3-8b", "--engine", "vllm", "--tp", "0"], "invalid value");
 }

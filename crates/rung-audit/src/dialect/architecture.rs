@@ -1,18 +1,18 @@
-//! No layout field at all: architectures that are known to be of one kind throughout, or of one fixed rhythm.
+//! No layout field at all: architectures that are known to be of one kind throughout, or of one fixed period.
 //!
 //! # Families
 //! Llama, Mistral, Qwen, GPT-2, Mixtral, DeepSeek-V3, Mamba and other well-known architectures.
 //!
-//! # Trap
+//! # Pitfalls
 //! The list is explicit: an architecture that is not in it is *unknown*, never "probably full". Models with a window in
-//! every layer (Mistral 7B v0.1) have no layer that sees the whole past. Where a library fixes a rhythm in its code and
-//! the file may leave it out (Gemma 3: every 6th), the rhythm stands here.
+//! every layer (Mistral 7B v0.1) have no full layer. Where a library fixes a period in its code and the file may leave it
+//! out (Gemma 3: every 6th), the period is listed here.
 
-use super::{Dialect, each};
+use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
 use crate::geometry::window_size;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "model_type",
@@ -39,41 +39,42 @@ const FULL: &[&str] = &[
 ];
 
 /// Full attention, or a window in every layer if the file gives one.
-const ONE_KIND: &[&str] = &["mistral", "mixtral", "ministral3", "mistral3", "starcoder2", "phi3", "phimoe", "mistral4", "moshi"];
+const FULL_OR_WINDOW: &[&str] = &["mistral", "mixtral", "ministral3", "mistral3", "starcoder2", "phi3", "phimoe", "mistral4", "moshi"];
 
-/// A rhythm fixed in the library: every so-many-th layer is full, the others have a window.
-const RHYTHM: &[(&str, usize)] =
+/// A period fixed in the library: every n-th layer is full, the others have a window.
+const PERIODS: &[(&str, usize)] =
     &[("gemma2", 2), ("gemma3", 6), ("gemma3_text", 6), ("gpt_oss", 2), ("gpt-oss", 2), ("cohere2", 4), ("olmo3", 4)];
 
 /// Two attention blocks with a cache each in every layer.
-const TWICE: &[&str] = &["longcat_flash"];
+const TWO_BLOCKS: &[&str] = &["longcat_flash"];
 
 /// A recurrence in every layer.
 const RECURRENT: &[&str] = &["mamba", "mamba2", "falcon_mamba"];
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(name) = config.model_type()? else { return Ok(None) };
-    let by = config.path_of("model_type");
+    let field = config.path_of("model_type");
     let window = window_size(config)?.is_some();
-    let all = |reading: Reading| Some(each(depth, |_| reading.clone().by(&*by)));
+    let all_layers = |spec: LayerSpec| Some(Layout::from_fn(num_layers, |_| spec.clone().decided_by(&*field)));
     if FULL.contains(&name) {
-        return Ok(all(Reading::full()));
+        return Ok(all_layers(LayerSpec::full()));
     }
-    if TWICE.contains(&name) {
+    if TWO_BLOCKS.contains(&name) {
         let what = format!("Every layer of `{name}` has two attention blocks: they are shown as layers of their own.");
-        return Ok(Some(each(2 * depth, |_| Reading::full().by(&*by)).assuming(what)));
+        return Ok(Some(Layout::from_fn(2 * num_layers, |_| LayerSpec::full().decided_by(&*field)).with_assumption(what)));
     }
-    if ONE_KIND.contains(&name) {
-        let field = if config.gguf { "attention.sliding_window" } else { "sliding_window" };
-        let reading = if window { Reading::window() } else { Reading::full() };
-        let by = if config.mentions(field) { config.path_of(field) } else { by.clone() };
-        return Ok(Some(each(depth, |_| reading.clone().by(&*by))));
+    if FULL_OR_WINDOW.contains(&name) {
+        let name = if config.gguf { "attention.sliding_window" } else { "sliding_window" };
+        let spec = if window { LayerSpec::window() } else { LayerSpec::full() };
+        let field = if config.has_key(name) { config.path_of(name) } else { field };
+        return Ok(Some(Layout::from_fn(num_layers, |_| spec.clone().decided_by(&*field))));
     }
     if RECURRENT.contains(&name) {
-        return Ok(all(Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]))));
+        return Ok(all_layers(LayerSpec::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]))));
     }
-    let Some(&(_, period)) = RHYTHM.iter().find(|(known, _)| *known == name).filter(|_| window) else { return Ok(None) };
-    let layer = |index: usize| if (index + 1).is_multiple_of(period) { Reading::full() } else { Reading::window() };
-    let what = format!("Every {period}th layer is full and the others have a window: the file leaves it to the library, which fixes it for `{name}`.");
-    Ok(Some(each(depth, |index| layer(index).by(&*by)).assuming(what.replace("2th", "2nd"))))
+    let Some(&(_, period)) = PERIODS.iter().find(|(model_type, _)| *model_type == name).filter(|_| window) else { return Ok(None) };
+    let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { LayerSpec::window() };
+    let nth = if period == 2 { "2nd".to_owned() } else { format!("{period}th") };
+    let what = format!("Every {nth} layer is full and the others have a window: no field says so, the library fixes it for `{name}`.");
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field)).with_assumption(what)))
 }

@@ -3,11 +3,11 @@
 //! # Families
 //! GPT-Neo.
 //!
-//! # Trap
+//! # Pitfalls
 //! The file also has `attention_types`, the same in a nested shorthand; the expanded list is what is read. transformers
 //! keeps whole caches for the local layers too.
 
-use super::{Dialect, by_word};
+use super::{Dialect, layer_from_word};
 use crate::AuditError;
 use crate::config::Config;
 use crate::layout::Layout;
@@ -20,9 +20,9 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(words) = config.words("attention_layers")? else { return Ok(None) };
-    config.require_length("attention_layers", words.len(), depth)?;
-    let layer = |(index, word): (usize, &str)| by_word(word).by(config.path_of(&format!("attention_layers[{index}]")));
+    config.require_length("attention_layers", words.len(), num_layers)?;
+    let layer = |(index, word): (usize, &str)| layer_from_word(word).decided_by(config.path_of(&format!("attention_layers[{index}]")));
     Ok(Some(Layout::new(words.into_iter().enumerate().map(layer).collect())))
 }

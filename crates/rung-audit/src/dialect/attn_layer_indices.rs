@@ -3,14 +3,14 @@
 //! # Families
 //! Bamba.
 //!
-//! # Trap
+//! # Pitfalls
 //! The layers that are not listed are not named anywhere: they are Mamba-2. Falcon-H1 writes `null` here and means that
-//! *every* layer is attention beside Mamba-2.
+//! *every* layer is attention in parallel with Mamba-2.
 
-use super::{Dialect, each, indices};
+use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn_layer_indices",
@@ -20,13 +20,13 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // Bamba without a list has no attention; in Falcon-H1 `null` means nothing.
-    let none = config.mentions("attn_layer_indices") && config.model_type()? == Some("bamba");
-    let listed = indices(config, "attn_layer_indices", depth, 0)?.or(none.then(|| vec![false; depth]));
+    let none = config.has_key("attn_layer_indices") && config.model_type()? == Some("bamba");
+    let listed = layer_mask(config, "attn_layer_indices", num_layers, 0)?.or(none.then(|| vec![false; num_layers]));
     let Some(listed) = listed else { return Ok(None) };
-    let by = config.path_of("attn_layer_indices");
-    let mamba = || Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]));
-    let layer = |index: usize| if listed[index] { Reading::full() } else { mamba() };
-    Ok(Some(each(depth, |index| layer(index).by(&*by))))
+    let field = config.path_of("attn_layer_indices");
+    let mamba = || LayerSpec::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]));
+    let layer = |index: usize| if listed[index] { LayerSpec::full() } else { mamba() };
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

@@ -3,13 +3,13 @@
 //! # Families
 //! Jamba.
 //!
-//! # Trap
+//! # Pitfalls
 //! Experts have a period and offset of their own (`expert_layer_*`), which say nothing about mixers.
 
-use super::{Dialect, each, period};
+use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn_layer_period",
@@ -19,15 +19,15 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // Zamba carries Jamba's fields, which its code does not use, beside the list that decides.
     if config.has("n_mamba_heads") && config.has("layers_block_type") {
         return Ok(None);
     }
     let Some(period) = period(config, "attn_layer_period")? else { return Ok(None) };
     let offset = config.number("attn_layer_offset", 0, period as u64 - 1)?.unwrap_or(0) as usize;
-    let by = config.path_of("attn_layer_period");
-    let mamba = || Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]));
-    let layer = |index: usize| if index % period == offset { Reading::full() } else { mamba() };
-    Ok(Some(each(depth, |index| layer(index).by(&*by))))
+    let field = config.path_of("attn_layer_period");
+    let mamba = || LayerSpec::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"]));
+    let layer = |index: usize| if index % period == offset { LayerSpec::full() } else { mamba() };
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

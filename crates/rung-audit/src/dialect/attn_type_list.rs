@@ -3,13 +3,13 @@
 //! # Families
 //! MiniMax-Text-01 and M1; M2, with ones only.
 //!
-//! # Trap
+//! # Pitfalls
 //! The opposite of lists in which 1 marks the cheaper layer.
 
-use super::{Dialect, bits, each};
+use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn_type_list",
@@ -19,11 +19,11 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(softmax) = bits(config, "attn_type_list", depth)? else { return Ok(None) };
-    Ok(Some(each(depth, |index| {
-        let lightning = || Reading::recurrent(Recurrent::OneOf(&["lightning"]));
-        let reading = if softmax[index] { Reading::full() } else { lightning() };
-        reading.by(config.path_of(&format!("attn_type_list[{index}]")))
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    let Some(softmax) = flag_list(config, "attn_type_list", num_layers)? else { return Ok(None) };
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        let lightning = || LayerSpec::recurrent(Recurrent::OneOf(&["lightning"]));
+        let spec = if softmax[index] { LayerSpec::full() } else { lightning() };
+        spec.decided_by(config.path_of(&format!("attn_type_list[{index}]")))
     })))
 }

@@ -3,15 +3,15 @@
 //! # Families
 //! Nemotron models found by architecture search (Super-49B, Ultra-253B), Puzzle.
 //!
-//! # Trap
+//! # Pitfalls
 //! `no_op` layers have nothing where attention was, `replace_with_linear` layers have one matrix: neither mixes tokens.
 //! The others give their key/value heads as a group size (`n_heads_in_group`: query heads per key/value head).
 
 use super::Dialect;
 use crate::AuditError;
-use crate::config::{Config, LARGEST, whole};
+use crate::config::{Config, MAX_SIZE, as_u64};
 use crate::json::Value;
-use crate::layout::{Kind, Layout, Own, Reading};
+use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "block_configs",
@@ -21,37 +21,37 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(blocks) = config.list("block_configs")? else { return Ok(None) };
-    config.require_length("block_configs", blocks.len(), depth)?;
+    config.require_length("block_configs", blocks.len(), num_layers)?;
     let heads = config.size("num_attention_heads")?;
-    let mut layers = Vec::with_capacity(depth);
+    let mut layers = Vec::with_capacity(num_layers);
     for (index, block) in blocks.iter().enumerate() {
         let name = format!("block_configs[{index}].attention");
-        let attention = block.get("attention").ok_or_else(|| config.wrong(&name, block, "an object with `attention`"))?;
+        let attention = block.get("attention").ok_or_else(|| config.field_error(&name, block, "an object with `attention`"))?;
         let flag = |key: &str| match attention.get(key) {
             None | Some(Value::Null | Value::Bool(false)) => Ok(false),
             Some(Value::Bool(true)) => Ok(true),
-            Some(other) => Err(config.wrong(&format!("{name}.{key}"), other, "true or false")),
+            Some(other) => Err(config.field_error(&format!("{name}.{key}"), other, "true or false")),
         };
         let number = |key: &str| match attention.get(key) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => match whole(value).filter(|number| (1..=LARGEST).contains(number)) {
+            Some(value) => match as_u64(value).filter(|number| (1..=MAX_SIZE).contains(number)) {
                 Some(number) => Ok(Some(number)),
-                None => Err(config.wrong(&format!("{name}.{key}"), value, &format!("a whole number from 1 to {LARGEST}"))),
+                None => Err(config.field_error(&format!("{name}.{key}"), value, &format!("a whole number from 1 to {MAX_SIZE}"))),
             },
         };
-        let (by, reading) = if flag("no_op")? {
-            ("no_op", Reading::new(Kind::None))
+        let (key, spec) = if flag("no_op")? {
+            ("no_op", LayerSpec::new(AttentionKind::None))
         } else if flag("replace_with_linear")? {
-            ("replace_with_linear", Reading::new(Kind::None))
+            ("replace_with_linear", LayerSpec::new(AttentionKind::None))
         } else {
             let group = number("n_heads_in_group")?;
             let kv = group.zip(heads).map(|(group, heads)| (heads / group).max(1)).or(number("num_key_value_heads")?);
-            let kind = number("window_length")?.map_or(Kind::Full, |size| Kind::Window(Some(size)));
-            ("no_op", Reading { own: Own { heads: None, kv, ..Own::default() }, ..Reading::new(kind) })
+            let kind = number("window_length")?.map_or(AttentionKind::Full, |size| AttentionKind::Window(Some(size)));
+            ("no_op", LayerSpec { overrides: LayerOverrides { kv, ..LayerOverrides::default() }, ..LayerSpec::new(kind) })
         };
-        layers.push(reading.by(config.path_of(&format!("{name}.{by}"))));
+        layers.push(spec.decided_by(config.path_of(&format!("{name}.{key}"))));
     }
     Ok(Some(Layout::new(layers)))
 }

@@ -3,11 +3,11 @@
 //! # Families
 //! OLMo-core.
 //!
-//! # Trap
+//! # Pitfalls
 //! The names are the author's own and point into `block`; only well-known ones (`attn`, `gdn`, `mamba`, ..) are read,
 //! others are unknown. The depth must be a multiple of the pattern.
 
-use super::{Dialect, by_word, each};
+use super::{Dialect, layer_from_word};
 use crate::AuditError;
 use crate::config::Config;
 use crate::layout::Layout;
@@ -20,14 +20,14 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(words) = config.words("block_pattern")? else { return Ok(None) };
-    if words.is_empty() || !depth.is_multiple_of(words.len()) {
+    if words.is_empty() || !num_layers.is_multiple_of(words.len()) {
         let found = format!("a list of {}", words.len());
-        return Err(AuditError::field(config.path_of("block_pattern"), found, format!("a list that divides {depth} layers")));
+        return Err(AuditError::field(config.path_of("block_pattern"), found, format!("a list that divides {num_layers} layers")));
     }
-    Ok(Some(each(depth, |index| {
-        let place = index % words.len();
-        by_word(words[place]).by(config.path_of(&format!("block_pattern[{place}]")))
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        let position = index % words.len();
+        layer_from_word(words[position]).decided_by(config.path_of(&format!("block_pattern[{position}]")))
     })))
 }

@@ -3,13 +3,13 @@
 //! # Families
 //! `RecurrentGemma`, Griffin.
 //!
-//! # Trap
+//! # Pitfalls
 //! `attention` is *local* here (`attention_window_size`): such a model has no layer that sees the whole past.
 
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Kind, Layout, Reading, Recurrent};
+use crate::layout::{AttentionKind, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "block_types",
@@ -19,19 +19,19 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(words) = config.words("block_types")? else { return Ok(None) };
     if words.is_empty() {
         return Err(AuditError::field(config.path_of("block_types"), "an empty list", "at least one word"));
     }
     let layer = |index: usize| {
-        let place = index % words.len();
-        let reading = match words[place] {
-            "recurrent" => Reading::recurrent(Recurrent::OneOf(&["rglru"])),
-            "attention" => Reading::window(),
-            word => Reading::new(Kind::Unknown { word: word.to_owned() }),
+        let position = index % words.len();
+        let spec = match words[position] {
+            "recurrent" => LayerSpec::recurrent(Recurrent::OneOf(&["rglru"])),
+            "attention" => LayerSpec::window(),
+            word => LayerSpec::new(AttentionKind::Unknown { word: word.to_owned() }),
         };
-        reading.by(config.path_of(&format!("block_types[{place}]")))
+        spec.decided_by(config.path_of(&format!("block_types[{position}]")))
     };
-    Ok(Some(super::each(depth, layer)))
+    Ok(Some(Layout::from_fn(num_layers, layer)))
 }

@@ -3,15 +3,15 @@
 //! # Families
 //! DeepSeek-V4.
 //!
-//! # Trap
-//! The list has one entry more for each layer that predicts further tokens. Small ratios come with an indexer that
-//! picks entries, the large one (128) reads them all. Every layer keeps a window of single tokens too, and one vector
+//! # Pitfalls
+//! The list has one entry more for each multi-token-prediction (MTP) layer. Small ratios come with an indexer that
+//! selects entries, the large one (128) reads them all. Every layer keeps a window of single tokens too, and one vector
 //! serves as key and value.
 
-use super::{Dialect, each};
+use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Kind, Layout, Reading};
+use crate::layout::{AttentionKind, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "compress_ratios",
@@ -21,23 +21,23 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let name = if config.gguf { "attention.compress_ratios" } else { "compress_ratios" };
     let Some(ratios) = config.numbers(name)? else { return Ok(None) };
     let extra = config.count("num_nextn_predict_layers")?.unwrap_or(0) as usize;
-    if ratios.len() != depth + extra {
-        config.require_length(name, ratios.len(), depth)?;
+    if ratios.len() != num_layers + extra {
+        config.require_length(name, ratios.len(), num_layers)?;
     }
-    let layout = each(depth, |index| {
+    let layout = Layout::from_fn(num_layers, |index| {
         let kind = match ratios[index] {
-            0 => Kind::Window(None),
+            0 => AttentionKind::Window(None),
             // The published pattern: an indexer where entries are many, none where they are few.
-            ratio => Kind::Compressed { ratio, picks: ratio < 128 },
+            ratio => AttentionKind::Compressed { ratio, has_indexer: ratio < 128 },
         };
-        Reading::new(kind).by(config.path_of(&format!("{name}[{index}]")))
+        LayerSpec::new(kind).decided_by(config.path_of(&format!("{name}[{index}]")))
     });
-    Ok(Some(layout.assuming(
-        "Layers with a compression ratio below 128 pick entries with the indexer, others read all entries; tokens that \
-         wait to be compressed are charged as recurrent state, as many as can wait.",
+    Ok(Some(layout.with_assumption(
+        "Layers with a compression ratio below 128 select entries with the indexer, others read all entries; tokens that \
+         wait to be compressed are counted as recurrent state, as many as can wait.",
     )))
 }

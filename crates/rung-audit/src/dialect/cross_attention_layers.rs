@@ -1,16 +1,16 @@
-//! `cross_attention_layers`: the layers that attend to images instead of to the text.
+//! `cross_attention_layers`: the layers that attend to images instead of the text tokens.
 //!
 //! # Families
 //! Llama 3.2 Vision (`mllama_text_model`).
 //!
-//! # Trap
+//! # Pitfalls
 //! These layers are counted in `num_hidden_layers` but keep no keys or values of text; what they keep of an image depends
 //! on the image and is not counted. Numbers past the last layer occur and are ignored, as the library does.
 
-use super::{Dialect, each};
+use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Channel, Layout, Reading};
+use crate::layout::{FeedForward, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "cross_attention_layers",
@@ -20,12 +20,12 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(crossing) = config.numbers("cross_attention_layers")? else { return Ok(None) };
-    let by = config.path_of("cross_attention_layers");
-    let layout = each(depth, |index| {
+    let field = config.path_of("cross_attention_layers");
+    let layout = Layout::from_fn(num_layers, |index| {
         let crosses = crossing.contains(&(index as u64));
-        if crosses { Reading::slot(Channel::Dense).by(&*by) } else { Reading::full().by(&*by) }
+        if crosses { LayerSpec::without_mixer(FeedForward::Dense).decided_by(&*field) } else { LayerSpec::full().decided_by(&*field) }
     });
-    Ok(Some(layout.assuming("Layers that attend to images keep nothing of the text; what they keep of images is not counted.")))
+    Ok(Some(layout.with_assumption("Layers that attend to images keep nothing of the text; what they keep of images is not counted.")))
 }

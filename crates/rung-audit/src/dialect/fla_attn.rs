@@ -3,15 +3,15 @@
 //! # Families
 //! Models of flash-linear-attention: RWKV-7, GLA, `RetNet`, `DeltaNet`, Gated `DeltaNet`, Samba, ..
 //!
-//! # Trap
+//! # Pitfalls
 //! `layers` counts from 0 and `null` means none. Each object has heads and a window of its own; without a window it is
-//! full. Which recurrence fills the other layers is the architecture itself: there is no field.
+//! full. The recurrence of the other layers follows from the architecture: there is no field.
 
-use super::{Dialect, each, indices};
+use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::Value;
-use crate::layout::{Kind, Layout, Own, Reading, Recurrent};
+use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attn",
@@ -21,36 +21,36 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    if !config.mentions("attn") {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    if !config.has_key("attn") {
         return Ok(None);
     }
     let Some(model) = config.model_type()? else { return Ok(None) };
     let Some(recurrent) = recurrence(config, model)? else { return Ok(None) };
-    let mut layout = each(depth, |_| Reading::recurrent(recurrent.clone()).by(config.path_of("attn")));
+    let mut layout = Layout::from_fn(num_layers, |_| LayerSpec::recurrent(recurrent.clone()).decided_by(config.path_of("attn")));
     match config.get("attn") {
         None => {}
         Some(Value::List(items)) => {
-            for (place, item) in items.iter().enumerate() {
-                let path = config.path_of(&format!("attn[{place}]"));
-                mark(&Config::new(item, item, &path, false), &mut layout)?;
+            for (position, item) in items.iter().enumerate() {
+                let path = config.path_of(&format!("attn[{position}]"));
+                set_attention(&Config::new(item, item, &path, false), &mut layout)?;
             }
         }
-        Some(item @ Value::Object(_)) => mark(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?,
-        Some(other) => return Err(config.wrong("attn", other, "an object, a list of objects, or null")),
+        Some(item @ Value::Object(_)) => set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?,
+        Some(other) => return Err(config.field_error("attn", other, "an object, a list of objects, or null")),
     }
     Ok(Some(layout))
 }
 
-/// Turns the layers that one object lists into attention.
-fn mark(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
-    let Some(listed) = indices(config, "layers", layout.layers.len(), 0)? else { return Ok(()) };
+/// Makes the layers that one object lists attention layers.
+fn set_attention(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
+    let Some(listed) = layer_mask(config, "layers", layout.layers.len(), 0)? else { return Ok(()) };
     let window = config.size("window_size")?;
-    let own = Own { heads: config.size("num_heads")?, kv: config.size("num_kv_heads")?, ..Own::default() };
-    let own = Own { kv: own.kv.or(own.heads), ..own };
-    for (reading, _) in layout.layers.iter_mut().zip(listed).filter(|(_, listed)| *listed) {
-        let kind = window.map_or(Kind::Full, |size| Kind::Window(Some(size)));
-        *reading = Reading { own, ..Reading::new(kind).by(config.path_of("layers")) };
+    let heads = config.size("num_heads")?;
+    let overrides = LayerOverrides { heads, kv: config.size("num_kv_heads")?.or(heads), ..LayerOverrides::default() };
+    for (spec, _) in layout.layers.iter_mut().zip(listed).filter(|(_, listed)| *listed) {
+        let kind = window.map_or(AttentionKind::Full, |size| AttentionKind::Window(Some(size)));
+        *spec = LayerSpec { overrides, ..LayerSpec::new(kind).decided_by(config.path_of("layers")) };
     }
     Ok(())
 }
@@ -81,13 +81,13 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<Recurrent>, AuditEr
             Recurrent::Known("gla", vec![("heads", heads), ("value", value), ("key", key)])
         }
         "retnet" | "linear_attn" | "delta_net" => {
-            let (name, heads, expand_v, more) = match model {
+            let (name, heads, expand_v, extra) = match model {
                 "retnet" => ("retnet", heads.unwrap_or(8), 2.0, None),
                 "delta_net" => ("deltanet", heads.unwrap_or(16), 1.0, Some(("conv", conv))),
                 _ => ("linear", heads.unwrap_or(4), 1.0, None),
             };
             let (key, value) = split(heads, 1.0, expand_v)?;
-            Recurrent::Known(name, [("heads", heads), ("key", key), ("value", value)].into_iter().chain(more).collect())
+            Recurrent::Known(name, [("heads", heads), ("key", key), ("value", value)].into_iter().chain(extra).collect())
         }
         "gated_deltanet" | "gated_deltaproduct" | "kda" => {
             let name = match model {

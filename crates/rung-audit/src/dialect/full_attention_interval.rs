@@ -3,13 +3,13 @@
 //! # Families
 //! Qwen3-Next, Qwen3.5, and their GGUF headers.
 //!
-//! # Trap
+//! # Pitfalls
 //! The full layer is the *last* of each group: layer i (from 0) is full when (i + 1) is a multiple of k.
 
-use super::{Dialect, each, linear, period};
+use super::{Dialect, linear_layer, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading};
+use crate::layout::{Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "full_attention_interval",
@@ -19,10 +19,10 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // A GGUF header is read by its own dialect, which knows how the sizes are written there.
     let Some(period) = period(config, "full_attention_interval")?.filter(|_| !config.gguf) else { return Ok(None) };
-    let by = config.path_of("full_attention_interval");
-    let layer = |index: usize| if (index + 1).is_multiple_of(period) { Reading::full() } else { linear() };
-    Ok(Some(each(depth, |index| layer(index).by(&*by))))
+    let field = config.path_of("full_attention_interval");
+    let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { linear_layer() };
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

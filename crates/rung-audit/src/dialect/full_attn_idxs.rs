@@ -3,13 +3,13 @@
 //! # Families
 //! LFM2, older files.
 //!
-//! # Trap
-//! A convolution keeps only `conv_L_cache` - 1 inputs, however long the text.
+//! # Pitfalls
+//! A convolution keeps only `conv_L_cache` - 1 inputs, however long the context.
 
-use super::{Dialect, each, indices};
+use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "full_attn_idxs",
@@ -19,10 +19,10 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(listed) = indices(config, "full_attn_idxs", depth, 0)? else { return Ok(None) };
-    let by = config.path_of("full_attn_idxs");
-    let conv = || Reading::recurrent(Recurrent::OneOf(&["conv"]));
-    let layer = |index: usize| if listed[index] { Reading::full() } else { conv() };
-    Ok(Some(each(depth, |index| layer(index).by(&*by))))
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    let Some(listed) = layer_mask(config, "full_attn_idxs", num_layers, 0)? else { return Ok(None) };
+    let field = config.path_of("full_attn_idxs");
+    let conv = || LayerSpec::recurrent(Recurrent::OneOf(&["conv"]));
+    let layer = |index: usize| if listed[index] { LayerSpec::full() } else { conv() };
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

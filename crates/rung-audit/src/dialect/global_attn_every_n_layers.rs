@@ -3,13 +3,13 @@
 //! # Families
 //! `AFMoE` (Trinity).
 //!
-//! # Trap
+//! # Pitfalls
 //! The full layer is the last of each group. Newer files spell the same out in `layer_types`.
 
-use super::{Dialect, each, period};
+use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading};
+use crate::layout::{Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "global_attn_every_n_layers",
@@ -19,9 +19,9 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(period) = period(config, "global_attn_every_n_layers")? else { return Ok(None) };
-    let by = config.path_of("global_attn_every_n_layers");
-    let layer = |index: usize| if (index + 1).is_multiple_of(period) { Reading::full() } else { Reading::window() };
-    Ok(Some(each(depth, |index| layer(index).by(&*by))))
+    let field = config.path_of("global_attn_every_n_layers");
+    let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { LayerSpec::window() };
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

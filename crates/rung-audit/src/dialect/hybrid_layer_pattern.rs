@@ -3,15 +3,15 @@
 //! # Families
 //! MiMo-V2-Flash.
 //!
-//! # Trap
+//! # Pitfalls
 //! The opposite polarity of `MiniMax`'s list. Keys and values have different widths (`v_head_dim`), and windows have heads
 //! of their own (`swa_*`).
 
-use super::{Dialect, bits, each};
+use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::Value;
-use crate::layout::{Layout, Reading};
+use crate::layout::{Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "hybrid_layer_pattern",
@@ -21,14 +21,14 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // Training frameworks use the same name for a string of letters; that is another thing.
     if matches!(config.get("hybrid_layer_pattern"), Some(Value::Text(_))) {
         return Ok(None);
     }
-    let Some(windows) = bits(config, "hybrid_layer_pattern", depth)? else { return Ok(None) };
-    Ok(Some(each(depth, |index| {
-        let reading = if windows[index] { Reading::window() } else { Reading::full() };
-        reading.by(config.path_of(&format!("hybrid_layer_pattern[{index}]")))
+    let Some(windows) = flag_list(config, "hybrid_layer_pattern", num_layers)? else { return Ok(None) };
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        let spec = if windows[index] { LayerSpec::window() } else { LayerSpec::full() };
+        spec.decided_by(config.path_of(&format!("hybrid_layer_pattern[{index}]")))
     })))
 }

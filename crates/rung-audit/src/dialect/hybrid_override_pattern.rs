@@ -3,14 +3,14 @@
 //! # Families
 //! Nemotron-H, Nemotron Nano 2, Nemotron 3.
 //!
-//! # Trap
+//! # Pitfalls
 //! Feed-forward parts take slots of their own: of 52 "layers" 23 may be Mamba, 6 attention and 23 experts. The pattern
-//! of the layers that predict further tokens (`mtp_hybrid_override_pattern`) is extra and not part of the stack.
+//! of the multi-token-prediction layers (`mtp_hybrid_override_pattern`) is extra and not part of the stack.
 
 use super::Dialect;
 use crate::AuditError;
-use crate::config::{Config, MOST_LAYERS};
-use crate::layout::{Channel, Kind, Layout, Reading, Recurrent};
+use crate::config::{Config, MAX_LAYERS};
+use crate::layout::{FeedForward, AttentionKind, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "hybrid_override_pattern",
@@ -20,23 +20,23 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     const NAME: &str = "hybrid_override_pattern";
     let Some(pattern) = config.text(NAME)? else { return Ok(None) };
-    if pattern.len() as u64 > MOST_LAYERS {
+    if pattern.len() as u64 > MAX_LAYERS {
         let found = format!("{} letters", pattern.len());
-        return Err(AuditError::field(config.path_of(NAME), found, format!("at most {MOST_LAYERS}")));
+        return Err(AuditError::field(config.path_of(NAME), found, format!("at most {MAX_LAYERS}")));
     }
-    config.require_length(NAME, pattern.chars().count(), depth)?;
+    config.require_length(NAME, pattern.chars().count(), num_layers)?;
     let letter = |(index, letter): (usize, char)| {
-        let reading = match letter {
-            'M' => Reading::recurrent(Recurrent::OneOf(&["mamba2"])).alone(),
-            '*' => Reading::full().alone(),
-            '-' => Reading::slot(Channel::Dense),
-            'E' => Reading::slot(Channel::Experts),
-            _ => Reading::new(Kind::Unknown { word: letter.to_string() }),
+        let spec = match letter {
+            'M' => LayerSpec::recurrent(Recurrent::OneOf(&["mamba2"])).without_feed_forward(),
+            '*' => LayerSpec::full().without_feed_forward(),
+            '-' => LayerSpec::without_mixer(FeedForward::Dense),
+            'E' => LayerSpec::without_mixer(FeedForward::Experts),
+            _ => LayerSpec::new(AttentionKind::Unknown { word: letter.to_string() }),
         };
-        reading.by(config.path_of(&format!("{NAME}[{index}]")))
+        spec.decided_by(config.path_of(&format!("{NAME}[{index}]")))
     };
     Ok(Some(Layout::new(pattern.chars().enumerate().map(letter).collect())))
 }

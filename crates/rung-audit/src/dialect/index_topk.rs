@@ -1,17 +1,17 @@
-//! `index_topk`: every layer picks single tokens with an indexer.
+//! `index_topk`: every layer selects single tokens with an indexer.
 //!
 //! # Families
 //! DeepSeek-V3.2, GLM-5.
 //!
-//! # Trap
+//! # Pitfalls
 //! The cache is not sparse: every token is kept, and the index key beside it. Layers whose `indexer_types` entry is
 //! `shared` reuse an earlier choice and keep no index key. `num_nextn_predict_layers` is extra. Where `layer_types` or
-//! `compress_ratios` speak, they decide: this dialect is a fallback.
+//! `compress_ratios` are present, they decide: this dialect is a fallback.
 
-use super::{Dialect, each, layer_types};
+use super::{Dialect, layer_types};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Kind, Layout, Reading};
+use crate::layout::{AttentionKind, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "index_topk",
@@ -21,14 +21,14 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let name = if config.gguf { "attention.indexer.top_k" } else { "index_topk" };
     if config.size(name)?.is_none() || config.has("attention.indexer.block_size") {
         return Ok(None);
     }
-    let shared = layer_types::shared_index(config, depth)?;
-    Ok(Some(each(depth, |index| {
+    let shared = layer_types::shared_index(config, num_layers)?;
+    Ok(Some(Layout::from_fn(num_layers, |index| {
         let own_index = !shared.get(index).copied().unwrap_or(false);
-        Reading::new(Kind::TokenSparse { own_index }).by(config.path_of(name))
+        LayerSpec::new(AttentionKind::TokenSparse { own_index }).decided_by(config.path_of(name))
     })))
 }

@@ -3,15 +3,15 @@
 //! # Families
 //! Ling and Ring with linear attention (Bailing).
 //!
-//! # Trap
+//! # Pitfalls
 //! The tail. And the linear part has changed between generations without a field to say so: lightning attention up to
-//! 2.6, a gated delta rule with short convolutions from 3 on. The architecture's class tells; any other class leaves
+//! 2.6, a gated delta rule with short convolutions from 3 on. The architecture's class decides; any other class leaves
 //! the state's size unknown.
 
-use super::{Dialect, each, period};
+use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -22,20 +22,20 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // Where the layers are listed, the list decides: libraries differ about the tail.
     if config.has("layer_types") {
         return Ok(None);
     }
     let Some(group) = period(config, "layer_group_size")? else { return Ok(None) };
     let (recurrent, assumed) = linear_part(config)?;
-    let whole = depth / group * group;
-    let by = config.path_of("layer_group_size");
-    let full = |index: usize| (index + 1).is_multiple_of(group) || index >= whole;
-    let layer = |index: usize| if full(index) { Reading::full() } else { Reading::recurrent(recurrent.clone()) };
-    let layout = each(depth, |index| layer(index).by(&*by));
+    let grouped = num_layers / group * group;
+    let field = config.path_of("layer_group_size");
+    let full = |index: usize| (index + 1).is_multiple_of(group) || index >= grouped;
+    let layer = |index: usize| if full(index) { LayerSpec::full() } else { LayerSpec::recurrent(recurrent.clone()) };
+    let layout = Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field));
     Ok(Some(match assumed {
-        Some(what) => layout.assuming(what),
+        Some(what) => layout.with_assumption(what),
         None => layout,
     }))
 }
@@ -49,13 +49,13 @@ fn linear_part(config: &Config) -> Result<(Recurrent, Option<String>), AuditErro
             let conv = config.count("short_conv_kernel_size")?.unwrap_or(4);
             let numbers = vec![("heads", heads), ("key", head), ("value", head), ("conv", conv)];
             let what = "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short \
-                        convolutions of 4 taps: the class BailingMoeV3ForCausalLM says so, no field does.";
+                        convolutions of width 4: the class BailingMoeV3ForCausalLM says so, no field does.";
             (Recurrent::Known("kda", numbers), Some(what.to_owned()))
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
             let sized = recurrent::lightning(config)?;
             let what = format!("The linear layers are lightning attention: the class {class} says so, no field does.");
-            (recurrent::known_or(sized, &["lightning"]), Some(what))
+            (recurrent::known_or_one_of(sized, &["lightning"]), Some(what))
         }
         _ => (Recurrent::BySizes, None),
     })

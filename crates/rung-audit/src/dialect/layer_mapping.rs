@@ -3,7 +3,7 @@
 //! # Families
 //! Zyphra's own files (Zamba, Zamba2, `BlackMamba`).
 //!
-//! # Trap
+//! # Pitfalls
 //! A `g` layer is a Mamba layer *with* the shared attention block in front of it; a list may be given as one text or as
 //! a list of letters. Letters may carry a number (`m1`, `g2`).
 
@@ -11,7 +11,7 @@ use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::Value;
-use crate::layout::{Join, Kind, Layout, Reading, Recurrent};
+use crate::layout::{Join, AttentionKind, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_mapping",
@@ -21,22 +21,22 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     const MAMBA: Recurrent = Recurrent::OneOf(&["mamba1", "mamba2"]);
     let words: Vec<String> = match config.get("layer_mapping") {
         None => return Ok(None),
         Some(Value::Text(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
         Some(_) => config.words("layer_mapping")?.unwrap_or_default().into_iter().map(str::to_owned).collect(),
     };
-    config.require_length("layer_mapping", words.len(), depth)?;
+    config.require_length("layer_mapping", words.len(), num_layers)?;
     let layer = |(index, word): (usize, String)| {
-        let reading = match word.trim_end_matches(|c: char| c.is_ascii_digit()) {
-            "m" => Reading::recurrent(MAMBA),
-            "g" => Reading::full().with(MAMBA, Join::After),
-            "a" => Reading::full(),
-            _ => Reading::new(Kind::Unknown { word }),
+        let spec = match word.trim_end_matches(|c: char| c.is_ascii_digit()) {
+            "m" => LayerSpec::recurrent(MAMBA),
+            "g" => LayerSpec::full().with_recurrence(MAMBA, Join::AttentionFirst),
+            "a" => LayerSpec::full(),
+            _ => LayerSpec::new(AttentionKind::Unknown { word }),
         };
-        reading.by(config.path_of(&format!("layer_mapping[{index}]")))
+        spec.decided_by(config.path_of(&format!("layer_mapping[{index}]")))
     };
     Ok(Some(Layout::new(words.into_iter().enumerate().map(layer).collect())))
 }

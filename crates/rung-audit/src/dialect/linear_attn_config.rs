@@ -3,14 +3,14 @@
 //! # Families
 //! Kimi Linear, Kimi K3, GLM successors.
 //!
-//! # Trap
-//! Both lists count from 1, and the last layer may be full out of rhythm. Some files move `kda_layers` to another base
+//! # Pitfalls
+//! Both lists count from 1, and the last layer may be full outside the period. Some files move `kda_layers` to another base
 //! with `kda_layer_index_base` and leave `full_attn_layers` at 1. Together the lists must name every layer once.
 
-use super::{Dialect, each, indices};
+use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "linear_attn_config",
@@ -24,16 +24,16 @@ const LINEAR: &str = "linear_attn_config.kda_layers";
 const FULL: &str = "linear_attn_config.full_attn_layers";
 const BASE: &str = "linear_attn_config.kda_layer_index_base";
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     if !config.has(LINEAR) && !config.has(FULL) {
         return Ok(None);
     }
     let base = config.number(BASE, 0, 1)?.unwrap_or(1);
-    let linear = indices(config, LINEAR, depth, base)?;
+    let linear = layer_mask(config, LINEAR, num_layers, base)?;
     let fits = |full: &[bool]| linear.as_ref().is_none_or(|linear| linear.iter().zip(full).all(|(a, b)| a != b));
-    let full = match indices(config, FULL, depth, 1) {
+    let full = match layer_mask(config, FULL, num_layers, 1) {
         Ok(found) if base == 1 || found.as_ref().is_none_or(|full| fits(full)) => found,
-        _ => indices(config, FULL, depth, base)?,
+        _ => layer_mask(config, FULL, num_layers, base)?,
     };
     // One list alone leaves the other layers to the other kind.
     let full = match (full, &linear) {
@@ -46,11 +46,11 @@ fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
         let why = format!("layer {} (from 1) is in {how} of them", index + 1);
         return Err(AuditError::Contradiction { first: config.path_of(LINEAR), second: config.path_of(FULL), why });
     }
-    Ok(Some(each(depth, |index| {
+    Ok(Some(Layout::from_fn(num_layers, |index| {
         if full[index] {
-            Reading::full().by(config.path_of(FULL))
+            LayerSpec::full().decided_by(config.path_of(FULL))
         } else {
-            Reading::recurrent(Recurrent::OneOf(&["kda"])).by(config.path_of(LINEAR))
+            LayerSpec::recurrent(Recurrent::OneOf(&["kda"])).decided_by(config.path_of(LINEAR))
         }
     })))
 }

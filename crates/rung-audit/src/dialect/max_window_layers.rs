@@ -1,15 +1,15 @@
-//! `use_sliding_window` and `max_window_layers`: the first so many layers are full, the rest have a window.
+//! `use_sliding_window` and `max_window_layers`: the first `max_window_layers` layers are full, the rest have a window.
 //!
 //! # Families
 //! Qwen2, Qwen2.5, Qwen3 (dense and with experts).
 //!
-//! # Trap
+//! # Pitfalls
 //! Nearly every file says `use_sliding_window: false`, and then `sliding_window` means nothing.
 
-use super::{Dialect, each};
+use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading};
+use crate::layout::{Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "use_sliding_window",
@@ -19,20 +19,19 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // Only these architectures give the two fields this meaning.
     let known = ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"];
     if !config.model_type()?.is_some_and(|name| known.contains(&name)) || config.gguf {
         return Ok(None);
     }
     let Some(used) = config.flag("use_sliding_window")? else { return Ok(None) };
-    let by = |name: &str| config.path_of(name);
     if !used || !config.has("sliding_window") {
-        return Ok(Some(each(depth, |_| Reading::full().by(by("use_sliding_window")))));
+        return Ok(Some(Layout::from_fn(num_layers, |_| LayerSpec::full().decided_by(config.path_of("use_sliding_window")))));
     }
     let Some(full) = config.count("max_window_layers")? else { return Ok(None) };
-    Ok(Some(each(depth, |index| {
-        let reading = if index < full as usize { Reading::full() } else { Reading::window() };
-        reading.by(by("max_window_layers"))
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        let spec = if index < full as usize { LayerSpec::full() } else { LayerSpec::window() };
+        spec.decided_by(config.path_of("max_window_layers"))
     })))
 }

@@ -3,16 +3,16 @@
 //! # Families
 //! Microsoft Samba.
 //!
-//! # Trap
+//! # Pitfalls
 //! Every `mb_per_layer`-th layer, from the first, is Mamba; the others are attention, and local unless they are the
 //! last of `full_per_layer`, whose default is a million: by default nothing is full. The Mamba sizes are the package's
 //! own defaults where the file does not give them.
 
-use super::{Dialect, each, period};
+use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::geometry::Sized;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::geometry::MixerSizes;
+use crate::layout::{Layout, LayerSpec, Recurrent};
 use crate::recurrent;
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -23,26 +23,26 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(mamba) = period(config, "mb_per_layer")? else { return Ok(None) };
     let full = config.size("full_per_layer")?.unwrap_or(1_000_000) as usize;
     let windowed = config.has("local_window");
     let sizes = mamba_sizes(config)?;
-    Ok(Some(each(depth, |index| {
+    Ok(Some(Layout::from_fn(num_layers, |index| {
         let last = index % full == full - 1;
-        let (name, reading) = match index % mamba {
-            0 => ("mb_per_layer", Reading::recurrent(sizes.clone())),
-            _ if windowed && !last => ("local_window", Reading::window()),
-            _ => ("full_per_layer", Reading::full()),
+        let (name, spec) = match index % mamba {
+            0 => ("mb_per_layer", LayerSpec::recurrent(sizes.clone())),
+            _ if windowed && !last => ("local_window", LayerSpec::window()),
+            _ => ("full_per_layer", LayerSpec::full()),
         };
-        reading.by(config.path_of(name))
+        spec.decided_by(config.path_of(name))
     })))
 }
 
 fn mamba_sizes(config: &Config) -> Result<Recurrent, AuditError> {
     let sized = recurrent::find(config, &Recurrent::OneOf(&["mamba1"]))?;
-    let (Sized::Missing(_), Some(width)) = (&sized, config.width()?) else {
-        return Ok(recurrent::known_or(sized, &["mamba1"]));
+    let (MixerSizes::Missing(_), Some(width)) = (&sized, config.width()?) else {
+        return Ok(recurrent::known_or_one_of(sized, &["mamba1"]));
     };
     Ok(Recurrent::Known("mamba1", vec![("inner", 2 * width), ("state", 16), ("conv", 4), ("rank", width.div_ceil(16))]))
 }

@@ -1,17 +1,17 @@
 //! The dialects: how public models write down which layer does what.
 //!
-//! One dialect per file. Each names the fields that decide, the families that use it and the trap in it, and turns a
+//! One dialect per file. Each names the fields that decide, the families that use it and its pitfalls, and turns a
 //! config into a [`Layout`] or says that its fields are not there. Adding one: write the file, add its name to the list
 //! in [`registry!`].
 //!
 //! All dialects whose fields are present are read. The first in the list decides; the others must agree with it layer
-//! by layer, or the config contradicts itself. Dialects marked as fallbacks are asked only when no other has spoken:
-//! they go by the architecture's name, for architectures that have no field to say more.
+//! by layer, or the config contradicts itself. Dialects marked as fallbacks are tried only when no other applies: they
+//! go by the architecture's name, for architectures that have no layout field.
 
 use crate::AuditError;
 use crate::config::Config;
 use crate::json::Value;
-use crate::layout::{Kind, Layout, Reading, Recurrent};
+use crate::layout::{AttentionKind, LayerSpec, Layout, Recurrent};
 
 /// A way of writing down the layers.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Dialect {
     pub fields: &'static [&'static str],
     /// Who uses it.
     pub families: &'static str,
-    /// Asked only when no other dialect has spoken.
+    /// Tried only when no other dialect applies.
     pub fallback: bool,
     read: fn(&Config, usize) -> Result<Option<Layout>, AuditError>,
 }
@@ -41,26 +41,26 @@ registry! {
     full_attn_idxs, attn_layer_indices, global_attn_idx, full_attention_interval, attn_layer_period,
     layer_group_size, global_attn_every_n_layers, sliding_window_pattern, block_types, layer_mapping,
     block_pattern, mb_per_layer, fla_attn, ssm_cfg, gguf_layers, no_rope_layers,
-    attention_layers, cross_attention_layers, index_topk, max_window_layers, parallel, architecture,
+    attention_layers, cross_attention_layers, index_topk, max_window_layers, two_mixers, architecture,
 }
 
-/// What all dialects together say.
+/// What all dialects together find.
 pub(crate) enum Decision {
     Read(&'static Dialect, Layout),
-    /// Nothing decides; the fields that were looked for.
+    /// No dialect applies; the fields that were looked for.
     Unknown(Vec<String>),
 }
 
-/// Asks every dialect.
+/// Tries every dialect.
 pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
-    let Some(depth) = config.depth()? else {
+    let Some(num_layers) = config.num_layers()? else {
         return Ok(Decision::Unknown(vec![
             "num_hidden_layers (or n_layer, num_layers, layers_block_type, ..)".to_owned(),
         ]));
     };
     let mut decided: Option<(&'static Dialect, Layout)> = None;
     for dialect in DIALECTS.iter().filter(|dialect| !dialect.fallback) {
-        let Some(layout) = (dialect.read)(config, depth)? else { continue };
+        let Some(layout) = (dialect.read)(config, num_layers)? else { continue };
         match &decided {
             None => decided = Some((dialect, layout)),
             Some((_, first)) => first.agree(&layout)?,
@@ -68,7 +68,7 @@ pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
     }
     for dialect in DIALECTS.iter().filter(|dialect| dialect.fallback) {
         if decided.is_none() {
-            decided = (dialect.read)(config, depth)?.map(|layout| (*dialect, layout));
+            decided = (dialect.read)(config, num_layers)?.map(|layout| (*dialect, layout));
         }
     }
     let Some((dialect, mut layout)) = decided else {
@@ -88,17 +88,21 @@ pub(crate) fn decide(config: &Config) -> Result<Decision, AuditError> {
 fn share_caches(config: &Config, layout: &mut Layout) -> Result<(), AuditError> {
     let name = if config.gguf { "attention.shared_kv_layers" } else { "num_kv_shared_layers" };
     let Some(shared) = config.count(name)? else { return Ok(()) };
-    let depth = layout.layers.len();
+    let num_layers = layout.layers.len();
     // A draft of Gemma 4 reads the caches of the model it drafts for, in every layer.
-    let draft = shared as usize == depth && config.outer_type().is_some_and(|name| name.ends_with("_assistant"));
+    let draft = shared as usize == num_layers && config.outer_type().is_some_and(|name| name.ends_with("_assistant"));
     if draft {
         layout.assumed.push("All layers read the caches of the model that this one drafts for.".to_owned());
     }
-    if shared as usize >= depth && shared > 0 && !draft {
-        return Err(AuditError::field(config.path_of(name), shared.to_string(), format!("fewer than {depth} layers")));
+    if shared as usize >= num_layers && shared > 0 && !draft {
+        return Err(AuditError::field(
+            config.path_of(name),
+            shared.to_string(),
+            format!("fewer than {num_layers} layers"),
+        ));
     }
-    for reading in &mut layout.layers[depth - shared as usize..] {
-        reading.shares_cache = reading.kind != Kind::None;
+    for spec in &mut layout.layers[num_layers - shared as usize..] {
+        spec.shares_cache = spec.kind != AttentionKind::None;
     }
     Ok(())
 }
@@ -114,8 +118,8 @@ fn share_sources(config: &Config, layout: &mut Layout) -> Result<(), AuditError>
             let path = config.path_of(&format!("{name}[{index}]"));
             return Err(AuditError::field(path, source.to_string(), "this layer or an earlier one that keeps a cache"));
         }
-        let reading = &mut layout.layers[index];
-        reading.shares_cache |= source < index as u64 && reading.kind != Kind::None;
+        let spec = &mut layout.layers[index];
+        spec.shares_cache |= source < index as u64 && spec.kind != AttentionKind::None;
     }
     Ok(())
 }
@@ -157,9 +161,11 @@ fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
     let entries = match config.get(name) {
         None => return Ok(()),
         Some(Value::Object(entries)) => entries,
-        Some(value) => return Err(config.wrong(name, value, "an object with one entry for each layer that differs")),
+        Some(value) => {
+            return Err(config.field_error(name, value, "an object with one entry for each layer that differs"));
+        }
     };
-    let depth = layout.layers.len();
+    let num_layers = layout.layers.len();
     for (key, fields) in entries {
         let path = format!("{name}.{key}");
         let layer = key.parse::<usize>().ok().and_then(|index| layout.layers.get_mut(index));
@@ -167,14 +173,14 @@ fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
             return Err(AuditError::field(
                 config.path_of(&path),
                 key.clone(),
-                format!("a layer from 0 to {}", depth - 1),
+                format!("a layer from 0 to {}", num_layers - 1),
             ));
         };
-        let Value::Object(fields) = fields else { return Err(config.wrong(&path, fields, "an object")) };
+        let Value::Object(fields) = fields else { return Err(config.field_error(&path, fields, "an object")) };
         match fields.iter().map(|(field, _)| field).find(|field| !LAYER_SIZES.contains(&field.as_str())) {
             // A field that no dialect reads may change what the layer keeps.
-            Some(field) => layer.kind = Kind::Unknown { word: format!("a layer with its own `{field}`") },
-            None => layer.own_fields = Some(key.clone()),
+            Some(field) => layer.kind = AttentionKind::Unknown { word: format!("a layer with its own `{field}`") },
+            None => layer.override_key = Some(key.clone()),
         }
     }
     Ok(())
@@ -185,9 +191,9 @@ fn drop_rotary_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
     if !config.has("kv_lora_rank") {
         return Ok(());
     }
-    let Some(rotary) = bits(config, "no_rope_layers", layout.layers.len())? else { return Ok(()) };
-    for (reading, rotary) in layout.layers.iter_mut().zip(rotary) {
-        reading.own.no_rope = !rotary;
+    let Some(rotary) = flag_list(config, "no_rope_layers", layout.layers.len())? else { return Ok(()) };
+    for (spec, rotary) in layout.layers.iter_mut().zip(rotary) {
+        spec.overrides.no_rope = !rotary;
     }
     Ok(())
 }
@@ -198,9 +204,11 @@ fn add_index_keys(config: &Config, layout: &mut Layout) -> Result<(), AuditError
         return Ok(());
     }
     let latent = config.has("kv_lora_rank");
-    let whole = |kind: &Kind| matches!(kind, Kind::Full) || (matches!(kind, Kind::TokenSparse { .. }) && !latent);
-    for reading in layout.layers.iter_mut().filter(|reading| whole(&reading.kind)) {
-        reading.kind = Kind::QuerySparse;
+    let keeps_all = |kind: &AttentionKind| {
+        matches!(kind, AttentionKind::Full) || (matches!(kind, AttentionKind::TokenSparse { .. }) && !latent)
+    };
+    for spec in layout.layers.iter_mut().filter(|spec| keeps_all(&spec.kind)) {
+        spec.kind = AttentionKind::QuerySparse;
     }
     Ok(())
 }
@@ -214,32 +222,27 @@ fn heads_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErro
         let Some(name) = names.into_iter().find(listed).filter(|_| !config.gguf) else { continue };
         let heads = config.numbers(name)?.unwrap_or_default();
         config.require_length(name, heads.len(), layout.layers.len())?;
-        for (index, (reading, &count)) in layout.layers.iter_mut().zip(&heads).enumerate() {
-            if count == 0 && reading.kind != Kind::None {
+        for (index, (spec, &count)) in layout.layers.iter_mut().zip(&heads).enumerate() {
+            if count == 0 && spec.kind != AttentionKind::None {
                 let path = config.path_of(&format!("{name}[{index}]"));
                 return Err(AuditError::field(path, "0", "at least one head in a layer that attends"));
             }
-            let own = if is_key { &mut reading.own.kv } else { &mut reading.own.heads };
-            *own = own.or(Some(count).filter(|&count| count > 0));
+            let overridden = if is_key { &mut spec.overrides.kv } else { &mut spec.overrides.heads };
+            *overridden = overridden.or(Some(count).filter(|&count| count > 0));
         }
     }
     Ok(())
 }
 
-/// One reading per layer from a function of its index.
-fn each(depth: usize, read: impl Fn(usize) -> Reading) -> Layout {
-    Layout::new((0..depth).map(read).collect())
-}
-
 /// A linear recurrence of whichever family the sizes belong to.
-fn linear() -> Reading {
-    Reading::recurrent(Recurrent::BySizes)
+fn linear_layer() -> LayerSpec {
+    LayerSpec::recurrent(Recurrent::BySizes)
 }
 
 /// A list of 0 and 1, one per layer.
-fn bits(config: &Config, name: &str, depth: usize) -> Result<Option<Vec<bool>>, AuditError> {
+fn flag_list(config: &Config, name: &str, num_layers: usize) -> Result<Option<Vec<bool>>, AuditError> {
     let Some(numbers) = config.numbers(name)? else { return Ok(None) };
-    config.require_length(name, numbers.len(), depth)?;
+    config.require_length(name, numbers.len(), num_layers)?;
     if let Some(index) = numbers.iter().position(|&number| number > 1) {
         return Err(AuditError::field(
             config.path_of(&format!("{name}[{index}]")),
@@ -251,17 +254,17 @@ fn bits(config: &Config, name: &str, depth: usize) -> Result<Option<Vec<bool>>, 
 }
 
 /// A list of layer numbers counted from `base`, as a flag per layer.
-fn indices(config: &Config, name: &str, depth: usize, base: u64) -> Result<Option<Vec<bool>>, AuditError> {
+fn layer_mask(config: &Config, name: &str, num_layers: usize, base: u64) -> Result<Option<Vec<bool>>, AuditError> {
     let Some(numbers) = config.numbers(name)? else { return Ok(None) };
-    let mut listed = vec![false; depth];
-    for (place, &number) in numbers.iter().enumerate() {
-        let path = || config.path_of(&format!("{name}[{place}]"));
-        let slot = number.checked_sub(base).and_then(|index| listed.get_mut(index as usize));
-        let Some(slot) = slot else {
-            let range = format!("a layer from {base} to {}", depth as u64 - 1 + base);
+    let mut listed = vec![false; num_layers];
+    for (position, &number) in numbers.iter().enumerate() {
+        let path = || config.path_of(&format!("{name}[{position}]"));
+        let flag = number.checked_sub(base).and_then(|index| listed.get_mut(index as usize));
+        let Some(flag) = flag else {
+            let range = format!("a layer from {base} to {}", num_layers as u64 - 1 + base);
             return Err(AuditError::field(path(), number.to_string(), range));
         };
-        if std::mem::replace(slot, true) {
+        if std::mem::replace(flag, true) {
             return Err(AuditError::field(path(), format!("{number} a second time"), "each layer once"));
         }
     }
@@ -270,11 +273,11 @@ fn indices(config: &Config, name: &str, depth: usize, base: u64) -> Result<Optio
 
 /// A period such as "every 4th": at least 1.
 fn period(config: &Config, name: &str) -> Result<Option<usize>, AuditError> {
-    Ok(config.number(name, 1, crate::config::MOST_LAYERS)?.map(|period| period as usize))
+    Ok(config.number(name, 1, crate::config::MAX_LAYERS)?.map(|period| period as usize))
 }
 
 /// The layer that a word of a list names, or an unknown one.
-fn by_word(word: &str) -> Reading {
+fn layer_from_word(word: &str) -> LayerSpec {
     // Linear words first: "linear_attention" contains the word attention.
     match word {
         "linear_attention"
@@ -283,24 +286,26 @@ fn by_word(word: &str) -> Reading {
         | "gated_delta_net"
         | "gated_deltanet"
         | "kda"
-        | "gdn" => linear(),
-        "conv" | "short_conv" => Reading::recurrent(Recurrent::OneOf(&["conv"])),
-        "mamba" | "mamba2" | "ssm" => Reading::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"])),
-        "recurrent" => Reading::recurrent(Recurrent::OneOf(&["rglru"])),
-        // The last keeps the prompt whole and a window of what is generated: charged as if all were prompt.
+        | "gdn" => linear_layer(),
+        "conv" | "short_conv" => LayerSpec::recurrent(Recurrent::OneOf(&["conv"])),
+        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(Recurrent::OneOf(&["mamba1", "mamba2"])),
+        "recurrent" => LayerSpec::recurrent(Recurrent::OneOf(&["rglru"])),
+        // The last keeps the prompt whole and a window of what is generated: counted as if all were prompt.
         "full_attention"
         | "attention"
         | "global_attention"
         | "global"
         | "full"
         | "attn"
-        | "reference_sliding_attention" => Reading::full(),
-        "sliding_attention" | "sliding" | "local_attention" | "local" | "swa" | "sliding_window" => Reading::window(),
-        "chunked_attention" => Reading::new(Kind::Chunked),
-        // transformers writes one word for both kinds of index: which it is, the size fields tell.
-        "deepseek_sparse_attention" | "indexed_attention" => Reading::new(Kind::TokenSparse { own_index: true }),
-        "qwen_sparse_attention" => Reading::new(Kind::QuerySparse),
-        "minimax_m3_sparse" => Reading::new(Kind::BlockSparse),
-        _ => Reading::new(Kind::Unknown { word: word.to_owned() }),
+        | "reference_sliding_attention" => LayerSpec::full(),
+        "sliding_attention" | "sliding" | "local_attention" | "local" | "swa" | "sliding_window" => LayerSpec::window(),
+        "chunked_attention" => LayerSpec::new(AttentionKind::Chunked),
+        // transformers writes one word for both kinds of index: the size fields say which.
+        "deepseek_sparse_attention" | "indexed_attention" => {
+            LayerSpec::new(AttentionKind::TokenSparse { own_index: true })
+        }
+        "qwen_sparse_attention" => LayerSpec::new(AttentionKind::QuerySparse),
+        "minimax_m3_sparse" => LayerSpec::new(AttentionKind::BlockSparse),
+        _ => LayerSpec::new(AttentionKind::Unknown { word: word.to_owned() }),
     }
 }

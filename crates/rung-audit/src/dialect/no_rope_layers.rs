@@ -3,15 +3,15 @@
 //! # Families
 //! Llama 4.
 //!
-//! # Trap
+//! # Pitfalls
 //! A 0 in `no_rope_layers` marks a layer *without* rotary positions, that is a full one. Files may leave the list empty
 //! or out and give only the interval (4 by default): the last of each group is full. Models that drop positions
-//! without chunking (`SmolLM3`) are full everywhere, so the dialect wants a chunk size.
+//! without chunking (`SmolLM3`) are full everywhere, so the dialect requires a chunk size.
 
-use super::{Dialect, bits, each, period};
+use super::{Dialect, flag_list, period};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Kind, Layout, Reading};
+use crate::layout::{AttentionKind, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "attention_chunk_size",
@@ -21,25 +21,25 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // MiMo repeats its window here, beside the pattern that decides.
     let repeats = config.has("hybrid_layer_pattern") || config.has("layer_types");
     let same = || config.get("attention_chunk_size") == config.get("sliding_window");
     if !config.has("attention_chunk_size") || (repeats && same()) {
         return Ok(None);
     }
-    let pick = |rope: bool| if rope { Reading::new(Kind::Chunked) } else { Reading::full() };
+    let layer = |has_rope: bool| if has_rope { LayerSpec::new(AttentionKind::Chunked) } else { LayerSpec::full() };
     let listed = config.list("no_rope_layers")?.is_some_and(|items| !items.is_empty());
-    if let Some(rope) = bits(config, "no_rope_layers", depth)?.filter(|_| listed) {
-        let by = |index: usize| config.path_of(&format!("no_rope_layers[{index}]"));
-        return Ok(Some(each(depth, |index| pick(rope[index]).by(by(index)))));
+    if let Some(rope) = flag_list(config, "no_rope_layers", num_layers)?.filter(|_| listed) {
+        let field = |index: usize| config.path_of(&format!("no_rope_layers[{index}]"));
+        return Ok(Some(Layout::from_fn(num_layers, |index| layer(rope[index]).decided_by(field(index)))));
     }
     let given = period(config, "no_rope_layer_interval")?;
     let interval = given.unwrap_or(4);
     let name = if given.is_some() { "no_rope_layer_interval" } else { "attention_chunk_size" };
-    let layout = each(depth, |index| pick(!(index + 1).is_multiple_of(interval)).by(config.path_of(name)));
+    let layout = Layout::from_fn(num_layers, |index| layer(!(index + 1).is_multiple_of(interval)).decided_by(config.path_of(name)));
     Ok(Some(match given {
         Some(_) => layout,
-        None => layout.assuming("Every 4th layer is full: the interval is not in the file, 4 is its published default."),
+        None => layout.with_assumption("Every 4th layer is full: the interval is not in the file, 4 is its published default."),
     }))
 }

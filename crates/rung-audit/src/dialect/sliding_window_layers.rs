@@ -3,14 +3,14 @@
 //! # Families
 //! Baichuan-M1.
 //!
-//! # Trap
+//! # Pitfalls
 //! Windows have their own head counts (`num_swa_*`) and thereby their own head width. Every layer also convolves its
-//! keys and values over `conv_window` tokens: state beside attention, which earns no hop.
+//! keys and values over `conv_window` tokens: state in parallel with attention, which adds no hop.
 
-use super::{Dialect, each, indices};
+use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Join, Layout, Reading, Recurrent};
+use crate::layout::{Join, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_layers",
@@ -20,29 +20,29 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(windows) = indices(config, "sliding_window_layers", depth, 0)? else { return Ok(None) };
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    let Some(windows) = layer_mask(config, "sliding_window_layers", num_layers, 0)? else { return Ok(None) };
     let conv = [convolution(config, false)?, convolution(config, true)?];
-    let by = config.path_of("sliding_window_layers");
-    Ok(Some(each(depth, |index| {
-        let reading = if windows[index] { Reading::window() } else { Reading::full() };
-        let reading = match &conv[usize::from(windows[index])] {
-            Some(conv) => reading.with(conv.clone(), Join::Beside),
-            None => reading,
+    let field = config.path_of("sliding_window_layers");
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        let spec = if windows[index] { LayerSpec::window() } else { LayerSpec::full() };
+        let spec = match &conv[usize::from(windows[index])] {
+            Some(conv) => spec.with_recurrence(conv.clone(), Join::Parallel),
+            None => spec,
         };
-        reading.by(&*by)
+        spec.decided_by(&*field)
     })))
 }
 
 /// The convolution over keys and values of one kind of layer.
 fn convolution(config: &Config, window: bool) -> Result<Option<Recurrent>, AuditError> {
-    let Some(taps) = config.size("conv_window")?.filter(|&taps| taps > 1) else { return Ok(None) };
-    let own = |name: &str, other: &str| Ok::<_, AuditError>(if window { config.size(name)? } else { None }.or(config.size(other)?));
+    let Some(kernel_size) = config.size("conv_window")?.filter(|&kernel_size| kernel_size > 1) else { return Ok(None) };
+    let size = |window_name: &str, name: &str| Ok::<_, AuditError>(if window { config.size(window_name)? } else { None }.or(config.size(name)?));
     let (heads, kv) = (
-        own("num_swa_attention_heads", "num_attention_heads")?,
-        own("num_swa_key_value_heads", "num_key_value_heads")?,
+        size("num_swa_attention_heads", "num_attention_heads")?,
+        size("num_swa_key_value_heads", "num_key_value_heads")?,
     );
     let (Some(heads), Some(kv), Some(width)) = (heads, kv, config.width()?) else { return Ok(None) };
     let channels = 2 * kv * (width / heads);
-    Ok(Some(Recurrent::Known("conv", vec![("taps", taps), ("channels", channels.max(1)), ("gated", 1)])))
+    Ok(Some(Recurrent::Known("conv", vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 1)])))
 }

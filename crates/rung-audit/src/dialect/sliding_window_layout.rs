@@ -3,13 +3,13 @@
 //! # Families
 //! `SmallThinker`.
 //!
-//! # Trap
+//! # Pitfalls
 //! A second list, `rope_layout`, often has the same bits and means something else.
 
-use super::{Dialect, bits, each};
+use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading};
+use crate::layout::{Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_layout",
@@ -19,10 +19,10 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    let Some(windows) = bits(config, "sliding_window_layout", depth)? else { return Ok(None) };
-    Ok(Some(each(depth, |index| {
-        let reading = if windows[index] { Reading::window() } else { Reading::full() };
-        reading.by(config.path_of(&format!("sliding_window_layout[{index}]")))
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    let Some(windows) = flag_list(config, "sliding_window_layout", num_layers)? else { return Ok(None) };
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        let spec = if windows[index] { LayerSpec::window() } else { LayerSpec::full() };
+        spec.decided_by(config.path_of(&format!("sliding_window_layout[{index}]")))
     })))
 }

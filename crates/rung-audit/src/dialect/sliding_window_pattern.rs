@@ -3,17 +3,17 @@
 //! # Families
 //! Gemma 3, Cohere 2, EXAONE 4.
 //!
-//! # Trap
+//! # Pitfalls
 //! The full layer is the last of each group, and what is left over at the end is all windows. EXAONE writes the pattern
 //! as letters (`LLLG`) and makes the very last layer full whatever the pattern says. The field may carry a leading
 //! underscore. Without a window the field means nothing.
 
-use super::{Dialect, each, period};
+use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
 use crate::geometry::window_size;
 use crate::json::Value;
-use crate::layout::{Kind, Layout, Reading};
+use crate::layout::{AttentionKind, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_pattern",
@@ -23,34 +23,34 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(name) = DIALECT.fields.iter().copied().find(|name| config.has(name)) else { return Ok(None) };
     if window_size(config)?.is_none() {
         return Ok(None);
     }
-    let by = config.path_of(name);
+    let field = config.path_of(name);
     if let Some(Value::Text(letters)) = config.get(name) {
-        return by_letters(config, name, letters, depth).map(Some);
+        return by_letters(config, name, letters, num_layers).map(Some);
     }
     let Some(period) = period(config, name)? else { return Ok(None) };
-    let layer = |index: usize| if (index + 1).is_multiple_of(period) { Reading::full() } else { Reading::window() };
-    Ok(Some(each(depth, |index| layer(index).by(&*by))))
+    let layer = |index: usize| if (index + 1).is_multiple_of(period) { LayerSpec::full() } else { LayerSpec::window() };
+    Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }
 
-fn by_letters(config: &Config, name: &str, letters: &str, depth: usize) -> Result<Layout, AuditError> {
+fn by_letters(config: &Config, name: &str, letters: &str, num_layers: usize) -> Result<Layout, AuditError> {
     let letters: Vec<char> = letters.chars().collect();
-    if letters.is_empty() || letters.len() > depth {
+    if letters.is_empty() || letters.len() > num_layers {
         let found = format!("{} letters", letters.len());
-        return Err(AuditError::field(config.path_of(name), found, format!("1 to {depth} letters L and G")));
+        return Err(AuditError::field(config.path_of(name), found, format!("1 to {num_layers} letters L and G")));
     }
-    Ok(each(depth, |index| {
-        let place = index % letters.len();
-        let reading = match letters[place] {
-            _ if index + 1 == depth => Reading::full(),
-            'G' => Reading::full(),
-            'L' => Reading::window(),
-            other => Reading::new(Kind::Unknown { word: other.to_string() }),
+    Ok(Layout::from_fn(num_layers, |index| {
+        let position = index % letters.len();
+        let spec = match letters[position] {
+            _ if index + 1 == num_layers => LayerSpec::full(),
+            'G' => LayerSpec::full(),
+            'L' => LayerSpec::window(),
+            other => LayerSpec::new(AttentionKind::Unknown { word: other.to_string() }),
         };
-        reading.by(config.path_of(&format!("{name}[{place}]")))
+        spec.decided_by(config.path_of(&format!("{name}[{position}]")))
     }))
 }

@@ -1,16 +1,16 @@
-//! `sparse_attention_config`: layers that pick whole blocks of tokens.
+//! `sparse_attention_config`: layers that select whole blocks of tokens.
 //!
 //! # Families
 //! MiniMax-M3.
 //!
-//! # Trap
+//! # Pitfalls
 //! `sparse_attention_freq` has a 1 for block-sparse layers; the first few are full. The cache keeps every token, and an
 //! index key beside it. This is the block-sparse case of the theory (block of 128 tokens, 16 chosen).
 
-use super::{Dialect, bits, each};
+use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Kind, Layout, Reading};
+use crate::layout::{AttentionKind, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sparse_attention_config",
@@ -20,14 +20,14 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     const NAME: &str = "sparse_attention_config.sparse_attention_freq";
     if config.flag("sparse_attention_config.use_sparse_attention")? == Some(false) {
         return Ok(None);
     }
-    let Some(sparse) = bits(config, NAME, depth)? else { return Ok(None) };
-    Ok(Some(each(depth, |index| {
-        let kind = if sparse[index] { Kind::BlockSparse } else { Kind::Full };
-        Reading::new(kind).by(config.path_of(&format!("{NAME}[{index}]")))
+    let Some(sparse) = flag_list(config, NAME, num_layers)? else { return Ok(None) };
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        let kind = if sparse[index] { AttentionKind::BlockSparse } else { AttentionKind::Full };
+        LayerSpec::new(kind).decided_by(config.path_of(&format!("{NAME}[{index}]")))
     })))
 }

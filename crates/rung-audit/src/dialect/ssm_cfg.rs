@@ -3,14 +3,14 @@
 //! # Families
 //! state-spaces/mamba and mamba2.
 //!
-//! # Trap
+//! # Pitfalls
 //! `ssm_cfg` may be empty (then it is Mamba-1), and sizes that are not given are the package's defaults: 16 or 128 state
-//! indices, 4 taps, expansion 2, heads of 64. `attn_layer_idx` counts from 0.
+//! indices, convolutions of width 4, expansion 2, heads of 64. `attn_layer_idx` counts from 0.
 
-use super::{Dialect, each, indices};
+use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{Layout, Reading, Recurrent};
+use crate::layout::{Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "ssm_cfg",
@@ -20,24 +20,24 @@ pub(super) static DIALECT: Dialect = Dialect {
     read,
 };
 
-fn read(config: &Config, depth: usize) -> Result<Option<Layout>, AuditError> {
-    if !config.mentions("ssm_cfg") && !config.mentions("attn_layer_idx") {
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    if !config.has_key("ssm_cfg") && !config.has_key("attn_layer_idx") {
         return Ok(None);
     }
-    let attends = indices(config, "attn_layer_idx", depth, 0)?.unwrap_or_else(|| vec![false; depth]);
+    let attention = layer_mask(config, "attn_layer_idx", num_layers, 0)?.unwrap_or_else(|| vec![false; num_layers]);
     let recurrent = sizes(config)?;
-    Ok(Some(each(depth, |index| {
-        if attends[index] {
-            Reading::full().by(config.path_of("attn_layer_idx"))
+    Ok(Some(Layout::from_fn(num_layers, |index| {
+        if attention[index] {
+            LayerSpec::full().decided_by(config.path_of("attn_layer_idx"))
         } else {
-            Reading::recurrent(recurrent.clone()).by(config.path_of("ssm_cfg"))
+            LayerSpec::recurrent(recurrent.clone()).decided_by(config.path_of("ssm_cfg"))
         }
     })))
 }
 
 fn sizes(config: &Config) -> Result<Recurrent, AuditError> {
     let get = |name: &str| Ok::<_, AuditError>(config.size(&format!("ssm_cfg.{name}"))?.or(config.size(name)?));
-    let second = match config.text("ssm_cfg.layer")? {
+    let is_mamba2 = match config.text("ssm_cfg.layer")? {
         None | Some("Mamba1") => false,
         Some("Mamba2") => true,
         Some(other) => {
@@ -45,13 +45,13 @@ fn sizes(config: &Config) -> Result<Recurrent, AuditError> {
             return Err(AuditError::field(config.path_of("ssm_cfg.layer"), found, "Mamba1 or Mamba2"));
         }
     };
-    let Some(width) = config.width()? else { return Ok(Recurrent::OneOf(if second { &["mamba2"] } else { &["mamba1"] })) };
+    let Some(width) = config.width()? else { return Ok(Recurrent::OneOf(if is_mamba2 { &["mamba2"] } else { &["mamba1"] })) };
     let inner = match get("expand")? {
         Some(expand) => expand.saturating_mul(width),
         None => 2 * width,
     };
     let conv = get("d_conv")?.unwrap_or(4);
-    if !second {
+    if !is_mamba2 {
         let rank = get("dt_rank")?.unwrap_or(width.div_ceil(16));
         let state = get("d_state")?.unwrap_or(16);
         return Ok(Recurrent::Known("mamba1", vec![("inner", inner), ("state", state), ("conv", conv), ("rank", rank)]));

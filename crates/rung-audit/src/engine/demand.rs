@@ -1,4 +1,4 @@
-//! What each layer asks of an engine's memory, in elements: read off the audit, before any engine's rule.
+//! What each layer keeps, in elements: read off the audit, before any engine's rule.
 
 use rung_theory::stack::Mixer;
 
@@ -42,7 +42,7 @@ impl KeyValues {
 
 /// Fixed-size state of one layer and one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct State {
+pub(crate) struct RecurrentState {
     /// The mixer's name.
     pub(crate) kind: &'static str,
     /// Channels of the short convolution that tensor parallelism divides.
@@ -50,8 +50,8 @@ pub(crate) struct State {
     /// Groups of the input and output projections (Mamba-2), and channels of one group in both together.
     pub(crate) groups: u64,
     pub(crate) group_channels: u64,
-    /// Taps of the short convolution; 0 for none.
-    pub(crate) taps: u64,
+    /// Kernel size of the short convolution; 0 for none.
+    pub(crate) kernel_size: u64,
     /// Elements of the recurrent state.
     pub(crate) recurrent: u64,
     /// Heads that the state is divided into.
@@ -60,7 +60,7 @@ pub(crate) struct State {
     pub(crate) shift: u64,
 }
 
-impl State {
+impl RecurrentState {
     /// Channels of the convolution on one of `tp` devices. Groups that do not divide are copied.
     pub(crate) fn local_channels(&self, tp: u64) -> u64 {
         let groups = if self.groups.is_multiple_of(tp) { self.groups } else { tp };
@@ -69,7 +69,7 @@ impl State {
 
     /// Elements that the convolution keeps with `columns` earlier inputs.
     pub(crate) fn convolution(&self, tp: u64, columns: u64) -> u64 {
-        if self.taps == 0 { 0 } else { self.local_channels(tp).saturating_mul(columns) }
+        if self.kernel_size == 0 { 0 } else { self.local_channels(tp).saturating_mul(columns) }
     }
 
     pub(crate) fn recurrence(&self, tp: u64) -> u64 {
@@ -77,11 +77,11 @@ impl State {
     }
 }
 
-/// One layer's demand.
+/// What one layer keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     pub(crate) kv: Option<KeyValues>,
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<RecurrentState>,
 }
 
 /// The demands of all layers that keep anything, and what could not be expressed.
@@ -96,22 +96,22 @@ impl Demands {
         self.layers.iter().filter_map(|layer| layer.kv)
     }
 
-    pub(crate) fn states(&self) -> impl Iterator<Item = State> + '_ {
+    pub(crate) fn states(&self) -> impl Iterator<Item = RecurrentState> + '_ {
         self.layers.iter().filter_map(|layer| layer.state)
     }
 
-    /// Fails where heads cannot be shared out over `tp` devices.
+    /// Fails where heads cannot be divided over `tp` devices.
     pub(crate) fn check_parallel(&self, tp: u64) -> Result<(), AuditError> {
         let refuse = |what: String| AuditError::Request { text: format!("--tp {tp}"), why: what };
         for kv in self.kv().filter(|kv| !kv.latent) {
             if !kv.heads.is_multiple_of(tp) && !tp.is_multiple_of(kv.heads) {
-                return Err(refuse(format!("{} key/value heads cannot be shared out over {tp} devices", kv.heads)));
+                return Err(refuse(format!("{} key/value heads cannot be divided over {tp} devices", kv.heads)));
             }
         }
         for state in self.states() {
             if !state.heads.is_multiple_of(tp) || !state.channels.is_multiple_of(tp) {
                 return Err(refuse(format!(
-                    "{} heads of {} cannot be shared out over {tp} devices",
+                    "{} heads of {} cannot be divided over {tp} devices",
                     state.heads, state.kind
                 )));
             }
@@ -125,7 +125,7 @@ pub(crate) fn demands(audit: &Audit) -> Demands {
     let mut found = Demands::default();
     for (index, layer) in audit.layers.iter().enumerate() {
         let mut demand = Demand::default();
-        for mixer in layer.parts.iter().flat_map(|part| part.mixers.iter()) {
+        for mixer in layer.plan_layers.iter().flat_map(|part| part.mixers.iter()) {
             match read(mixer) {
                 Some(Part::Attention(kv)) if !layer.shares_cache => demand.kv = Some(kv),
                 Some(Part::State(state)) => demand.state = Some(merge(demand.state, state)),
@@ -140,12 +140,12 @@ pub(crate) fn demands(audit: &Audit) -> Demands {
 }
 
 /// Two states in one layer: a convolution before attention keeps its own inputs.
-fn merge(first: Option<State>, second: State) -> State {
+fn merge(first: Option<RecurrentState>, second: RecurrentState) -> RecurrentState {
     let Some(first) = first else { return second };
-    State {
+    RecurrentState {
         kind: second.kind,
         channels: first.channels + second.channels,
-        taps: first.taps.max(second.taps),
+        kernel_size: first.kernel_size.max(second.kernel_size),
         recurrent: first.recurrent + second.recurrent,
         shift: first.shift + second.shift,
         ..second
@@ -154,7 +154,7 @@ fn merge(first: Option<State>, second: State) -> State {
 
 enum Part {
     Attention(KeyValues),
-    State(State),
+    State(RecurrentState),
     Nothing,
 }
 
@@ -167,9 +167,18 @@ fn read(mixer: &Mixer) -> Option<Part> {
         let key = number("latent") + number("rope");
         Part::Attention(KeyValues { reach: Reach::All, heads: 1, key, value: 0, latent: true, index })
     };
-    let state = |channels: u64, taps: u64, recurrent: u64, heads: u64| {
+    let state = |channels: u64, kernel_size: u64, recurrent: u64, heads: u64| {
         let kind = mixer.name();
-        Part::State(State { kind, channels, groups: 0, group_channels: 0, taps, recurrent, heads, shift: 0 })
+        Part::State(RecurrentState {
+            kind,
+            channels,
+            groups: 0,
+            group_channels: 0,
+            kernel_size,
+            recurrent,
+            heads,
+            shift: 0,
+        })
     };
     Some(match mixer.name() {
         "full" => attention(Reach::All, number("value"), 0),
@@ -196,7 +205,7 @@ fn read(mixer: &Mixer) -> Option<Part> {
             let Part::State(one) = state(inner, number("conv"), inner * number("state"), number("heads")) else {
                 return None;
             };
-            Part::State(State { groups: number("groups"), group_channels: 2 * number("state"), ..one })
+            Part::State(RecurrentState { groups: number("groups"), group_channels: 2 * number("state"), ..one })
         }
         "mamba1" => state(number("inner"), number("conv"), number("inner") * number("state"), number("inner")),
         "conv" => state(number("channels"), number("taps"), 0, number("channels")),
@@ -205,7 +214,7 @@ fn read(mixer: &Mixer) -> Option<Part> {
         "rwkv6" | "rwkv7" => {
             let heads = number("heads");
             let Part::State(one) = state(0, 0, heads * number("head") * number("head"), heads) else { return None };
-            Part::State(State { shift: u64::try_from(mixer.facts().tail).ok()?, ..one })
+            Part::State(RecurrentState { shift: u64::try_from(mixer.facts().tail).ok()?, ..one })
         }
         "none" => Part::Nothing,
         _ => return None,

@@ -11,8 +11,8 @@
 //! `src/llama-context.cpp`, `src/llama-kv-cache.cpp`, `src/llama-kv-cache-iswa.cpp`, `src/llama-memory-recurrent.cpp`,
 //! `src/llama-hparams.cpp` of ggml-org/llama.cpp at `b21e4de74567` (b10586).
 
-use super::demand::{KeyValues, Reach, State};
-use super::{Bytes, CacheFormat, Engine, F16_CACHE, Job, MemoryPlan, bytes_of, largest, pad, request};
+use super::demand::{KeyValues, Reach, RecurrentState};
+use super::{CacheFormat, CacheParts, Engine, F16_CACHE, MemoryPlan, PlanInput, bytes_of, largest, pad, request};
 use crate::{AuditError, FP32};
 
 /// The engine.
@@ -55,15 +55,15 @@ struct Allocation {
 }
 
 impl Allocation {
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> CacheParts {
         let kv = [self.v, self.index, self.compressed, self.draft].into_iter().fold(self.k, u64::saturating_add);
-        Bytes { kv, window: self.window_k.saturating_add(self.window_v), state: self.r.saturating_add(self.s) }
+        CacheParts { kv, window: self.window_k.saturating_add(self.window_v), state: self.r.saturating_add(self.s) }
     }
 }
 
 /// What does not change with `-c` and `-np`.
 struct Rules<'a> {
-    job: &'a Job<'a>,
+    input: &'a PlanInput<'a>,
     format: CacheFormat,
     ubatch: u64,
     unified: bool,
@@ -112,7 +112,7 @@ impl Rules<'_> {
             draft: 0,
         };
         let grow = |part: &mut u64, bytes: u64, rows: u64| *part = part.saturating_add(bytes.saturating_mul(rows));
-        for kv in self.job.demands.kv() {
+        for kv in self.input.demands.kv() {
             let (key, value) = (self.key_bytes(&kv), self.value_bytes(&kv));
             let window = match kv.reach {
                 Reach::Window(size) | Reach::Chunk(size) if !self.ignores_windows => Some(size),
@@ -136,13 +136,14 @@ impl Rules<'_> {
                 grow(&mut sum.compressed, key.saturating_add(F16_CACHE.row(kv.index)), entries);
             }
         }
-        if let Some(kv) = self.job.demands.kv().find(|kv| kv.reach == Reach::All).filter(|_| self.draft_layers() > 0) {
+        if let Some(kv) = self.input.demands.kv().find(|kv| kv.reach == Reach::All).filter(|_| self.draft_layers() > 0)
+        {
             let one = self.key_bytes(&kv).saturating_add(self.value_bytes(&kv));
             grow(&mut sum.draft, one.saturating_mul(self.draft_layers()), rows);
         }
         let rows = sequences.saturating_mul(1 + self.draft_rows);
-        for state in self.job.demands.states() {
-            let convolution = state.convolution(1, state.taps.saturating_sub(1)).saturating_add(state.shift);
+        for state in self.input.demands.states() {
+            let convolution = state.convolution(1, state.kernel_size.saturating_sub(1)).saturating_add(state.shift);
             grow(&mut sum.r, bytes_of(convolution, FP32), rows);
             grow(&mut sum.s, bytes_of(state.recurrent, FP32), rows);
         }
@@ -150,40 +151,40 @@ impl Rules<'_> {
     }
 
     fn draft_layers(&self) -> u64 {
-        if self.job.settings.speculative > 0 { self.job.audit.extra_layers } else { 0 }
+        if self.input.settings.speculative > 0 { self.input.audit.extra_layers } else { 0 }
     }
 }
 
-fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    if job.tp > 1 {
+fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
+    if input.tp > 1 {
         return Err(request("--tp", "llama.cpp's split over devices is not covered; plan for one device"));
     }
-    unsupported(job, plan);
-    if !plan.unknown.is_empty() && !job.settings.partial {
+    unsupported(input, plan);
+    if !plan.unknown.is_empty() && !input.settings.partial {
         return Ok(());
     }
-    let rules = rules(job, plan)?;
+    let rules = rules(input, plan)?;
     plan.kv_dtype = rules.format.name;
-    let now = rules.allocate(job.context, job.requests);
+    let now = rules.allocate(input.context, input.requests);
     plan.set_bytes(now.bytes());
-    plan.bytes_per_request = Some(rules.allocate(job.context, 1).bytes().total());
+    plan.bytes_per_request = Some(rules.allocate(input.context, 1).bytes().total());
     let growing = |kv: &KeyValues| kv.reach == Reach::All || rules.ignores_windows;
     let per_token = |kv: KeyValues| rules.key_bytes(&kv) + rules.value_bytes(&kv) + F16_CACHE.row(kv.index);
-    plan.bytes_per_token = Some(job.demands.kv().filter(growing).map(per_token).sum());
+    plan.bytes_per_token = Some(input.demands.kv().filter(growing).map(per_token).sum());
     plan.assume("All layers and their caches are on one device; flash attention is on, so values are not widened.");
     figures(plan, &now);
-    fit(job, plan, &rules)?;
-    flags(job, plan, &rules);
+    fit(input, plan, &rules)?;
+    flags(input, plan, &rules);
     Ok(())
 }
 
-fn unsupported(job: &Job, plan: &mut MemoryPlan) {
+fn unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
     let supports =
-        |state: &State| matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "rwkv6" | "rwkv7");
-    if let Some(state) = job.demands.states().find(|state| !supports(state)) {
+        |state: &RecurrentState| matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "rwkv6" | "rwkv7");
+    if let Some(state) = input.demands.states().find(|state| !supports(state)) {
         plan.unknown.push(format!("llama.cpp's rules here do not cover state of `{}`", state.kind));
     }
-    if job
+    if input
         .demands
         .layers
         .iter()
@@ -191,26 +192,26 @@ fn unsupported(job: &Job, plan: &mut MemoryPlan) {
     {
         plan.unknown.push("llama.cpp's rules here do not cover a convolution before attention".to_owned());
     }
-    if job.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
+    if input.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
         plan.unknown.push("llama.cpp's buffers of tokens that wait to be compressed are not covered".to_owned());
     }
 }
 
-fn rules<'a>(job: &'a Job, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
-    let name = job.audit.architecture.as_deref().unwrap_or_default();
+fn rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
+    let name = input.audit.architecture.as_deref().unwrap_or_default();
     let ignores_windows = WITHOUT_WINDOW.contains(&name);
-    if ignores_windows && job.demands.kv().any(|kv| matches!(kv.reach, Reach::Window(_))) {
+    if ignores_windows && input.demands.kv().any(|kv| matches!(kv.reach, Reach::Window(_))) {
         plan.assume(format!("llama.cpp does not use the window of `{name}`: its caches hold the whole context."));
     }
     let keeps_rows = DRAFT_ROWS.iter().any(|known| name.starts_with(known));
     Ok(Rules {
-        job,
-        format: job.settings.kv_format.unwrap_or(F16_CACHE),
-        ubatch: job.own_number("n_ubatch")?.unwrap_or(512),
-        unified: job.own_flag("kv_unified", true)?,
-        whole_windows: job.own_flag("swa_full", false)?,
+        input,
+        format: input.settings.kv_format.unwrap_or(F16_CACHE),
+        ubatch: input.option_number("n_ubatch")?.unwrap_or(512),
+        unified: input.option_flag("kv_unified", true)?,
+        whole_windows: input.option_flag("swa_full", false)?,
         ignores_windows,
-        draft_rows: if keeps_rows { job.settings.speculative } else { 0 },
+        draft_rows: if keeps_rows { input.settings.speculative } else { 0 },
     })
 }
 
@@ -230,7 +231,7 @@ fn figures(plan: &mut MemoryPlan, now: &Allocation) {
         add("compressed cache size", now.compressed, "layers * pad(ceil(cells / ratio), 256) * entry");
     }
     if now.draft > 0 {
-        add("draft KV cache size", now.draft, "layers that predict further tokens have a cache of their own");
+        add("draft KV cache size", now.draft, "multi-token-prediction layers have a cache of their own");
     }
     if now.r > 0 || now.s > 0 {
         add(
@@ -247,14 +248,14 @@ fn figures(plan: &mut MemoryPlan, now: &Allocation) {
     }
 }
 
-fn fit(job: &Job, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
-    let Some(memory) = job.settings.memory else { return Ok(()) };
-    let Some(weights) = job.weights() else {
+fn fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
+    let Some(memory) = input.settings.memory else { return Ok(()) };
+    let Some(weights) = input.weights() else {
         plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(());
     };
-    let overhead = job.own_number("overhead")?.unwrap_or(0);
-    if job.own("overhead").is_none() {
+    let overhead = input.option_number("overhead")?.unwrap_or(0);
+    if input.option("overhead").is_none() {
         plan.assume("Compute buffers take nothing: llama.cpp prints their size; give `--set overhead=BYTES`.");
     }
     let left = memory.saturating_sub(weights).saturating_sub(overhead);
@@ -263,27 +264,27 @@ fn fit(job: &Job, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError
     }
     plan.available_bytes = Some(left);
     let fits = |context: u64, sequences: u64| rules.allocate(context, sequences).bytes().total() <= left;
-    let context = largest(crate::LONGEST_CONTEXT, |context| context == 0 || fits(context, job.requests));
+    let context = largest(crate::MAX_CONTEXT, |context| context == 0 || fits(context, input.requests));
     // Cells come in units: the last that fits, not the first that would be padded to it.
     let context = if context < CELLS { 0 } else { context };
     plan.tokens_fit = Some(context);
     plan.context_fit = Some(context);
-    let each = |requests: u64| fits(job.context.saturating_mul(requests), requests);
-    plan.requests_fit = Some(largest(super::MOST, |requests| requests == 0 || each(requests)));
+    let each = |requests: u64| fits(input.context.saturating_mul(requests), requests);
+    plan.requests_fit = Some(largest(super::MAX_COUNT, |requests| requests == 0 || each(requests)));
     plan.assume("Requests that fit have the whole context each: `-np N -c N*context`.");
     Ok(())
 }
 
-fn flags(job: &Job, plan: &mut MemoryPlan, rules: &Rules) {
-    plan.flags.push(format!("-c {}", job.context));
-    plan.flags.push(format!("-np {}", job.requests));
+fn flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) {
+    plan.flags.push(format!("-c {}", input.context));
+    plan.flags.push(format!("-np {}", input.requests));
     if rules.unified {
         plan.flags.push("--kv-unified".to_owned());
     }
     if rules.format != F16_CACHE {
         plan.flags.push(format!("-ctk {0} -ctv {0}", rules.format.name));
     }
-    if let Some(n) = job.own("n_ubatch") {
+    if let Some(n) = input.option("n_ubatch") {
         plan.flags.push(format!("-ub {n}"));
     }
 }

@@ -8,7 +8,7 @@
 //! Audit --> demands (elements per layer) --> engine's rule + settings --> MemoryPlan --> report
 //! ```
 //!
-//! All bytes are those of one device: with tensor parallelism every device holds its share.
+//! All bytes are those of one device: with tensor parallelism every device holds its part.
 
 mod demand;
 pub mod device;
@@ -25,7 +25,7 @@ use crate::{Audit, AuditError, Dtype};
 use demand::{Demands, demands};
 
 /// The most devices, requests or draft tokens that a plan takes.
-const MOST: u64 = 1 << 20;
+const MAX_COUNT: u64 = 1 << 20;
 
 /// An engine and its rules.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ pub struct Engine {
     pub aliases: &'static [&'static str],
     /// The release whose rules these are.
     pub version: &'static str,
-    /// Settings of its own that `--set` takes, and what they mean.
+    /// Options that `--set` takes, and what they mean.
     pub options: &'static [(&'static str, &'static str)],
-    plan: fn(&Job, &mut MemoryPlan) -> Result<(), AuditError>,
+    plan: fn(&PlanInput, &mut MemoryPlan) -> Result<(), AuditError>,
 }
 
 /// Every engine.
@@ -58,7 +58,7 @@ pub fn engine(name: &str) -> Result<&'static Engine, AuditError> {
     })
 }
 
-/// What a plan is asked for.
+/// The settings of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Devices that share each layer (tensor parallelism); 0 counts as 1.
@@ -67,9 +67,9 @@ pub struct Settings {
     pub kv_format: Option<CacheFormat>,
     /// How recurrent state is stored; by default as the engine would.
     pub state_dtype: Option<Dtype>,
-    /// Bytes of memory of one device.
+    /// CacheParts of memory of one device.
     pub memory: Option<u64>,
-    /// Bytes of all weights together.
+    /// CacheParts of all weights together.
     pub weights: Option<u64>,
     /// Tokens, as the engine's own flag means them; by default the longest context of the model.
     pub context: Option<u64>,
@@ -81,8 +81,8 @@ pub struct Settings {
     pub version: Option<String>,
     /// Plan the layers that the engine supports and leave out the others.
     pub partial: bool,
-    /// The engine's own settings, by name.
-    pub own: Vec<(String, String)>,
+    /// The engine's own options, by name.
+    pub options: Vec<(String, String)>,
 }
 
 /// A figure that the engine prints or that follows from its rules.
@@ -119,25 +119,25 @@ pub struct MemoryPlan {
     pub state_dtype: &'static str,
     /// Tokens in a block of the KV cache; nothing where there are no blocks.
     pub block_tokens: Option<u64>,
-    /// Bytes of one layer's page.
+    /// CacheParts of one layer's page.
     pub page_bytes: Option<u64>,
-    /// Bytes that one more token takes, once windows are full.
+    /// CacheParts that one more token takes, once windows are full.
     pub bytes_per_token: Option<u64>,
-    /// Bytes that one request of `context` tokens takes.
+    /// CacheParts that one request of `context` tokens takes.
     pub bytes_per_request: Option<u64>,
-    /// Bytes of keys and values that grow, at the context, for all requests.
+    /// CacheParts of keys and values that grow, at the context, for all requests.
     pub kv_bytes: Option<u64>,
-    /// Bytes of windows and chunks.
+    /// CacheParts of windows and chunks.
     pub window_bytes: Option<u64>,
-    /// Bytes of recurrent state and short convolutions.
+    /// CacheParts of recurrent state and short convolutions.
     pub state_bytes: Option<u64>,
     /// The sum of the three.
     pub cache_bytes: Option<u64>,
-    /// Bytes of memory of one device.
+    /// CacheParts of memory of one device.
     pub memory_bytes: Option<u64>,
-    /// Bytes of weights on one device.
+    /// CacheParts of weights on one device.
     pub weight_bytes: Option<u64>,
-    /// Bytes left for the cache on one device.
+    /// CacheParts left for the cache on one device.
     pub available_bytes: Option<u64>,
     /// Tokens that fit into it, as the engine counts them.
     pub tokens_fit: Option<u64>,
@@ -172,28 +172,28 @@ impl MemoryPlan {
         }
     }
 
-    fn set_bytes(&mut self, bytes: Bytes) {
+    fn set_bytes(&mut self, bytes: CacheParts) {
         (self.kv_bytes, self.window_bytes, self.state_bytes) = (Some(bytes.kv), Some(bytes.window), Some(bytes.state));
         self.cache_bytes = Some(bytes.total());
     }
 }
 
-/// Bytes of the three parts of a cache.
+/// CacheParts of the three parts of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Bytes {
+struct CacheParts {
     kv: u64,
     window: u64,
     state: u64,
 }
 
-impl Bytes {
+impl CacheParts {
     fn total(self) -> u64 {
         self.kv.saturating_add(self.window).saturating_add(self.state)
     }
 }
 
-/// One question, resolved: everything an engine's rule needs.
-struct Job<'a> {
+/// Everything that an engine's rule reads: the model, the settings and their defaults.
+struct PlanInput<'a> {
     audit: &'a Audit,
     demands: Demands,
     settings: &'a Settings,
@@ -203,27 +203,28 @@ struct Job<'a> {
     requests: u64,
 }
 
-impl Job<'_> {
-    fn own(&self, name: &str) -> Option<&str> {
-        self.settings.own.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+impl PlanInput<'_> {
+    fn option(&self, name: &str) -> Option<&str> {
+        self.settings.options.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// A setting of the engine's own that is a whole number or a size.
-    fn own_number(&self, name: &str) -> Result<Option<u64>, AuditError> {
-        self.own(name).map(crate::parse_bytes).transpose()
+    /// An engine option that is a whole number or a size.
+    fn option_number(&self, name: &str) -> Result<Option<u64>, AuditError> {
+        self.option(name).map(crate::parse_bytes).transpose()
     }
 
-    /// A setting of the engine's own that is a share from 0 to 1.
-    fn own_share(&self, name: &str) -> Result<Option<f64>, AuditError> {
+    /// An engine option that is a fraction from 0 to 1.
+    fn option_fraction(&self, name: &str) -> Result<Option<f64>, AuditError> {
         let parse = |text: &str| {
-            let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share) && *share > 0.0);
-            share.ok_or_else(|| request(text, format!("`{name}` is a share above 0 and at most 1")))
+            let fraction =
+                text.parse::<f64>().ok().filter(|fraction| (0.0..=1.0).contains(fraction) && *fraction > 0.0);
+            fraction.ok_or_else(|| request(text, format!("`{name}` is a fraction above 0 and at most 1")))
         };
-        self.own(name).map(parse).transpose()
+        self.option(name).map(parse).transpose()
     }
 
-    fn own_flag(&self, name: &str, default: bool) -> Result<bool, AuditError> {
-        match self.own(name) {
+    fn option_flag(&self, name: &str, default: bool) -> Result<bool, AuditError> {
+        match self.option(name) {
             None => Ok(default),
             Some("true" | "1" | "on" | "yes") => Ok(true),
             Some("false" | "0" | "off" | "no") => Ok(false),
@@ -266,14 +267,15 @@ fn request(text: &str, why: impl Into<String>) -> AuditError {
 /// Plans the memory of a model under an engine.
 ///
 /// # Errors
-/// A setting is out of range or not one of the engine's, or heads cannot be shared out over the devices. A model whose
+/// A setting is out of range or not one of the engine's, or heads cannot be divided over the devices. A model whose
 /// layers are not all known is no error: see [`MemoryPlan::unknown`].
 pub fn plan(audit: &Audit, engine: &'static Engine, settings: &Settings) -> Result<MemoryPlan, AuditError> {
     check(engine, settings)?;
     let context = settings.context.or(audit.trained_context).unwrap_or(crate::DEFAULT_CONTEXT);
     let tp = settings.tp.max(1);
-    let job = Job { audit, demands: demands(audit), settings, engine, tp, context, requests: settings.requests.max(1) };
-    let mut plan = empty(&job);
+    let input =
+        PlanInput { audit, demands: demands(audit), settings, engine, tp, context, requests: settings.requests.max(1) };
+    let mut plan = empty(&input);
     if settings.context.is_none() {
         plan.assume(match audit.trained_context {
             Some(_) => "The context is the longest the config names.".to_owned(),
@@ -286,10 +288,10 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &Settings) -> Resu
     }
     plan.unknown.extend(audit.unknown.iter().cloned());
     let known = audit.capacity.is_some() && plan.unknown.is_empty();
-    plan.unknown.extend(job.demands.unsupported.iter().cloned());
-    job.demands.check_parallel(tp)?;
+    plan.unknown.extend(input.demands.unsupported.iter().cloned());
+    input.demands.check_parallel(tp)?;
     if known && (plan.unknown.is_empty() || settings.partial) {
-        (engine.plan)(&job, &mut plan)?;
+        (engine.plan)(&input, &mut plan)?;
     }
     if settings.partial && !plan.unknown.is_empty() && known {
         plan.assume("Layers that the engine's rules do not cover are left out: every figure is too low.");
@@ -299,38 +301,38 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &Settings) -> Resu
 
 fn check(engine: &Engine, settings: &Settings) -> Result<(), AuditError> {
     for (name, value) in [("tp", settings.tp), ("requests", settings.requests), ("speculative", settings.speculative)] {
-        if value > MOST {
-            return Err(request(&value.to_string(), format!("`{name}` is at most {MOST}")));
+        if value > MAX_COUNT {
+            return Err(request(&value.to_string(), format!("`{name}` is at most {MAX_COUNT}")));
         }
     }
     if settings.memory == Some(0) {
         return Err(request("0", "a device with no memory holds no cache"));
     }
-    if let Some(context) = settings.context.filter(|context| !(1..=crate::LONGEST_CONTEXT).contains(context)) {
-        return Err(request(&context.to_string(), format!("a context has 1 to {} tokens", crate::LONGEST_CONTEXT)));
+    if let Some(context) = settings.context.filter(|context| !(1..=crate::MAX_CONTEXT).contains(context)) {
+        return Err(request(&context.to_string(), format!("a context has 1 to {} tokens", crate::MAX_CONTEXT)));
     }
     if let Some(version) = &settings.version {
         parse_version(version)?;
     }
-    for (name, _) in &settings.own {
+    for (name, _) in &settings.options {
         if !engine.options.iter().any(|(known, _)| known == name) {
             let names: Vec<&str> = engine.options.iter().map(|(known, _)| *known).collect();
-            return Err(request(name, format!("no setting of {}; it has {}", engine.name, names.join(", "))));
+            return Err(request(name, format!("no option of {}; it has {}", engine.name, names.join(", "))));
         }
     }
     Ok(())
 }
 
-fn empty(job: &Job) -> MemoryPlan {
+fn empty(input: &PlanInput) -> MemoryPlan {
     MemoryPlan {
-        model: job.audit.model.clone(),
-        engine: job.engine.name,
-        version: job.settings.version.clone().unwrap_or_else(|| job.engine.version.to_owned()),
-        context: job.context,
-        requests: job.requests,
-        tp: job.tp,
-        kv_dtype: job.settings.kv_format.map_or("bf16", |format| format.name),
-        state_dtype: job.settings.state_dtype.map_or("fp32", |dtype| dtype.name),
+        model: input.audit.model.clone(),
+        engine: input.engine.name,
+        version: input.settings.version.clone().unwrap_or_else(|| input.engine.version.to_owned()),
+        context: input.context,
+        requests: input.requests,
+        tp: input.tp,
+        kv_dtype: input.settings.kv_format.map_or("bf16", |format| format.name),
+        state_dtype: input.settings.state_dtype.map_or("fp32", |dtype| dtype.name),
         block_tokens: None,
         page_bytes: None,
         bytes_per_token: None,
@@ -339,8 +341,8 @@ fn empty(job: &Job) -> MemoryPlan {
         window_bytes: None,
         state_bytes: None,
         cache_bytes: None,
-        memory_bytes: job.settings.memory,
-        weight_bytes: job.weights(),
+        memory_bytes: input.settings.memory,
+        weight_bytes: input.weights(),
         available_bytes: None,
         tokens_fit: None,
         requests_fit: None,
@@ -352,9 +354,9 @@ fn empty(job: &Job) -> MemoryPlan {
     }
 }
 
-/// The largest number from 0 to `most` for which `fits` holds, given that it holds for all smaller ones.
-fn largest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
-    let (mut low, mut high) = (0, most);
+/// The largest number from 0 to `max` for which `fits` holds, given that it holds for all smaller ones.
+fn largest(max: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, max);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
         if fits(middle) { low = middle } else { high = middle - 1 }
@@ -367,7 +369,7 @@ fn pad(number: u64, multiple: u64) -> u64 {
     number.div_ceil(multiple).saturating_mul(multiple)
 }
 
-/// Bytes of a number of elements.
+/// CacheParts of a number of elements.
 fn bytes_of(elements: u64, dtype: Dtype) -> u64 {
     u64::try_from((u128::from(elements) * u128::from(dtype.bits)).div_ceil(8)).unwrap_or(u64::MAX)
 }

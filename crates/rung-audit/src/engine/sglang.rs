@@ -11,8 +11,8 @@
 //! `mem_cache/kv_cache_configurator.py`, `mem_cache/memory_pool.py`, `model_executor/pool_configurator.py`, `server_args.py`
 //! of sgl-project/sglang at `cce0a1244b5a` (after 0.5.18).
 
-use super::demand::{KeyValues, Reach, State};
-use super::{BF16_CACHE, Bytes, CacheFormat, Engine, Job, MemoryPlan, bytes_of, pad, request};
+use super::demand::{KeyValues, Reach, RecurrentState};
+use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, pad, request};
 use crate::{AuditError, BF16, Dtype, FP32};
 
 /// The engine.
@@ -37,7 +37,7 @@ pub(super) static ENGINE: Engine = Engine {
 const GIB: f64 = 1_073_741_824.0;
 
 struct Rules<'a> {
-    job: &'a Job<'a>,
+    input: &'a PlanInput<'a>,
     format: CacheFormat,
     state_dtype: Dtype,
     page: u64,
@@ -48,51 +48,51 @@ struct Rules<'a> {
 
 impl Rules<'_> {
     fn local(&self, kv: &KeyValues, width: u64) -> u64 {
-        kv.local_heads(self.job.tp).saturating_mul(self.format.row(width))
+        kv.local_heads(self.input.tp).saturating_mul(self.format.row(width))
     }
 
     fn sum(&self, of: impl Fn(&KeyValues) -> u64, full: bool) -> u64 {
-        let chosen = self.job.demands.kv().filter(|kv| (kv.reach == Reach::All) == full);
+        let chosen = self.input.demands.kv().filter(|kv| (kv.reach == Reach::All) == full);
         chosen.map(|kv| of(&kv)).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of one token in all layers that see everything, or in all that have a window.
+    /// CacheParts of one token in all layers that see everything, or in all that have a window.
     fn cell(&self, full: bool) -> u64 {
         // Index keys are 8-bit with one 32-bit scale for 128 of them.
         let index = |kv: &KeyValues| kv.index + 4 * kv.index.div_ceil(128);
         self.sum(|kv| self.local(kv, kv.key) + self.local(kv, kv.value) + index(kv), full)
     }
 
-    fn convolution(&self, columns: impl Fn(&State) -> u64) -> u64 {
-        let one = |state: State| bytes_of(state.convolution(self.job.tp, columns(&state)), BF16);
-        self.job.demands.states().map(one).fold(0, u64::saturating_add)
+    fn convolution(&self, columns: impl Fn(&RecurrentState) -> u64) -> u64 {
+        let one = |state: RecurrentState| bytes_of(state.convolution(self.input.tp, columns(&state)), BF16);
+        self.input.demands.states().map(one).fold(0, u64::saturating_add)
     }
 
     fn recurrent(&self) -> u64 {
-        let one = |state: State| bytes_of(state.recurrence(self.job.tp), self.state_dtype);
-        self.job.demands.states().map(one).fold(0, u64::saturating_add)
+        let one = |state: RecurrentState| bytes_of(state.recurrence(self.input.tp), self.state_dtype);
+        self.input.demands.states().map(one).fold(0, u64::saturating_add)
     }
 
-    /// State bytes of one slot.
+    /// RecurrentState bytes of one slot.
     fn slot(&self) -> u64 {
-        self.convolution(|state| state.taps.saturating_sub(1)).saturating_add(self.recurrent())
+        self.convolution(|state| state.kernel_size.saturating_sub(1)).saturating_add(self.recurrent())
     }
 
     /// Scratch for drafted tokens of so many running requests.
     fn drafts(&self, requests: u64) -> u64 {
-        let drafts = self.job.settings.speculative;
+        let drafts = self.input.settings.speculative;
         if drafts == 0 || self.slot() == 0 {
             return 0;
         }
-        let columns = self.convolution(|state| drafts + state.taps.saturating_sub(2));
+        let columns = self.convolution(|state| drafts + state.kernel_size.saturating_sub(2));
         self.recurrent().saturating_mul(drafts).saturating_add(columns).saturating_mul(requests + 1)
     }
 
-    fn bytes(&self, tokens: u64, slots: u64, requests: u64) -> Bytes {
+    fn bytes(&self, tokens: u64, slots: u64, requests: u64) -> CacheParts {
         let rows = tokens.saturating_add(self.page);
         let window = (tokens as f64 * self.window_share) as u64 / self.page * self.page + self.page;
         let state = if self.slot() == 0 { 0 } else { self.slot().saturating_mul(slots + 1) };
-        Bytes {
+        CacheParts {
             kv: self.cell(true).saturating_mul(rows),
             window: self.cell(false).saturating_mul(window),
             state: state.saturating_add(self.drafts(requests)),
@@ -100,58 +100,59 @@ impl Rules<'_> {
     }
 }
 
-fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    unsupported(job, plan);
-    if !plan.unknown.is_empty() && !job.settings.partial {
+fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
+    unsupported(input, plan);
+    if !plan.unknown.is_empty() && !input.settings.partial {
         return Ok(());
     }
-    let rules = rules(job, plan)?;
+    let rules = rules(input, plan)?;
     plan.state_dtype = rules.state_dtype.name;
-    let tokens = match job.own_number("max_total_tokens")? {
+    let tokens = match input.option_number("max_total_tokens")? {
         Some(tokens) => tokens,
-        None => pad(job.context, rules.page).saturating_mul(job.requests),
+        None => pad(input.context, rules.page).saturating_mul(input.requests),
     };
-    let slots = match job.own_number("max_mamba_cache_size")? {
+    let slots = match input.option_number("max_mamba_cache_size")? {
         Some(slots) => slots,
-        None => job.requests.saturating_mul(rules.slots),
+        None => input.requests.saturating_mul(rules.slots),
     };
     plan.block_tokens = Some(rules.page);
     plan.page_bytes = Some(rules.cell(true).saturating_mul(rules.page));
-    plan.set_bytes(rules.bytes(tokens, slots, job.requests));
+    plan.set_bytes(rules.bytes(tokens, slots, input.requests));
     plan.bytes_per_token = Some(rules.cell(true));
-    plan.bytes_per_request = Some(rules.bytes(pad(job.context, rules.page), rules.slots, 1).total());
+    plan.bytes_per_request = Some(rules.bytes(pad(input.context, rules.page), rules.slots, 1).total());
     figures(plan, &rules, tokens, slots);
-    fit(job, plan, &rules)?;
-    flags(job, plan, &rules);
+    fit(input, plan, &rules)?;
+    flags(input, plan, &rules);
     Ok(())
 }
 
-fn unsupported(job: &Job, plan: &mut MemoryPlan) {
-    let supports = |state: &State| matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "lightning");
-    if let Some(state) = job.demands.states().find(|state| !supports(state)) {
+fn unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
+    let supports =
+        |state: &RecurrentState| matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "lightning");
+    if let Some(state) = input.demands.states().find(|state| !supports(state)) {
         plan.unknown.push(format!("SGLang's rules here do not cover state of `{}`", state.kind));
     }
-    if job.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
+    if input.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
         plan.unknown.push("SGLang's compressed caches are not covered".to_owned());
     }
 }
 
-fn rules<'a>(job: &'a Job, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
-    let page = job.own_number("page_size")?.unwrap_or(1);
+fn rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
+    let page = input.option_number("page_size")?.unwrap_or(1);
     if !(1..=1 << 20).contains(&page) {
         return Err(request(&page.to_string(), "`page_size` is 1 to 1048576 tokens"));
     }
-    let radix = !job.own_flag("disable_radix_cache", false)?;
-    if radix && job.demands.states().next().is_some() {
+    let radix = !input.option_flag("disable_radix_cache", false)?;
+    if radix && input.demands.states().next().is_some() {
         plan.assume("With the radix cache a running request takes three slots of the state pool.");
     }
     Ok(Rules {
-        job,
-        format: job.settings.kv_format.unwrap_or(BF16_CACHE),
-        state_dtype: job.settings.state_dtype.or(job.audit.declared_state_dtype).unwrap_or(FP32),
+        input,
+        format: input.settings.kv_format.unwrap_or(BF16_CACHE),
+        state_dtype: input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32),
         page,
         slots: if radix { 3 } else { 1 },
-        window_share: job.own_share("swa_full_tokens_ratio")?.unwrap_or(0.8),
+        window_share: input.option_fraction("swa_full_tokens_ratio")?.unwrap_or(0.8),
     })
 }
 
@@ -163,7 +164,7 @@ fn figures(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
     add("K size", key.saturating_mul(rows), "(tokens + page) * layers * heads / tp * head width * bytes");
     add("KV size", both.saturating_mul(rows), "(tokens + page) * layers * bytes of keys and values");
     if rules.slot() > 0 {
-        let convolution = rules.convolution(|state| state.taps.saturating_sub(1));
+        let convolution = rules.convolution(|state| state.kernel_size.saturating_sub(1));
         add(
             "conv_state size",
             convolution.saturating_mul(slots + 1),
@@ -182,27 +183,27 @@ fn figures(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
     }
 }
 
-fn fit(job: &Job, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
-    let Some(memory) = job.settings.memory else { return Ok(()) };
-    let Some(weights) = job.weights() else {
+fn fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
+    let Some(memory) = input.settings.memory else { return Ok(()) };
+    let Some(weights) = input.weights() else {
         plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(());
     };
-    let share = match job.own_share("mem_fraction_static")? {
+    let share = match input.option_fraction("mem_fraction_static")? {
         Some(share) => share,
-        None => static_share(job, memory)?,
+        None => static_share(input, memory)?,
     };
     plan.assume(format!("Weights and pools take {share} of the memory (--mem-fraction-static)."));
-    if job.own("overhead").is_none() {
+    if input.option("overhead").is_none() {
         plan.assume("Nothing else is in the static share; give `--set overhead=BYTES` from SGLang's log.");
     }
-    let overhead = job.own_number("overhead")?.unwrap_or(0);
+    let overhead = input.option_number("overhead")?.unwrap_or(0);
     let rest = ((memory as f64 * share) as u64).saturating_sub(weights).saturating_sub(overhead);
     plan.available_bytes = Some(rest);
     if rest == 0 {
         plan.unknown.push("nothing is left for the cache: the weights do not fit".to_owned());
     }
-    let ratio = match job.own("mamba_full_memory_ratio") {
+    let ratio = match input.option("mamba_full_memory_ratio") {
         Some(text) => text
             .parse()
             .ok()
@@ -217,11 +218,11 @@ fn fit(job: &Job, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError
     let cell = rules.cell(true) as f64 + windows;
     let tokens = if cell == 0.0 { 0 } else { ((rest - budget) as f64 / cell) as u64 / rules.page * rules.page };
     plan.tokens_fit = Some(tokens);
-    let by_tokens = if cell == 0.0 { super::MOST } else { tokens / job.context.max(1) };
+    let by_tokens = if cell == 0.0 { super::MAX_COUNT } else { tokens / input.context.max(1) };
     let by_slots = if slot == 0 { u64::MAX } else { slots / rules.slots };
     plan.requests_fit = Some(by_tokens.min(by_slots));
-    let enough = slot == 0 || slots >= job.requests.saturating_mul(rules.slots);
-    plan.context_fit = Some(if enough { tokens / job.requests } else { 0 });
+    let enough = slot == 0 || slots >= input.requests.saturating_mul(rules.slots);
+    plan.context_fit = Some(if enough { tokens / input.requests } else { 0 });
     if slot > 0 {
         plan.add("slots that fit", slots as f64, "slots", "(budget - slot) / slot, budget = rest * r / (1 + r)");
     }
@@ -229,7 +230,7 @@ fn fit(job: &Job, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError
 }
 
 fn slots_that_fit(rules: &Rules, budget: u64) -> u64 {
-    let (slot, drafts) = (rules.slot(), rules.job.settings.speculative);
+    let (slot, drafts) = (rules.slot(), rules.input.settings.speculative);
     if slot == 0 {
         return 0;
     }
@@ -239,7 +240,7 @@ fn slots_that_fit(rules: &Rules, budget: u64) -> u64 {
 }
 
 /// The default of `--mem-fraction-static`: what prefill and graphs are said to need is left out.
-fn static_share(job: &Job, memory: u64) -> Result<f64, AuditError> {
+fn static_share(input: &PlanInput, memory: u64) -> Result<f64, AuditError> {
     let capacity = memory as f64 / 1_048_576.0;
     let gib = capacity / 1024.0;
     let default = if gib < 35.0 {
@@ -251,23 +252,23 @@ fn static_share(job: &Job, memory: u64) -> Result<f64, AuditError> {
     } else {
         16384
     };
-    let chunk = job.own_number("chunked_prefill_size")?.unwrap_or(default).max(2048);
-    let reserve = 512.0 + 1.5 * chunk as f64 + 128.0 * job.tp as f64;
+    let chunk = input.option_number("chunked_prefill_size")?.unwrap_or(default).max(2048);
+    let reserve = 512.0 + 1.5 * chunk as f64 + 128.0 * input.tp as f64;
     let reserve = if gib > 60.0 { reserve.max(10_240.0) } else { reserve };
     Ok((1000.0 * (1.0 - reserve / capacity)).round().max(1.0) / 1000.0)
 }
 
-fn flags(job: &Job, plan: &mut MemoryPlan, rules: &Rules) {
+fn flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) {
     let mut add = |flag: String| plan.flags.push(flag);
-    add(format!("--context-length {}", job.context));
-    add(format!("--max-running-requests {}", job.requests));
-    if job.tp > 1 {
-        add(format!("--tp {}", job.tp));
+    add(format!("--context-length {}", input.context));
+    add(format!("--max-running-requests {}", input.requests));
+    if input.tp > 1 {
+        add(format!("--tp {}", input.tp));
     }
     let (slot, cell) = (rules.slot(), rules.cell(true));
     if slot > 0 && cell > 0 {
         // Both pools run out at the same number of requests of the context.
-        let ratio = (rules.slots.saturating_mul(slot)) as f64 / (cell.saturating_mul(job.context)) as f64;
+        let ratio = (rules.slots.saturating_mul(slot)) as f64 / (cell.saturating_mul(input.context)) as f64;
         add(format!("--mamba-full-memory-ratio {ratio:.4}"));
         plan.assume("The ratio lets both pools run out at the same number of requests, each as long as the context.");
     }

@@ -4,7 +4,7 @@
 //! - `--context` is the tokens in the cache, `--requests` the batch. Nothing is paged or reserved: the default cache grows
 //!   with the sequence.
 //! - A layer with a window keeps `window - 1` tokens once it is full: the current one is not stored again.
-//! - A short convolution keeps as many columns as it has taps, one more than serving engines keep.
+//! - A short convolution keeps as many columns as its kernel is wide, one more than serving engines keep.
 //! - Keys, values and convolution inputs have the activations' format (the config's `dtype`, else bf16); recurrent state has the format its kernel returns,
 //!   32-bit floats unless the config says otherwise.
 //! - Latent attention stores the latent and the rotary key; index keys are stored beside them.
@@ -12,8 +12,8 @@
 //! # Source
 //! `src/transformers/cache_utils.py` of huggingface/transformers, 5.23; checked by counting caches (`docs/engines/transformers.md`).
 
-use super::demand::{KeyValues, Reach, State};
-use super::{BF16_CACHE, Bytes, CacheFormat, Engine, Job, MemoryPlan, bytes_of, largest, request};
+use super::demand::{KeyValues, Reach, RecurrentState};
+use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, largest, request};
 use crate::{AuditError, BF16, Dtype, FP32};
 
 /// The engine.
@@ -34,11 +34,11 @@ const WHOLE_WINDOWS: &[&str] = &["gpt_neo"];
 const WIDE_CONVOLUTIONS: &[&str] = &["inkling_text", "inkling2_text", "inkling_mm_model", "inkling2"];
 /// Classes whose index keys are kept in 32 bits.
 const WIDE_INDEX: &[&str] = &["dots3_note", "dots3_note_text"];
-/// Classes whose convolutions keep one column fewer than they have taps.
+/// Classes whose convolutions keep one column fewer than their kernel size.
 const SHORT_CONVOLUTIONS: &[&str] = &["zaya", "recurrent_gemma"];
 
 struct Rules<'a> {
-    job: &'a Job<'a>,
+    input: &'a PlanInput<'a>,
     format: CacheFormat,
     convolution: Dtype,
     state: Dtype,
@@ -46,17 +46,17 @@ struct Rules<'a> {
 
 impl Rules<'_> {
     fn is_one_of(&self, names: &[&str]) -> bool {
-        self.job.audit.architecture.as_deref().is_some_and(|name| names.contains(&name))
+        self.input.audit.architecture.as_deref().is_some_and(|name| names.contains(&name))
     }
 
     fn index(&self, kv: &KeyValues) -> u64 {
         if self.is_one_of(WIDE_INDEX) { bytes_of(kv.index, FP32) } else { self.format.vector(kv.index) }
     }
 
-    /// Bytes of one token in one layer.
+    /// CacheParts of one token in one layer.
     fn token(&self, kv: &KeyValues) -> u64 {
         let vector = self.format.vector(kv.key).saturating_add(self.format.vector(kv.value));
-        kv.local_heads(self.job.tp).saturating_mul(vector)
+        kv.local_heads(self.input.tp).saturating_mul(vector)
     }
 
     fn layer(&self, kv: &KeyValues, context: u64) -> (u64, u64) {
@@ -76,19 +76,20 @@ impl Rules<'_> {
         }
     }
 
-    fn state(&self, state: &State) -> u64 {
+    fn state(&self, state: &RecurrentState) -> u64 {
         let convolution = if self.is_one_of(WIDE_CONVOLUTIONS) { FP32 } else { self.convolution };
-        let kept = if self.is_one_of(SHORT_CONVOLUTIONS) { state.taps.saturating_sub(1) } else { state.taps };
-        let columns = bytes_of(state.convolution(self.job.tp, kept), convolution);
+        let kept =
+            if self.is_one_of(SHORT_CONVOLUTIONS) { state.kernel_size.saturating_sub(1) } else { state.kernel_size };
+        let columns = bytes_of(state.convolution(self.input.tp, kept), convolution);
         let shift = bytes_of(state.shift, convolution);
         // Lightning attention's state has the activations' format.
         let dtype = if state.kind == "lightning" { self.convolution } else { self.state };
-        columns.saturating_add(shift).saturating_add(bytes_of(state.recurrence(self.job.tp), dtype))
+        columns.saturating_add(shift).saturating_add(bytes_of(state.recurrence(self.input.tp), dtype))
     }
 
-    fn bytes(&self, context: u64, requests: u64) -> Bytes {
-        let mut sum = Bytes::default();
-        for layer in &self.job.demands.layers {
+    fn bytes(&self, context: u64, requests: u64) -> CacheParts {
+        let mut sum = CacheParts::default();
+        for layer in &self.input.demands.layers {
             let (kv, window) = layer.kv.map_or((0, 0), |kv| self.layer(&kv, context));
             let state = layer.state.map_or(0, |state| self.state(&state));
             sum.kv = sum.kv.saturating_add(kv);
@@ -96,50 +97,50 @@ impl Rules<'_> {
             sum.state = sum.state.saturating_add(state);
         }
         let times = |bytes: u64| bytes.saturating_mul(requests);
-        Bytes { kv: times(sum.kv), window: times(sum.window), state: times(sum.state) }
+        CacheParts { kv: times(sum.kv), window: times(sum.window), state: times(sum.state) }
     }
 }
 
-fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let format = match (job.settings.kv_format, job.audit.activation_dtype) {
+fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
+    let format = match (input.settings.kv_format, input.audit.activation_dtype) {
         (Some(format), _) => format,
         (None, Some(dtype)) => dtype.name.parse()?,
         (None, None) => BF16_CACHE,
     };
     plan.kv_dtype = format.name;
-    let convolution = match job.own("conv_dtype") {
+    let convolution = match input.option("conv_dtype") {
         Some(text) => text.parse()?,
         // Quantised caches keep convolution inputs as they are.
         None => format.name.parse().unwrap_or(BF16),
     };
-    let state = job.settings.state_dtype.or(job.audit.declared_state_dtype).unwrap_or(FP32);
+    let state = input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32);
     plan.state_dtype = state.name;
-    if job.settings.speculative > 0 {
+    if input.settings.speculative > 0 {
         return Err(request(
             "--speculative",
             "a draft model in transformers has a cache of its own; plan it by itself",
         ));
     }
-    let rules = Rules { job, format, convolution, state };
-    plan.set_bytes(rules.bytes(job.context, job.requests));
-    plan.bytes_per_request = Some(rules.bytes(job.context, 1).total());
+    let rules = Rules { input, format, convolution, state };
+    plan.set_bytes(rules.bytes(input.context, input.requests));
+    plan.bytes_per_request = Some(rules.bytes(input.context, 1).total());
     let growing = |kv: &KeyValues| kv.reach == Reach::All;
     let per_token = |kv: KeyValues| rules.token(&kv).saturating_add(rules.index(&kv));
-    plan.bytes_per_token = Some(job.demands.kv().filter(growing).map(per_token).fold(0, u64::saturating_add));
-    if job.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
+    plan.bytes_per_token = Some(input.demands.kv().filter(growing).map(per_token).fold(0, u64::saturating_add));
+    if input.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
         plan.assume("Tokens that wait to be compressed are not counted.");
     }
-    fit(job, plan, &rules)
+    fit(input, plan, &rules)
 }
 
-fn fit(job: &Job, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
-    let Some(memory) = job.settings.memory else { return Ok(()) };
-    let Some(weights) = job.weights() else {
+fn fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
+    let Some(memory) = input.settings.memory else { return Ok(()) };
+    let Some(weights) = input.weights() else {
         plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(());
     };
-    let left = memory.saturating_sub(weights).saturating_sub(job.own_number("overhead")?.unwrap_or(0));
-    if job.own("overhead").is_none() {
+    let left = memory.saturating_sub(weights).saturating_sub(input.option_number("overhead")?.unwrap_or(0));
+    if input.option("overhead").is_none() {
         plan.assume(
             "Activations take nothing, and the cache is never copied while it grows; give `--set overhead=BYTES`.",
         );
@@ -149,8 +150,8 @@ fn fit(job: &Job, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError
     }
     plan.available_bytes = Some(left);
     let fits = |context: u64, requests: u64| rules.bytes(context, requests).total() <= left;
-    let context = largest(crate::LONGEST_CONTEXT, |context| context == 0 || fits(context, job.requests));
-    (plan.tokens_fit, plan.context_fit) = (Some(context.saturating_mul(job.requests)), Some(context));
-    plan.requests_fit = Some(largest(super::MOST, |requests| requests == 0 || fits(job.context, requests)));
+    let context = largest(crate::MAX_CONTEXT, |context| context == 0 || fits(context, input.requests));
+    (plan.tokens_fit, plan.context_fit) = (Some(context.saturating_mul(input.requests)), Some(context));
+    plan.requests_fit = Some(largest(super::MAX_COUNT, |requests| requests == 0 || fits(input.context, requests)));
     Ok(())
 }

@@ -16,8 +16,8 @@
 
 use std::collections::BTreeMap;
 
-use super::demand::{KeyValues, Reach, State};
-use super::{BF16_CACHE, Bytes, CacheFormat, Engine, Job, MemoryPlan, bytes_of, largest, request};
+use super::demand::{KeyValues, Reach, RecurrentState};
+use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, largest, request};
 use crate::{AuditError, BF16, Dtype, FP32};
 
 /// The engine.
@@ -102,8 +102,8 @@ impl Pool {
         self.buckets.iter().map(one).fold(0, u64::saturating_add)
     }
 
-    fn bytes(&self, context: u64, requests: u64) -> Bytes {
-        let mut sum = Bytes::default();
+    fn bytes(&self, context: u64, requests: u64) -> CacheParts {
+        let mut sum = CacheParts::default();
         for bucket in &self.buckets {
             let blocks = self.groups(bucket).saturating_mul(self.blocks(bucket, context)).saturating_mul(requests);
             let part = match bucket.reach {
@@ -117,51 +117,51 @@ impl Pool {
     }
 }
 
-fn plan(job: &Job, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let format = job.settings.kv_format.unwrap_or(BF16_CACHE);
-    let unsupported = unsupported(job);
+fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
+    let format = input.settings.kv_format.unwrap_or(BF16_CACHE);
+    let unsupported = unsupported(input);
     plan.unknown.extend(unsupported);
-    if !plan.unknown.is_empty() && !job.settings.partial {
+    if !plan.unknown.is_empty() && !input.settings.partial {
         return Ok(());
     }
-    let states: Vec<State> = job.demands.states().filter(supports).collect();
-    let state_dtype = states.first().map_or(FP32, |first| state_dtype(job, first));
+    let states: Vec<RecurrentState> = input.demands.states().filter(supports).collect();
+    let state_dtype = states.first().map_or(FP32, |first| state_dtype(input, first));
     plan.state_dtype = state_dtype.name;
-    let mode = mode(job, plan)?;
-    let attention = attention_bytes(job, format)?;
-    let state_page = states.iter().map(|state| state_bytes(job, state, state_dtype)).max().unwrap_or(0);
-    let Some(pool) = pool(job, plan, &attention, &states, state_page, mode)? else { return Ok(()) };
+    let mode = mode(input, plan)?;
+    let attention = attention_bytes(input, format)?;
+    let state_page = states.iter().map(|state| state_bytes(input, state, state_dtype)).max().unwrap_or(0);
+    let Some(pool) = pool(input, plan, &attention, &states, state_page, mode)? else { return Ok(()) };
     plan.block_tokens = pool.buckets.iter().find(|bucket| bucket.reach.is_some()).map(|bucket| bucket.block);
     plan.page_bytes = Some(pool.page);
-    plan.set_bytes(pool.bytes(job.context, job.requests));
-    plan.bytes_per_request = Some(pool.bytes(job.context, 1).total());
+    plan.set_bytes(pool.bytes(input.context, input.requests));
+    plan.bytes_per_request = Some(pool.bytes(input.context, 1).total());
     plan.bytes_per_token = Some(bytes_per_token(&pool));
-    figures(job, plan, &pool, state_page, &attention);
-    fit(job, plan, &pool)?;
-    flags(job, plan, format, !states.is_empty());
+    figures(input, plan, &pool, state_page, &attention);
+    fit(input, plan, &pool)?;
+    flags(input, plan, format, !states.is_empty());
     Ok(())
 }
 
-/// Bytes that one more token takes on average: a full group's block over its tokens.
+/// CacheParts that one more token takes on average: a full group's block over its tokens.
 fn bytes_per_token(pool: &Pool) -> u64 {
     let one = |bucket: &&Bucket| matches!(bucket.reach, Some(Reach::All));
     let growing = pool.buckets.iter().filter(one);
     growing.map(|bucket| (pool.groups(bucket) * pool.bytes_per_block()).div_ceil(bucket.block)).sum()
 }
 
-fn supports(state: &State) -> bool {
+fn supports(state: &RecurrentState) -> bool {
     matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "lightning")
 }
 
 /// Kinds of layers that these rules do not cover.
-fn unsupported(job: &Job) -> Vec<String> {
+fn unsupported(input: &PlanInput) -> Vec<String> {
     let mut found = Vec::new();
     let mut add = |what: String| {
         if !found.contains(&what) {
             found.push(what);
         }
     };
-    for layer in &job.demands.layers {
+    for layer in &input.demands.layers {
         if let Some(state) = layer.state.filter(|state| !supports(state)) {
             add(format!("vLLM's rules here do not cover state of `{}`", state.kind));
         }
@@ -179,28 +179,28 @@ fn unsupported(job: &Job) -> Vec<String> {
 }
 
 /// The format of recurrent state: a flag, else what the model's class asks for.
-fn state_dtype(job: &Job, state: &State) -> Dtype {
-    if let Some(dtype) = job.settings.state_dtype {
+fn state_dtype(input: &PlanInput, state: &RecurrentState) -> Dtype {
+    if let Some(dtype) = input.settings.state_dtype {
         return dtype;
     }
-    let name = job.audit.architecture.as_deref().unwrap_or_default();
-    let declared = job.audit.declared_state_dtype;
+    let name = input.audit.architecture.as_deref().unwrap_or_default();
+    let declared = input.audit.declared_state_dtype;
     match state.kind {
         "kda" => FP32,
         _ if name.starts_with("qwen3_5") || name.starts_with("nemotron_h") => declared.unwrap_or(FP32),
-        _ => job.audit.activation_dtype.unwrap_or(BF16),
+        _ => input.audit.activation_dtype.unwrap_or(BF16),
     }
 }
 
-fn mode(job: &Job, plan: &mut MemoryPlan) -> Result<Mode, AuditError> {
-    match job.own("mamba_cache_mode") {
+fn mode(input: &PlanInput, plan: &mut MemoryPlan) -> Result<Mode, AuditError> {
+    match input.option("mamba_cache_mode") {
         Some("none") => Ok(Mode::None),
         Some("align") => Ok(Mode::Align),
         Some("all") => Ok(Mode::All),
         Some(text) => Err(request(text, "`mamba_cache_mode` is none, align or all")),
-        None if job.older_than([0, 20, 0])? => Ok(Mode::None),
+        None if input.older_than([0, 20, 0])? => Ok(Mode::None),
         None => {
-            if job.demands.states().next().is_some() {
+            if input.demands.states().next().is_some() {
                 plan.assume("Prefix caching is on, so each recurrent group keeps two blocks a request (mode align).");
             }
             Ok(Mode::Align)
@@ -211,44 +211,44 @@ fn mode(job: &Job, plan: &mut MemoryPlan) -> Result<Mode, AuditError> {
 /// Attention layers by reach and bytes per token, with how many there are.
 type AttentionBytes = BTreeMap<(Reach, u64), u64>;
 
-fn attention_bytes(job: &Job, format: CacheFormat) -> Result<AttentionBytes, AuditError> {
+fn attention_bytes(input: &PlanInput, format: CacheFormat) -> Result<AttentionBytes, AuditError> {
     let per_token = |kv: &KeyValues| {
-        kv.local_heads(job.tp).saturating_mul(format.vector(kv.key).saturating_add(format.vector(kv.value)))
+        kv.local_heads(input.tp).saturating_mul(format.vector(kv.key).saturating_add(format.vector(kv.value)))
     };
     let mut found = AttentionBytes::new();
-    for kv in job.demands.kv().filter(|kv| !matches!(kv.reach, Reach::Compressed { .. })) {
+    for kv in input.demands.kv().filter(|kv| !matches!(kv.reach, Reach::Compressed { .. })) {
         *found.entry((kv.reach, per_token(&kv))).or_default() += 1;
     }
-    let extra = if job.settings.speculative > 0 { job.audit.extra_layers } else { 0 };
-    let draft = job.own_number("draft_full_layers")?.unwrap_or(extra);
-    let window_layers = job.own_number("draft_window_layers")?.unwrap_or(0);
+    let extra = if input.settings.speculative > 0 { input.audit.extra_layers } else { 0 };
+    let draft = input.option_number("draft_full_layers")?.unwrap_or(extra);
+    let window_layers = input.option_number("draft_window_layers")?.unwrap_or(0);
     // A draft's layers have the sizes of the model's own full layers.
     let Some((_, bytes)) = found.keys().find(|(reach, _)| *reach == Reach::All).copied() else { return Ok(found) };
     if draft > 0 {
         *found.entry((Reach::All, bytes)).or_default() += draft;
     }
     if window_layers > 0 {
-        let window = job.own_number("draft_window")?.filter(|&window| window > 0);
+        let window = input.option_number("draft_window")?.filter(|&window| window > 0);
         let window = window.ok_or_else(|| request("draft_window_layers", "needs `draft_window` too"))?;
         *found.entry((Reach::Window(window), bytes)).or_default() += window_layers;
     }
     Ok(found)
 }
 
-/// Bytes of one layer's state: convolution inputs in the activations' format, drafted tokens' columns included.
-fn state_bytes(job: &Job, state: &State, dtype: Dtype) -> u64 {
-    let drafts = if state.kind == "mamba1" { 0 } else { job.settings.speculative };
-    let columns = state.taps.saturating_sub(1) + if state.taps == 0 { 0 } else { drafts };
-    let convolution = bytes_of(state.convolution(job.tp, columns), job.audit.activation_dtype.unwrap_or(BF16));
-    let recurrent = bytes_of(state.recurrence(job.tp), dtype);
+/// CacheParts of one layer's state: convolution inputs in the activations' format, drafted tokens' columns included.
+fn state_bytes(input: &PlanInput, state: &RecurrentState, dtype: Dtype) -> u64 {
+    let drafts = if state.kind == "mamba1" { 0 } else { input.settings.speculative };
+    let columns = state.kernel_size.saturating_sub(1) + if state.kernel_size == 0 { 0 } else { drafts };
+    let convolution = bytes_of(state.convolution(input.tp, columns), input.audit.activation_dtype.unwrap_or(BF16));
+    let recurrent = bytes_of(state.recurrence(input.tp), dtype);
     convolution.saturating_add(recurrent)
 }
 
 fn pool(
-    job: &Job,
+    input: &PlanInput,
     plan: &mut MemoryPlan,
     attention: &AttentionBytes,
-    states: &[State],
+    states: &[RecurrentState],
     state_page: u64,
     mode: Mode,
 ) -> Result<Option<Pool>, AuditError> {
@@ -257,9 +257,9 @@ fn pool(
         plan.unknown.push("no layer keeps anything, so there is no pool to plan".to_owned());
         return Ok(None);
     }
-    let latent = job.demands.kv().any(|kv| kv.latent);
-    let least = job.own_number("kernel_block")?.unwrap_or(if latent { 128 } else { 16 });
-    let user = job.own_number("block_size")?.unwrap_or(0);
+    let latent = input.demands.kv().any(|kv| kv.latent);
+    let least = input.option_number("kernel_block")?.unwrap_or(if latent { 128 } else { 16 });
+    let user = input.option_number("block_size")?.unwrap_or(0);
     if !(1..=1 << 20).contains(&least) || user > 1 << 30 {
         return Err(request("kernel_block", "blocks have 1 to 1048576 tokens"));
     }
@@ -282,7 +282,7 @@ fn pool(
         buckets.push(Bucket {
             reach: None,
             layers: states.len() as u64,
-            block: if full == 0 { job.context } else { block },
+            block: if full == 0 { input.context } else { block },
         });
     }
     let (least_layers, most_layers) = (
@@ -290,17 +290,17 @@ fn pool(
         buckets.iter().map(|bucket| bucket.layers).max().unwrap_or(1),
     );
     let rule = if 2 * most_layers < 3 * least_layers { most_layers } else { least_layers };
-    let group_size = job.own_number("group_size")?.filter(|&size| size > 0).unwrap_or(rule);
-    let steps = if job.own_flag("async_scheduling", true)? { 2 } else { 1 };
-    let batched = job.own_number("max_num_batched_tokens")?;
+    let group_size = input.option_number("group_size")?.filter(|&size| size > 0).unwrap_or(rule);
+    let steps = if input.option_flag("async_scheduling", true)? { 2 } else { 1 };
+    let batched = input.option_number("max_num_batched_tokens")?;
     if batched.is_none() && attention.keys().any(|(reach, _)| *reach != Reach::All) {
         plan.assume("Windows hold what steps in flight add: two steps of 2,048 tokens (`max_num_batched_tokens`).");
     }
     let in_flight = batched.unwrap_or(2048).saturating_mul(steps);
-    Ok(Some(Pool { buckets, group_size, page, mode, speculative: job.settings.speculative, in_flight }))
+    Ok(Some(Pool { buckets, group_size, page, mode, speculative: input.settings.speculative, in_flight }))
 }
 
-fn figures(job: &Job, plan: &mut MemoryPlan, pool: &Pool, state_page: u64, attention: &AttentionBytes) {
+fn figures(input: &PlanInput, plan: &mut MemoryPlan, pool: &Pool, state_page: u64, attention: &AttentionBytes) {
     if state_page > 0 {
         plan.add("ssm+conv page", state_page as f64, "bytes", "convolution inputs and recurrent state of one layer");
         if !attention.is_empty() {
@@ -323,7 +323,7 @@ fn figures(job: &Job, plan: &mut MemoryPlan, pool: &Pool, state_page: u64, atten
     );
     plan.add("groups", pool.all_groups() as f64, "groups", "each bucket's layers over the group size, rounded up");
     plan.add("bytes per block", pool.bytes_per_block() as f64, "bytes", "layers in a group * page");
-    let needed = pool.bytes(job.context, 1).total();
+    let needed = pool.bytes(input.context, 1).total();
     plan.add("KV needed for one request", needed as f64, "bytes", "blocks of one request * bytes per block");
     let padded: u64 = pool.buckets.iter().map(|bucket| pool.groups(bucket) * pool.group_size - bucket.layers).sum();
     plan.add(
@@ -335,23 +335,23 @@ fn figures(job: &Job, plan: &mut MemoryPlan, pool: &Pool, state_page: u64, atten
 }
 
 /// What fits into the memory that is left.
-fn fit(job: &Job, plan: &mut MemoryPlan, pool: &Pool) -> Result<(), AuditError> {
-    let blocks = match job.own_number("num_gpu_blocks_override")? {
+fn fit(input: &PlanInput, plan: &mut MemoryPlan, pool: &Pool) -> Result<(), AuditError> {
+    let blocks = match input.option_number("num_gpu_blocks_override")? {
         Some(blocks) => Some(blocks),
-        None => available(job, plan)?.map(|bytes| bytes / pool.bytes_per_block().max(1)),
+        None => available(input, plan)?.map(|bytes| bytes / pool.bytes_per_block().max(1)),
     };
     let Some(blocks) = blocks else { return Ok(()) };
     plan.available_bytes = plan.available_bytes.or(Some(blocks.saturating_mul(pool.bytes_per_block())));
-    let held = pool.blocks_of_request(job.context);
+    let held = pool.blocks_of_request(input.context);
     let concurrency = if held == 0 { 0.0 } else { blocks as f64 / held as f64 };
-    let tokens = if job.older_than([0, 20, 1])? {
+    let tokens = if input.older_than([0, 20, 1])? {
         let block = |bucket: &Bucket| match (bucket.reach, pool.mode) {
-            (None, Mode::None) => job.context,
+            (None, Mode::None) => input.context,
             _ => bucket.block,
         };
         (blocks / pool.all_groups().max(1)).saturating_mul(pool.buckets.iter().map(block).min().unwrap_or(0))
     } else {
-        (concurrency * job.context as f64) as u64
+        (concurrency * input.context as f64) as u64
     };
     plan.add("num_gpu_blocks", blocks as f64, "blocks", "memory for the cache / bytes per block, rounded down");
     plan.add(
@@ -362,33 +362,33 @@ fn fit(job: &Job, plan: &mut MemoryPlan, pool: &Pool) -> Result<(), AuditError> 
     );
     plan.add("maximum concurrency", concurrency, "x", "blocks / blocks of one request");
     let room = |requests: u64| {
-        largest(crate::LONGEST_CONTEXT, |context| {
+        largest(crate::MAX_CONTEXT, |context| {
             context == 0 || pool.blocks_of_request(context).saturating_mul(requests) <= blocks
         })
     };
     plan.add("estimated max model len", room(1) as f64, "tokens", "the longest context of which one request fits");
     (plan.tokens_fit, plan.requests_fit) = (Some(tokens), Some(concurrency as u64));
-    plan.context_fit = Some(room(job.requests));
+    plan.context_fit = Some(room(input.requests));
     Ok(())
 }
 
-fn available(job: &Job, plan: &mut MemoryPlan) -> Result<Option<u64>, AuditError> {
-    if let Some(bytes) = job.own_number("kv_cache_memory_bytes")? {
+fn available(input: &PlanInput, plan: &mut MemoryPlan) -> Result<Option<u64>, AuditError> {
+    if let Some(bytes) = input.option_number("kv_cache_memory_bytes")? {
         plan.available_bytes = Some(bytes);
         return Ok(Some(bytes));
     }
-    let Some(memory) = job.settings.memory else { return Ok(None) };
-    let Some(weights) = job.weights() else {
+    let Some(memory) = input.settings.memory else { return Ok(None) };
+    let Some(weights) = input.weights() else {
         plan.unknown.push("what fits: the weights' size is not known; give --weights".to_owned());
         return Ok(None);
     };
-    let share = match job.own_share("gpu_memory_utilization")? {
+    let share = match input.option_fraction("gpu_memory_utilization")? {
         Some(share) => share,
-        None if job.older_than([0, 20, 0])? => 0.90,
+        None if input.older_than([0, 20, 0])? => 0.90,
         None => 0.92,
     };
-    let overhead = job.own_number("overhead")?.unwrap_or(0);
-    if job.own("overhead").is_none() {
+    let overhead = input.option_number("overhead")?.unwrap_or(0);
+    if input.option("overhead").is_none() {
         plan.assume("Activations, CUDA graphs and libraries take nothing: vLLM measures them; give `--set overhead=BYTES` from its log.");
     }
     plan.assume(format!("vLLM may use {share} of the memory (--gpu-memory-utilization)."));
@@ -401,17 +401,17 @@ fn available(job: &Job, plan: &mut MemoryPlan) -> Result<Option<u64>, AuditError
     Ok(Some(left))
 }
 
-fn flags(job: &Job, plan: &mut MemoryPlan, format: CacheFormat, recurrent: bool) {
+fn flags(input: &PlanInput, plan: &mut MemoryPlan, format: CacheFormat, recurrent: bool) {
     let mut add = |flag: String| plan.flags.push(flag);
-    add(format!("--max-model-len {}", job.context));
-    add(format!("--max-num-seqs {}", job.requests));
-    if job.tp > 1 {
-        add(format!("--tensor-parallel-size {}", job.tp));
+    add(format!("--max-model-len {}", input.context));
+    add(format!("--max-num-seqs {}", input.requests));
+    if input.tp > 1 {
+        add(format!("--tensor-parallel-size {}", input.tp));
     }
     if format != BF16_CACHE {
         add(format!("--kv-cache-dtype {}", format.name));
     }
-    if let (Some(dtype), true) = (job.settings.state_dtype, recurrent) {
+    if let (Some(dtype), true) = (input.settings.state_dtype, recurrent) {
         let name = match dtype.name {
             "fp32" => "float32",
             "bf16" => "bfloat16",
@@ -423,7 +423,7 @@ fn flags(job: &Job, plan: &mut MemoryPlan, format: CacheFormat, recurrent: bool)
     if let Some(block) = plan.block_tokens.filter(|_| recurrent) {
         plan.flags.push(format!("--block-size {block}"));
     }
-    if let Some(share) = job.own("gpu_memory_utilization") {
+    if let Some(share) = input.option("gpu_memory_utilization") {
         plan.flags.push(format!("--gpu-memory-utilization {share}"));
     }
 }

@@ -6,11 +6,11 @@ use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Report, ReportEr
 use rung_theory::stack::Plan;
 
 use super::plot::CachePlot;
-use super::{against, bytes, commas, counts, text};
+use super::{bytes, commas, ratio, si_prefix, text};
 use crate::{Audit, AuditLayer};
 
-/// Fields that are named as deciding a stack, at most.
-const MOST_DECIDERS: usize = 12;
+/// The largest number of deciding fields that are listed.
+const MAX_FIELDS: usize = 12;
 
 /// A page for some audits; with more than three, a table and the plot come first.
 ///
@@ -67,8 +67,8 @@ fn colours(letter: char) -> (Colour, Colour) {
     }
 }
 
-/// One cell per layer, which says what decided it.
-fn strip(audit: &Audit) -> Vec<StripCell> {
+/// One cell per layer, with the field that decided it as its hint.
+fn layer_cells(audit: &Audit) -> Vec<StripCell> {
     let cell = |(index, layer): (usize, &AuditLayer)| {
         let letter = layer.letter();
         let kind = match (layer.attention, layer.recurrent) {
@@ -86,13 +86,13 @@ fn strip(audit: &Audit) -> Vec<StripCell> {
 fn section(number: usize, audit: &Audit) -> Chapter {
     let mut chapter = Chapter::new(format!("model-{}", number + 1), audit.model.clone());
     chapter.paragraph(audit.source.clone());
-    let letters = audit.strip();
+    let letters = audit.layer_letters();
     if !letters.is_empty() {
-        chapter.strip(strip(audit));
-        let (depth, kinds) = (audit.layers.len(), text::kinds(audit));
-        chapter.paragraph(format!("{depth} in all: {kinds}. {}", text::legend(&letters)));
+        chapter.strip(layer_cells(audit));
+        let (depth, counts) = (audit.layers.len(), text::layer_counts(audit));
+        chapter.paragraph(format!("{depth} in all: {counts}. {}", text::legend(&letters)));
         let mut prose = Prose::new().text("Decided by ");
-        for (index, (field, count)) in text::deciders(audit).iter().take(MOST_DECIDERS).enumerate() {
+        for (index, (field, count)) in text::deciding_fields(audit).iter().take(MAX_FIELDS).enumerate() {
             prose = prose.text(if index == 0 { "" } else { ", " }).code(field.clone()).text(format!(" ({count})"));
         }
         chapter.paragraph(prose.text("."));
@@ -113,13 +113,15 @@ fn section(number: usize, audit: &Audit) -> Chapter {
             )),
         );
     }
-    if let Some(certified) = audit.certified {
-        chapter.paragraph(text::certified_text(audit, certified));
+    if let Some(bound) = audit.next_hop_bound {
+        chapter.paragraph(format!("Lower bound: {}.", text::next_hop_text(audit, bound)));
     }
     if let Some(sparse) = audit.block_sparse {
-        let needed = sparse.needed.map_or_else(|| "not bounded".to_owned(), commas);
-        let (block, had) = (sparse.block, commas(sparse.had));
-        chapter.paragraph(format!("Block-sparse: a summary of {block} tokens has {had} bits; 2-Sum needs {needed}."));
+        let required = sparse.required_bits.map_or_else(|| "not bounded".to_owned(), commas);
+        let (block, bits) = (sparse.block_tokens, commas(sparse.summary_bits));
+        chapter.paragraph(format!(
+            "Block-sparse: a summary of {block} tokens has {bits} bits; 2-Sum requires {required}."
+        ));
     }
     if let Some(table) = sizes(audit) {
         chapter.table(table);
@@ -130,26 +132,26 @@ fn section(number: usize, audit: &Audit) -> Chapter {
     chapter
 }
 
-/// Cache and work beside those of the model with full attention in every layer.
+/// Cache and mixer cost beside those of the model with full attention in every layer.
 fn sizes(audit: &Audit) -> Option<Table> {
     let this = audit.cache?;
     let other = audit.all_full.map(|other| other.cache);
-    let caption = format!("Cache at {} tokens, and work", commas(audit.context));
+    let caption = format!("Cache at {} tokens, and cost of the mixers", commas(audit.context));
     let columns = [Column::text(""), Column::number("this"), Column::number("all full"), Column::number("")];
     let mut table = Table::new(caption, columns);
     let mut line = |name: &str, this: u64, other: Option<u64>, show: fn(u64) -> String| {
-        let (shown, ratio) = other.map_or_else(Default::default, |other| (show(other), against(this, other)));
+        let (shown, ratio) = other.map_or_else(Default::default, |other| (show(other), ratio(this, other)));
         table.row([Cell::from(name), Cell::from(show(this)), Cell::from(shown), Cell::from(ratio)]);
     };
     line("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
     line("recurrent state, bytes", this.state, other.map(|other| other.state), commas);
     line("window KV cache, bytes", this.window, other.map(|other| other.window), commas);
-    line("all of it", this.total, other.map(|other| other.total), bytes);
-    if let Some(work) = audit.work {
-        let other = audit.all_full.and_then(|other| other.work);
-        line("mixer weights", work.parameters, other.map(|other| other.parameters), counts);
-        line("FLOPs per token, prefill", work.prefill, other.map(|other| other.prefill), counts);
-        line("FLOPs per token, decode", work.decode, other.map(|other| other.decode), counts);
+    line("all caches", this.total, other.map(|other| other.total), bytes);
+    if let Some(cost) = audit.mixer_cost {
+        let other = audit.all_full.and_then(|other| other.mixer_cost);
+        line("mixer weights", cost.parameters, other.map(|other| other.parameters), si_prefix);
+        line("FLOPs per token, prefill", cost.prefill_flops, other.map(|other| other.prefill_flops), si_prefix);
+        line("FLOPs per token, decode", cost.decode_flops, other.map(|other| other.decode_flops), si_prefix);
     }
     Some(table)
 }

@@ -4,10 +4,10 @@ use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::lint::Finding;
-use crate::place::Advice;
-use crate::{Audit, Cache, Work};
+use crate::placement::{PlacementGroup, PlacementReport};
+use crate::{Audit, CacheBytes, MixerCost};
 
-fn cache(cache: Option<Cache>) -> Value {
+fn cache(cache: Option<CacheBytes>) -> Value {
     cache.map_or(Value::Null, |cache| {
         json!({
             "bytes_per_token": cache.per_token,
@@ -18,12 +18,12 @@ fn cache(cache: Option<Cache>) -> Value {
     })
 }
 
-fn work(work: Option<Work>) -> Value {
-    work.map_or(Value::Null, |work| {
+fn mixer_cost(cost: Option<MixerCost>) -> Value {
+    cost.map_or(Value::Null, |cost| {
         json!({
-            "parameters": work.parameters,
-            "prefill_flops_per_token": work.prefill,
-            "decode_flops_per_token": work.decode,
+            "parameters": cost.parameters,
+            "prefill_flops_per_token": cost.prefill_flops,
+            "decode_flops_per_token": cost.decode_flops,
         })
     })
 }
@@ -34,7 +34,7 @@ pub fn audit(audit: &Audit) -> Value {
         json!({
             "attention": layer.attention.map(crate::Attention::word),
             "recurrent": layer.recurrent,
-            "channel": layer.channel.word(),
+            "channel": layer.feed_forward.word(),
             "shares_cache": layer.shares_cache,
             "decided_by": layer.decided_by,
         })
@@ -42,34 +42,34 @@ pub fn audit(audit: &Audit) -> Value {
     let capacity = audit.capacity.as_ref();
     let blocks = capacity.map(|capacity| {
         let block = |block: &rung_theory::stack::capacity::Block| {
-            // Bits beyond 64 bits do not occur below the size limits of a config; saturate rather than fail.
+            // The size limits of a config keep this below 64 bits; saturate rather than fail.
             json!({"layers": block.layers.len(), "state_bits": u64::try_from(block.state_bits).unwrap_or(u64::MAX)})
         };
         capacity.blocks.iter().map(block).collect::<Vec<_>>()
     });
     let all_full = audit.all_full.map_or(
         Value::Null,
-        |other| json!({"rungs": other.rungs, "cache": cache(Some(other.cache)), "mixers": work(other.work)}),
+        |other| json!({"rungs": other.rungs, "cache": cache(Some(other.cache)), "mixers": mixer_cost(other.mixer_cost)}),
     );
     let sparse = audit.block_sparse.map_or(Value::Null, |sparse| {
         json!({
             "layers": sparse.layers,
-            "block_tokens": sparse.block,
-            "picked_blocks": sparse.picked,
-            "bits_had": sparse.had,
-            "bits_needed": sparse.needed,
+            "block_tokens": sparse.block_tokens,
+            "picked_blocks": sparse.selected_blocks,
+            "bits_had": sparse.summary_bits,
+            "bits_needed": sparse.required_bits,
         })
     });
-    let certified = audit.certified.map_or(
+    let certified = audit.next_hop_bound.map_or(
         Value::Null,
-        |certified| json!({"hops": certified.hops, "log2_tokens": certified.log2_tokens, "reached": certified.reached}),
+        |bound| json!({"hops": bound.hops, "log2_tokens": bound.log2_tokens, "reached": bound.reached}),
     );
     json!({
         "model": audit.model,
         "source": audit.source,
         "dialect": audit.dialect,
         "width": audit.width,
-        "strip": audit.strip(),
+        "strip": audit.layer_letters(),
         "stack": audit.plan.as_ref().map(Plan::outline),
         "layers": audit.layers.iter().map(layer).collect::<Vec<_>>(),
         "full_layers": capacity.map(|capacity| capacity.full),
@@ -84,7 +84,7 @@ pub fn audit(audit: &Audit) -> Value {
         "context": audit.context,
         "kv_dtype": audit.kv_dtype.name,
         "state_dtype": audit.state_dtype.name,
-        "mixers": work(audit.work),
+        "mixers": mixer_cost(audit.mixer_cost),
         "all_full": all_full,
         "certified": certified,
         "block_sparse": sparse,
@@ -113,31 +113,31 @@ pub fn what_ifs(before: &[Audit], after: &[Audit]) -> Value {
     if pairs.len() == 1 { pairs.remove(0) } else { Value::Array(pairs) }
 }
 
-/// What placing full layers gives.
-pub fn advice(advice: &Advice) -> Value {
-    let tie = |tie: &crate::place::Tie| {
+/// The best placements of full layers.
+pub fn placements(report: &PlacementReport) -> Value {
+    let group = |group: &PlacementGroup| {
         let examples: Vec<Value> =
-            tie.examples.iter().map(|one| json!({"why": one.why, "full": one.full, "strip": one.strip})).collect();
+            group.examples.iter().map(|one| json!({"why": one.why, "full": one.full, "strip": one.letters})).collect();
         json!({
-            "full_layers": tie.full,
-            "cache_bytes": tie.bytes,
-            "placements": tie.count.and_then(|count| u64::try_from(count).ok()),
-            "log10_placements": tie.log10_count,
+            "full_layers": group.full,
+            "cache_bytes": group.bytes,
+            "placements": group.count.and_then(|count| u64::try_from(count).ok()),
+            "log10_placements": group.log10_count,
             "examples": examples,
         })
     };
     json!({
-        "model": advice.model,
-        "budget": advice.budget,
-        "context": advice.context,
-        "layers": advice.depth,
-        "full_layer_bytes": advice.full_bytes,
-        "other_layer_bytes": advice.other_bytes,
-        "other_layer": advice.other,
-        "now": {"full_layers": advice.now.0, "rungs": advice.now.1, "cache_bytes": advice.now.2},
-        "rungs": advice.rungs,
-        "ties": advice.ties.iter().map(tie).collect::<Vec<_>>(),
-        "assumed": advice.assumed,
+        "model": report.model,
+        "budget": report.budget,
+        "context": report.context,
+        "layers": report.mixing_layers,
+        "full_layer_bytes": report.full_bytes,
+        "other_layer_bytes": report.other_bytes,
+        "other_layer": report.other,
+        "now": {"full_layers": report.current.full, "rungs": report.current.rungs, "cache_bytes": report.current.bytes},
+        "rungs": report.rungs,
+        "ties": report.groups.iter().map(group).collect::<Vec<_>>(),
+        "assumed": report.assumed,
     })
 }
 

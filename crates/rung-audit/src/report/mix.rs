@@ -4,18 +4,18 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{bytes, commas, counts};
-use crate::mix::Mix;
+use super::{bytes, commas, si_prefix};
+use crate::mix::LayerMix;
 
 /// The mixes as JSON.
-pub fn json(mixes: &[Mix]) -> Value {
-    let one = |mix: &Mix| {
+pub fn json(mixes: &[LayerMix]) -> Value {
+    let one = |mix: &LayerMix| {
         json!({
             "ratio": mix.name,
             "full_layers": mix.full,
             "rungs": mix.rungs,
-            "prefill_flops_per_token": mix.work.map(|work| work.prefill),
-            "decode_flops_per_token": mix.work.map(|work| work.decode),
+            "prefill_flops_per_token": mix.mixer_cost.map(|cost| cost.prefill_flops),
+            "decode_flops_per_token": mix.mixer_cost.map(|cost| cost.decode_flops),
             "plan": super::plan::json(&mix.plan),
         })
     };
@@ -23,7 +23,7 @@ pub fn json(mixes: &[Mix]) -> Value {
 }
 
 /// The mixes as a table.
-pub fn text(mixes: &[Mix]) -> String {
+pub fn text(mixes: &[LayerMix]) -> String {
     let mut out = String::new();
     let Some(first) = mixes.first() else { return out };
     let plan = &first.plan;
@@ -49,19 +49,19 @@ pub fn text(mixes: &[Mix]) -> String {
             or_dash(mix.plan.bytes_per_request.map(bytes)),
             or_dash(mix.plan.context_fit.map(commas)),
             or_dash(mix.plan.requests_fit.map(commas)),
-            or_dash(mix.work.map(|work| counts(work.prefill))),
-            or_dash(mix.work.map(|work| counts(work.decode))),
+            or_dash(mix.mixer_cost.map(|cost| si_prefix(cost.prefill_flops))),
+            or_dash(mix.mixer_cost.map(|cost| si_prefix(cost.decode_flops))),
         ]);
     }
     let _ = writeln!(
         out,
         "\n  ratio: layers that are not full to layers that are; prefill and decode: FLOPs of the mixers per token"
     );
-    let mut said: Vec<&String> = Vec::new();
-    for what in mixes.iter().flat_map(|mix| mix.plan.unknown.iter().chain(&mix.plan.assumed)) {
-        if !said.contains(&what) {
-            said.push(what);
-            let _ = writeln!(out, "  note         {what}");
+    let mut notes: Vec<&String> = Vec::new();
+    for note in mixes.iter().flat_map(|mix| mix.plan.unknown.iter().chain(&mix.plan.assumed)) {
+        if !notes.contains(&note) {
+            notes.push(note);
+            let _ = writeln!(out, "  note         {note}");
         }
     }
     out

@@ -23,7 +23,7 @@ pub fn commas(number: u64) -> String {
     out
 }
 
-/// Bytes for people: three digits and a binary unit.
+/// Bytes with three digits and a binary unit.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = number as f64;
@@ -40,8 +40,8 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// Counts for people: three digits and a decimal prefix.
-pub fn counts(number: u64) -> String {
+/// A count with three digits and an SI prefix.
+pub fn si_prefix(number: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut value = number as f64;
     let mut unit = 0;
@@ -57,12 +57,12 @@ pub fn counts(number: u64) -> String {
     }
 }
 
-/// A ratio for people, such as `4.0x less`.
-pub fn against(this: u64, other: u64) -> String {
+/// Bytes or counts of this model relative to the all-full model, such as `4.0x less`.
+pub fn ratio(this: u64, other: u64) -> String {
     match (this, other) {
-        (this, other) if this == other => "the same".to_owned(),
-        (0, _) => "none of it".to_owned(),
-        (_, 0) => "all of it new".to_owned(),
+        (this, other) if this == other => "equal".to_owned(),
+        (0, _) => "only in the all-full model".to_owned(),
+        (_, 0) => "only in this model".to_owned(),
         (this, other) if this < other => format!("{:.1}x less", other as f64 / this as f64),
         (this, other) => format!("{:.1}x more", this as f64 / other as f64),
     }
@@ -73,11 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_are_formatted() {
         assert_eq!(commas(51_511_296), "51,511,296");
         assert_eq!(commas(0), "0");
         assert_eq!(bytes(51_511_296), "49.1 MiB");
-        assert_eq!(counts(1_234_567), "1.23M");
-        assert_eq!(against(1, 4), "4.0x less");
+        assert_eq!(si_prefix(1_234_567), "1.23M");
+        assert_eq!(ratio(1, 4), "4.0x less");
     }
 }

@@ -12,7 +12,7 @@ use rung_figure::figure::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
 use rung_theory::stack::Capacity;
 
 use super::bytes;
-use crate::{Attention, Audit, Cache};
+use crate::{Attention, Audit, CacheBytes};
 
 const WIDTH: f64 = 1500.0;
 const HEIGHT: f64 = 1050.0;
@@ -52,7 +52,7 @@ struct Model {
     name: String,
     layers: usize,
     capacity: Capacity,
-    cache: Cache,
+    cache: CacheBytes,
     family: usize,
 }
 

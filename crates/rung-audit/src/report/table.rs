@@ -39,13 +39,13 @@ pub fn text(audits: &[Audit]) -> String {
     let _ = writeln!(
         out,
         "{:<widest$} {:>6} {:>5} {:>4} {:>6} {:>12} {:>10} {:>10} {:>10} {:>8}  layers",
-        "model", "layers", "full", "hop", "rungs", "bytes/token", "state", "windows", "cache", "of full"
+        "model", "layers", "full", "+hop", "rungs", "bytes/token", "state", "windows", "cache", "vs full"
     );
     for audit in audits {
         let number = |found: Option<u64>| found.map_or_else(|| "?".to_owned(), commas);
         let size = |found: Option<u64>| found.map_or_else(|| "?".to_owned(), bytes);
         let capacity = audit.capacity.as_ref();
-        let share =
+        let fraction =
             audit.cache.zip(audit.all_full).map(|(this, other)| this.total as f64 / other.cache.total.max(1) as f64);
         let _ = writeln!(
             out,
@@ -59,20 +59,20 @@ pub fn text(audits: &[Audit]) -> String {
             size(audit.cache.map(|cache| cache.state)),
             size(audit.cache.map(|cache| cache.window)),
             size(audit.cache.map(|cache| cache.total)),
-            share.map_or_else(|| "?".to_owned(), |share| format!("{:.1}%", share * 100.0)),
-            short_strip(&audit.strip()),
+            fraction.map_or_else(|| "?".to_owned(), |fraction| format!("{:.1}%", fraction * 100.0)),
+            short_letters(&audit.layer_letters()),
         );
     }
     let _ = writeln!(
         out,
-        "\ncache: at {} tokens; of full: against full attention in every layer that mixes tokens",
+        "\n+hop: extra hop; cache: at {} tokens; vs full: relative to full attention in every layer with a mixer",
         commas(context)
     );
     out
 }
 
-/// The start of a strip, which shows its rhythm.
-fn short_strip(letters: &str) -> String {
-    const MOST: usize = 24;
-    if letters.len() <= MOST { letters.to_owned() } else { format!("{}..", &letters[..MOST]) }
+/// The first layers, which show the period.
+fn short_letters(letters: &str) -> String {
+    const MAX: usize = 24;
+    if letters.len() <= MAX { letters.to_owned() } else { format!("{}..", &letters[..MAX]) }
 }

@@ -2,20 +2,20 @@
 
 use std::fmt::Write;
 
-use rung_theory::stack::Plan;
+use rung_theory::stack::{Capacity, Plan};
 
-use super::{against, bytes, commas, counts};
-use crate::place::Advice;
-use crate::{Attention, Audit, Cache};
+use super::{bytes, commas, ratio, si_prefix};
+use crate::placement::PlacementReport;
+use crate::{Attention, Audit, CacheBytes, NextHopBound};
 
-/// Cells of the strip in one line.
-const LINE: usize = 64;
+/// Layer letters in one line.
+const LETTERS_PER_LINE: usize = 64;
 
-/// The strip, one cell per layer, in colour if asked for.
-pub fn strip(letters: &str, colour: bool) -> String {
+/// One letter per layer, coloured on request.
+pub fn colour_letters(letters: &str, colour: bool) -> String {
     let mut out = String::new();
     for (index, letter) in letters.chars().enumerate() {
-        if index > 0 && index % LINE == 0 {
+        if index > 0 && index % LETTERS_PER_LINE == 0 {
             out.push('\n');
         }
         if colour {
@@ -53,13 +53,13 @@ pub fn legend(letters: &str) -> String {
     present.map(|(letter, meaning)| format!("{letter} {meaning}")).collect::<Vec<_>>().join(", ")
 }
 
-/// How many layers of each kind, in words.
-pub fn kinds(audit: &Audit) -> String {
+/// How many layers of each kind, as a sentence.
+pub fn layer_counts(audit: &Audit) -> String {
     let mut found: Vec<(String, usize)> = Vec::new();
     for layer in &audit.layers {
         let word = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
-            (Some(Attention::None), None) => format!("without a token mixer ({})", layer.channel.word()),
+            (Some(Attention::None), None) => format!("without a token mixer ({})", layer.feed_forward.word()),
             (Some(Attention::None), Some(name)) => format!("recurrent ({name})"),
             (Some(kind), None) => kind.word().to_owned(),
             (Some(kind), Some(name)) => format!("{} with {name}", kind.word()),
@@ -73,8 +73,8 @@ pub fn kinds(audit: &Audit) -> String {
     found.into_iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The fields that decided, with how many layers each.
-pub fn deciders(audit: &Audit) -> Vec<(String, usize)> {
+/// The fields that decided, with the number of layers that each decided.
+pub fn deciding_fields(audit: &Audit) -> Vec<(String, usize)> {
     let mut found: Vec<(String, usize)> = Vec::new();
     for layer in &audit.layers {
         // `layer_types[7]` and its neighbours are one field; a number inside `block_configs[7].attention` is not shown.
@@ -99,30 +99,34 @@ pub fn deciders(audit: &Audit) -> Vec<(String, usize)> {
     found
 }
 
-/// Why the stack has, or has not, the extra hop: with layers counted from 0, as in the config.
+/// Why the stack has, or has not, the extra hop. Layers are numbered from 0, as in the config.
 pub fn hop_reason(audit: &Audit) -> String {
     let Some(capacity) = &audit.capacity else { return String::new() };
     // Two layers of the plan may belong to one of the config.
-    let owners: Vec<usize> =
-        audit.layers.iter().enumerate().flat_map(|(index, layer)| layer.parts.iter().map(move |_| index)).collect();
-    let mut earned: Vec<usize> = capacity.earned_by.iter().filter_map(|&index| owners.get(index).copied()).collect();
-    earned.dedup();
-    if earned.is_empty() {
+    let owners: Vec<usize> = audit
+        .layers
+        .iter()
+        .enumerate()
+        .flat_map(|(index, layer)| layer.plan_layers.iter().map(move |_| index))
+        .collect();
+    let mut passing: Vec<usize> = capacity.earned_by.iter().filter_map(|&index| owners.get(index).copied()).collect();
+    passing.dedup();
+    if passing.is_empty() {
         let beside = capacity.beside_bits.iter().any(|&bits| bits > 0);
-        let but = if beside { "; state beside attention hands nothing on" } else { "" };
-        return format!("no extra hop: nothing with state stands before the second full layer{but}");
+        let but = if beside { "; a recurrence in parallel with attention passes nothing on" } else { "" };
+        return format!("no extra hop: no recurrent layer comes before the second full layer{but}");
     }
-    let layers = ranges(&earned);
+    let layers = ranges(&passing);
     if capacity.full == 0 {
-        return format!("{layers} could hand a value on, but no full layer looks anything up");
+        return format!("{layers} could pass a value on, but there is no full layer to look anything up");
     }
-    let place = match (capacity.blocks[0].layers.is_empty(), capacity.full) {
+    let position = match (capacity.blocks[0].layers.is_empty(), capacity.full) {
         (true, _) => "right after the first full layer",
         (false, 1) => "around the only full layer",
         (false, _) => "before the second full layer",
     };
-    let verb = if capacity.at_least < capacity.rungs { "may be" } else { "is" };
-    format!("the extra hop {verb} earned by state in {layers} (from 0), {place}")
+    let verb = if capacity.at_least < capacity.rungs { "may come" } else { "comes" };
+    format!("the extra hop {verb} from the state of {layers}, {position}")
 }
 
 /// Indices as ranges, for people.
@@ -167,7 +171,7 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-fn cache_rows(out: &mut String, title: &str, this: Cache, other: Option<Cache>, other_name: &str) {
+fn cache_rows(out: &mut String, title: &str, this: CacheBytes, other: Option<CacheBytes>, other_name: &str) {
     let _ = writeln!(out, "\n  {title:<34} {:>18}  {:>18}", "this", if other.is_some() { other_name } else { "" });
     let rows = [
         ("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token)),
@@ -178,7 +182,7 @@ fn cache_rows(out: &mut String, title: &str, this: Cache, other: Option<Cache>, 
     for (name, this, other) in rows {
         let _ = write!(out, "    {name:<32} {:>18}", commas(this));
         if let Some(other) = other {
-            let _ = write!(out, "  {:>18}  {}", commas(other), against(this, other));
+            let _ = write!(out, "  {:>18}  {}", commas(other), ratio(this, other));
         }
         out.push('\n');
     }
@@ -190,15 +194,14 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
     let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let _ = writeln!(out, "{bold}{}{plain}", audit.model);
     row(&mut out, "source", &wrap(&audit.source, 96));
-    let letters = audit.strip();
+    let letters = audit.layer_letters();
     if !letters.is_empty() {
-        row(&mut out, "layers", &strip(&letters, colour));
+        row(&mut out, "layers", &colour_letters(&letters, colour));
         row(&mut out, "", &legend(&letters));
-        row(&mut out, "", &format!("{} in all: {}", audit.layers.len(), kinds(audit)));
-        let deciders = deciders(audit);
-        let deciders: Vec<String> =
-            deciders.iter().take(6).map(|(field, count)| format!("{field} ({count})")).collect();
-        row(&mut out, "decided by", &wrap(&deciders.join(", "), 96));
+        row(&mut out, "", &format!("{} in all: {}", audit.layers.len(), layer_counts(audit)));
+        let fields = deciding_fields(audit);
+        let fields: Vec<String> = fields.iter().take(6).map(|(field, count)| format!("{field} ({count})")).collect();
+        row(&mut out, "decided by", &wrap(&fields.join(", "), 96));
     }
     if let Some(outline) = audit.plan.as_ref().map(Plan::outline).filter(|text| text.len() < 200) {
         row(&mut out, "stack", &outline);
@@ -211,8 +214,8 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
         let title = format!("context of {} tokens", commas(audit.context));
         cache_rows(&mut out, &title, this, audit.all_full.map(|other| other.cache), "all full");
     }
-    if let Some(this) = audit.work {
-        let other = audit.all_full.and_then(|other| other.work);
+    if let Some(this) = audit.mixer_cost {
+        let other = audit.all_full.and_then(|other| other.mixer_cost);
         let _ = writeln!(
             out,
             "\n  {:<34} {:>18}  {:>18}",
@@ -222,13 +225,13 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
         );
         let rows = [
             ("weights", this.parameters, other.map(|other| other.parameters)),
-            ("FLOPs per token, prefill", this.prefill, other.map(|other| other.prefill)),
-            ("FLOPs per token, decode", this.decode, other.map(|other| other.decode)),
+            ("FLOPs per token, prefill", this.prefill_flops, other.map(|other| other.prefill_flops)),
+            ("FLOPs per token, decode", this.decode_flops, other.map(|other| other.decode_flops)),
         ];
         for (name, this, other) in rows {
-            let _ = write!(out, "    {name:<32} {:>18}", counts(this));
+            let _ = write!(out, "    {name:<32} {:>18}", si_prefix(this));
             if let Some(other) = other {
-                let _ = write!(out, "  {:>18}  {}", counts(other), against(this, other));
+                let _ = write!(out, "  {:>18}  {}", si_prefix(other), ratio(this, other));
             }
             out.push('\n');
         }
@@ -242,46 +245,78 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
 
 fn rungs(out: &mut String, audit: &Audit) {
     let Some(capacity) = &audit.capacity else { return };
-    let bound = |flag| if flag { "1 extra hop" } else { "0" };
-    let (relation, rungs) = (capacity.relation(), capacity.rungs);
-    let sum = format!("{relation} {rungs} = {} full + {} - 1", capacity.full, bound(capacity.extra_hop));
-    let sum = if capacity.full == 0 { "exactly 0: no layer sees the whole past".to_owned() } else { sum };
-    let depth = audit.mixing_layers();
-    row(out, "rungs", &format!("{sum}; all {depth} full would have {}", depth.saturating_sub(1)));
+    row(out, "rungs", &rungs_sum(capacity));
     row(out, "", &hop_reason(audit));
     if capacity.at_least < capacity.rungs {
         let known = match capacity.at_least {
             0 => "for none".to_owned(),
-            least => format!("for {least}"),
+            count => format!("for {count}"),
         };
         row(out, "", &format!("weights of these layer types are known {known} of them; see `rung explain capacity`"));
     }
-    let held = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
-    row(out, "blocks", &format!("{} around the full layers, {held} of them with state", capacity.blocks.len()));
-    if let Some(certified) = audit.certified {
-        row(out, "certified", &certified_text(audit, certified));
+    let depth = audit.mixing_layers();
+    row(out, "", &format!("with full attention in all {depth} layers: {}", depth.saturating_sub(1)));
+    let occupied = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
+    row(out, "blocks", &format!("{} around the full layers, {occupied} of them with state", capacity.blocks.len()));
+    if let Some(bound) = audit.next_hop_bound {
+        row(out, "lower bound", &next_hop_text(audit, bound));
     }
     if let Some(sparse) = audit.block_sparse {
-        let needed = match sparse.needed {
-            Some(bits) => format!("2-Sum at this context needs {}", commas(bits)),
+        let required = match sparse.required_bits {
+            Some(bits) => format!("2-Sum at this context requires {}", commas(bits)),
             None => "the 2-Sum bound does not apply at this context".to_owned(),
         };
-        let picks = format!("{} layers pick {} blocks of {} tokens", sparse.layers, sparse.picked, sparse.block);
-        row(out, "block-sparse", &format!("{picks}; a summary has {} bits, {needed}", commas(sparse.had)));
+        let selection = format!(
+            "{} layers select {} blocks of {} tokens",
+            sparse.layers, sparse.selected_blocks, sparse.block_tokens
+        );
+        row(
+            out,
+            "block-sparse",
+            &format!("{selection}; a summary has {} bits, {required}", commas(sparse.summary_bits)),
+        );
     }
 }
 
-/// What the lower bounds say, in words.
-pub fn certified_text(audit: &Audit, certified: crate::Certified) -> String {
-    let hops = if certified.hops == 1 { "1 hop".to_owned() } else { format!("{} hops", certified.hops) };
-    match certified.log2_tokens {
-        Some(log2) if certified.reached => format!("{hops} out of reach from 2^{log2:.1} tokens on"),
-        Some(log2) => format!(
-            "{hops}: not certified at this context (certified from 2^{log2:.1} tokens, context 2^{:.1})",
-            (audit.context as f64).log2()
-        ),
-        None => format!("{hops}: not certified at this context"),
+/// Where the number of rungs comes from: the full layers, the extra hop, and the hop that finds the start value.
+pub fn rungs_sum(capacity: &Capacity) -> String {
+    if capacity.full == 0 {
+        return "exactly 0: there is no full layer".to_owned();
     }
+    let layers = if capacity.full == 1 { "layer" } else { "layers" };
+    let extra = if capacity.extra_hop { ", +1 because a recurrent layer passes the start value on" } else { "" };
+    format!(
+        "{} {}: {} full {layers}{extra}, -1 because the query must first find that value",
+        capacity.relation(),
+        capacity.rungs,
+        capacity.full
+    )
+}
+
+/// What the lower bounds say about one hop more.
+pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
+    let hops = if bound.hops == 1 { "1 hop".to_owned() } else { format!("{} hops", bound.hops) };
+    let nth = ordinal(bound.hops);
+    match bound.log2_tokens {
+        Some(log2) if bound.reached => format!("{hops} are proved impossible from 2^{log2:.1} tokens on"),
+        Some(log2) => format!(
+            "none that applies at {} tokens ({hops} are proved impossible from 2^{log2:.1} tokens on)",
+            commas(audit.context)
+        ),
+        None => {
+            format!("none that applies at {} tokens (a {nth} hop may or may not be possible)", commas(audit.context))
+        }
+    }
+}
+
+fn ordinal(number: usize) -> String {
+    let ending = match (number % 10, number % 100) {
+        (1, ones) if ones != 11 => "st",
+        (2, ones) if ones != 12 => "nd",
+        (3, ones) if ones != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
 }
 
 /// One figure of an audit.
@@ -292,17 +327,17 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
     let mut out = String::new();
     for (index, audit) in audits.iter().enumerate() {
         let _ = writeln!(out, "{} {}", (b'A' + (index % 26) as u8) as char, audit.model);
-        let _ = writeln!(out, "{}", strip(&audit.strip(), colour));
+        let _ = writeln!(out, "{}", colour_letters(&audit.layer_letters(), colour));
     }
-    let letters: String = audits.iter().map(Audit::strip).collect();
+    let letters: String = audits.iter().map(Audit::layer_letters).collect();
     let _ = writeln!(out, "{}\n", legend(&letters));
     let _ = write!(out, "{:<32}", "");
     for index in 0..audits.len() {
         let _ = write!(out, " {:>18}", (b'A' + (index % 26) as u8) as char);
     }
-    let _ = writeln!(out, "{}", if audits.len() == 2 { "  B against A" } else { "" });
+    let _ = writeln!(out, "{}", if audits.len() == 2 { "  B relative to A" } else { "" });
     let rows: [(&str, Get); 12] = [
-        ("layers that mix", |audit| Some(audit.mixing_layers() as u64)),
+        ("layers with a mixer", |audit| Some(audit.mixing_layers() as u64)),
         ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full as u64)),
         ("extra hop", |audit| audit.capacity.as_ref().map(|capacity| u64::from(capacity.extra_hop))),
         ("rungs", |audit| audit.capacity.as_ref().map(|capacity| capacity.rungs as u64)),
@@ -311,9 +346,9 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         ("window KV cache, bytes", |audit| audit.cache.map(|cache| cache.window)),
         ("all caches at the context, bytes", |audit| audit.cache.map(|cache| cache.total)),
         ("context, tokens", |audit| Some(audit.context)),
-        ("mixer weights", |audit| audit.work.map(|work| work.parameters)),
-        ("FLOPs per token, prefill", |audit| audit.work.map(|work| work.prefill)),
-        ("FLOPs per token, decode", |audit| audit.work.map(|work| work.decode)),
+        ("mixer weights", |audit| audit.mixer_cost.map(|work| work.parameters)),
+        ("FLOPs per token, prefill", |audit| audit.mixer_cost.map(|work| work.prefill_flops)),
+        ("FLOPs per token, decode", |audit| audit.mixer_cost.map(|work| work.decode_flops)),
     ];
     for (name, get) in rows {
         let _ = write!(out, "{name:<32}");
@@ -337,47 +372,53 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
 
 fn difference(from: u64, to: u64) -> String {
     let signed = match to.cmp(&from) {
-        std::cmp::Ordering::Equal => return "the same".to_owned(),
+        std::cmp::Ordering::Equal => return "equal".to_owned(),
         std::cmp::Ordering::Greater => format!("+{}", commas(to - from)),
         std::cmp::Ordering::Less => format!("-{}", commas(from - to)),
     };
     if from == 0 || to == 0 { signed } else { format!("{signed} ({:+.1}%)", (to as f64 / from as f64 - 1.0) * 100.0) }
 }
 
-/// What placing full layers gives.
-pub fn advice(advice: &Advice, colour: bool) -> String {
+/// The best placements of full layers.
+pub fn placements(report: &PlacementReport, colour: bool) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{} within {} at {} tokens", advice.model, bytes(advice.budget), commas(advice.context));
-    row(&mut out, "a full layer", &bytes(advice.full_bytes));
-    row(&mut out, "another", &format!("{} ({})", bytes(advice.other_bytes), advice.other));
-    let (full, rungs, total) = advice.now;
-    let over = if total > advice.budget { ", over the budget" } else { "" };
+    let _ = writeln!(out, "{} within {} at {} tokens", report.model, bytes(report.budget), commas(report.context));
+    row(&mut out, "full layer", &bytes(report.full_bytes));
+    row(&mut out, "other layer", &format!("{} ({})", bytes(report.other_bytes), report.other));
+    let current = report.current;
+    let over = if current.bytes > report.budget { ", over the budget" } else { "" };
     row(
         &mut out,
         "now",
-        &format!("{full} full of {} layers that mix, {rungs} rungs, {}{over}", advice.depth, bytes(total)),
+        &format!(
+            "{} full of {} layers with a mixer, {} rungs, {}{over}",
+            current.full,
+            report.mixing_layers,
+            current.rungs,
+            bytes(current.bytes)
+        ),
     );
-    let Some(best) = advice.rungs else {
-        let least = advice.other_bytes.min(advice.full_bytes).saturating_mul(advice.depth as u64);
-        row(&mut out, "best", &format!("nothing fits: the cheapest stack of this depth takes {}", bytes(least)));
+    let Some(best) = report.rungs else {
+        let cheapest = report.other_bytes.min(report.full_bytes).saturating_mul(report.mixing_layers as u64);
+        row(&mut out, "best", &format!("nothing fits: the cheapest stack of this depth takes {}", bytes(cheapest)));
         return out;
     };
     row(&mut out, "best", &format!("{best} rungs"));
-    for tie in &advice.ties {
-        let count = match tie.count {
+    for group in &report.groups {
+        let count = match group.count {
             Some(count) if count < 1_000_000_000_000 => commas(count as u64),
-            _ => format!("about 10^{:.0}", tie.log10_count),
+            _ => format!("about 10^{:.0}", group.log10_count),
         };
-        let _ = writeln!(out, "\n  {} full layers, {}, placements that do it: {count}", tie.full, bytes(tie.bytes));
-        for one in &tie.examples {
-            row(&mut out, "", &format!("{}\n{}", one.why, strip(&one.strip, colour)));
+        let _ = writeln!(out, "\n  {} full layers, {}, placements: {count}", group.full, bytes(group.bytes));
+        for one in &group.examples {
+            row(&mut out, "", &format!("{}\n{}", one.why, colour_letters(&one.letters, colour)));
         }
     }
     out.push('\n');
-    if advice.ties.iter().any(|tie| tie.full > 1 && tie.full < advice.depth) {
-        row(&mut out, "rule", "any placement that leaves one of the first two mixing layers not full");
+    if report.groups.iter().any(|group| group.full > 1 && group.full < report.mixing_layers) {
+        row(&mut out, "rule", "any placement in which one of the first two layers with a mixer is not full");
     }
-    for what in &advice.assumed {
+    for what in &report.assumed {
         row(&mut out, "assumed", &wrap(what, 96));
     }
     out

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub fn settings(value: &Value) -> Settings {
     let number = |name: &str| value[name].as_u64();
     let text = |name: &str| value[name].as_str();
-    let own = value["set"].as_object().into_iter().flatten();
+    let options = value["set"].as_object().into_iter().flatten();
     Settings {
         tp: number("tp").unwrap_or(1),
         kv_format: text("kv_dtype").map(|name| name.parse().unwrap()),
@@ -19,7 +19,7 @@ pub fn settings(value: &Value) -> Settings {
         speculative: number("speculative").unwrap_or(0),
         version: text("engine_version").map(str::to_owned),
         partial: value["partial"] == true,
-        own: own.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())).collect(),
+        options: options.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())).collect(),
     }
 }
 

@@ -90,13 +90,13 @@ impl Audit {
         if let Some(path) = &self.plot {
             check_destination("--plot", path, &["svg", "png"])?;
         }
-        let most = if self.certify { MOST_CERTIFIED_HOPS } else { QUICK_CERTIFIED_HOPS };
-        let ask = |plan: &Plan, hops: usize| certify(plan, hops, most);
+        let max_hops = if self.certify { MOST_CERTIFIED_HOPS } else { QUICK_CERTIFIED_HOPS };
+        let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
         let options = Options {
             context: self.context,
             kv_dtype: self.kv_dtype,
             state_dtype: self.state_dtype,
-            certify: Some(&ask),
+            bound_oracle: Some(&oracle),
         };
         if let [folder] = self.models.as_slice()
             && let Some(files) = find_configs(Path::new(folder))
@@ -141,8 +141,12 @@ impl Audit {
 
     /// Audits many files as one table. What cannot be read is named and left out; the lower bounds are not searched.
     fn audit_folder(&self, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
-        let options =
-            Options { context: self.context, kv_dtype: self.kv_dtype, state_dtype: self.state_dtype, certify: None };
+        let options = Options {
+            context: self.context,
+            kv_dtype: self.kv_dtype,
+            state_dtype: self.state_dtype,
+            bound_oracle: None,
+        };
         let bar = steps(files.len() as u64);
         let (mut audits, mut refused) = (Vec::new(), 0);
         for (path, result) in files.iter().zip(audit_all(files, &options, &bar)) {
@@ -219,7 +223,7 @@ fn audit_all(files: &[PathBuf], options: &Options, bar: &ProgressBar) -> Vec<Res
     let (context, kv_dtype, state_dtype) = (options.context, options.kv_dtype, options.state_dtype);
     std::thread::scope(|scope| {
         let audit_part = |part: &[PathBuf]| {
-            let options = Options { context, kv_dtype, state_dtype, certify: None };
+            let options = Options { context, kv_dtype, state_dtype, bound_oracle: None };
             let one = |path: &PathBuf| {
                 let result = audit_path(path, &options);
                 bar.inc(1);

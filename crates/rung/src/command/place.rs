@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rung_audit::engine::{Engine, Settings, device, engine};
-use rung_audit::mix::{Mix, mixes};
+use rung_audit::mix::{LayerMix, mixes};
 use rung_audit::report::{json, mix as table, text};
 use rung_audit::{
-    Audit, AuditError, Dtype, Options, Weights, audit_named, find_weights, parse_bytes, parse_tokens, place,
+    Audit, AuditError, Dtype, Options, Weights, audit_named, find_weights, parse_bytes, parse_tokens, placement,
 };
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
@@ -73,8 +73,12 @@ impl Place {
         if let Some(path) = &self.plot {
             check_destination("--plot", path, &["svg", "png", "csv"])?;
         }
-        let options =
-            Options { context: self.context, kv_dtype: self.kv_dtype, state_dtype: self.state_dtype, certify: None };
+        let options = Options {
+            context: self.context,
+            kv_dtype: self.kv_dtype,
+            state_dtype: self.state_dtype,
+            bound_oracle: None,
+        };
         let audit = match audit_named(&self.model, &options) {
             Ok(audit) => audit,
             Err(error) => return Ok(refuse(&self.model, &error)),
@@ -90,9 +94,9 @@ impl Place {
     }
 
     fn place(&self, audit: &Audit, budget: u64, options: &Options) -> anyhow::Result<ExitCode> {
-        match place::place(audit, budget, options) {
-            Ok(advice) if self.json => print(&format!("{:#}\n", json::advice(&advice)))?,
-            Ok(advice) => print(&text::advice(&advice, colour()))?,
+        match placement::search(audit, budget, options) {
+            Ok(report) if self.json => print(&format!("{:#}\n", json::placements(&report)))?,
+            Ok(report) => print(&text::placements(&report, colour()))?,
             Err(error) => return Ok(refuse(&self.model, &error)),
         }
         Ok(ExitCode::SUCCESS)
@@ -122,7 +126,7 @@ impl Place {
             // From 1k tokens to the context asked for, in powers of two.
             let contexts =
                 (10..=40).map(|power| 1_u64 << power).take_while(|&context| context <= self.context.max(4096));
-            let columns: Result<Vec<(u64, Vec<Mix>)>, AuditError> =
+            let columns: Result<Vec<(u64, Vec<LayerMix>)>, AuditError> =
                 contexts.map(|context| Ok((context, at(context)?))).collect();
             match columns {
                 Ok(columns) => write_chart(path, &chart(audit, &columns))?,
@@ -136,7 +140,7 @@ impl Place {
 }
 
 /// Memory of one device against context, one line for each mix; weights are included where they are known.
-fn chart(audit: &Audit, columns: &[(u64, Vec<Mix>)]) -> LineChart {
+fn chart(audit: &Audit, columns: &[(u64, Vec<LayerMix>)]) -> LineChart {
     let mut chart = LineChart::new(
         format!("{}: memory against context", audit.model),
         AxisSpec::new("context, tokens", Scale::Log10),
@@ -144,7 +148,7 @@ fn chart(audit: &Audit, columns: &[(u64, Vec<Mix>)]) -> LineChart {
     );
     let names = columns.first().map_or(0, |(_, mixes)| mixes.len());
     for index in 0..names {
-        let point = |(context, mixes): &(u64, Vec<Mix>)| {
+        let point = |(context, mixes): &(u64, Vec<LayerMix>)| {
             let plan = &mixes.get(index)?.plan;
             let bytes = plan.cache_bytes?.saturating_add(plan.weight_bytes.unwrap_or(0));
             Some(Point::new(*context as f64, bytes as f64 / GIB))

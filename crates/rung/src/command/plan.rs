@@ -130,7 +130,7 @@ impl PlanCommand {
             speculative: self.speculative,
             version: self.engine_version.clone(),
             partial: self.partial,
-            own: self.set.clone(),
+            options: self.set.clone(),
         })
     }
 }

@@ -1,14 +1,14 @@
-//! Fields that no dialect reads and that may change what layers keep: better unknown than too low.
+//! Fields that no dialect reads and that may change what layers keep: they make the audit unknown, not too low.
 //!
-//! Two signs: a list of words or whole numbers with one entry per layer, and a name that speaks of an index, a source or
-//! a compression of the cache. What is known not to matter is listed here.
+//! Two signs: a list of words or whole numbers with one entry per layer, and a name that begins like an index, a source
+//! or a compression of the cache. Fields known not to matter are listed here.
 
-use crate::config::{Config, whole};
+use crate::config::{Config, as_u64};
 use crate::dialect::DIALECTS;
 use crate::json::Value;
 
 /// Lists per layer that change no cache, or are read outside the dialects.
-const HARMLESS: &[&str] = &[
+const IGNORED: &[&str] = &[
     "mlp_layer_types",
     "moe_layer_freq",
     "moe_layers",
@@ -39,14 +39,14 @@ const HARMLESS: &[&str] = &[
     "num_experts_per_layer",
 ];
 
-/// Words in names of lists that speak of something else than attention.
+/// Words in names of lists that are not about attention.
 const OTHER_WORDS: &[&str] = &["rope", "theta", "norm", "scale", "dropout", "mlp", "moe", "expert", "ffn", "token"];
 
-/// Beginnings of names that speak of more cache.
-const SUSPECT: &[&str] = &["index_", "indexer_", "kv_source", "compress_", "kv_compress", "cache_"];
+/// Prefixes of names that mean a larger cache.
+const CACHE_PREFIXES: &[&str] = &["index_", "indexer_", "kv_source", "compress_", "kv_compress", "cache_"];
 
-/// Names with such beginnings that are read, or change no cache.
-const READ: &[&str] = &[
+/// Names with such prefixes that are read, or change no cache.
+const READ_FIELDS: &[&str] = &[
     "index_topk",
     "index_n_heads",
     "index_head_dim",
@@ -74,11 +74,11 @@ const READ: &[&str] = &[
 ];
 
 /// The fields that no dialect reads, with the reason they are suspect.
-pub(crate) fn unread_fields(config: &Config, depth: usize) -> Vec<String> {
+pub(crate) fn unread_fields(config: &Config, num_layers: usize) -> Vec<String> {
     let mut found = Vec::new();
     for (name, value) in config.fields() {
         let path = config.path_of(name);
-        if is_per_layer(value, depth) && !is_known(name) {
+        if is_per_layer(value, num_layers) && !is_known(name) {
             found.push(format!("`{path}` has one entry per layer and is not read: it may change what layers keep"));
         } else if is_suspect(name, value) {
             found.push(format!("`{path}` is not read: its name says that layers keep more"));
@@ -88,22 +88,22 @@ pub(crate) fn unread_fields(config: &Config, depth: usize) -> Vec<String> {
     found
 }
 
-fn is_per_layer(value: &Value, depth: usize) -> bool {
+fn is_per_layer(value: &Value, num_layers: usize) -> bool {
     let Value::List(items) = value else { return false };
-    let plain = |item: &Value| matches!(item, Value::Text(_) | Value::Bool(_)) || whole(item).is_some();
-    depth > 2 && items.len() == depth && items.iter().all(plain)
+    let plain = |item: &Value| matches!(item, Value::Text(_) | Value::Bool(_)) || as_u64(item).is_some();
+    num_layers > 2 && items.len() == num_layers && items.iter().all(plain)
 }
 
 fn is_known(name: &str) -> bool {
-    // A field inside an object is announced by the object's name.
-    let announced = |field: &&str| *field == name || field.split('.').next() == Some(name);
+    // A field inside an object counts by the object's name.
+    let is_named = |field: &&str| *field == name || field.split('.').next() == Some(name);
     OTHER_WORDS.iter().any(|word| name.contains(word))
-        || HARMLESS.contains(&name)
-        || READ.contains(&name)
-        || DIALECTS.iter().any(|dialect| dialect.fields.iter().any(announced))
+        || IGNORED.contains(&name)
+        || READ_FIELDS.contains(&name)
+        || DIALECTS.iter().any(|dialect| dialect.fields.iter().any(is_named))
 }
 
 fn is_suspect(name: &str, value: &Value) -> bool {
     let empty = matches!(value, Value::Null | Value::Bool(false));
-    !empty && SUSPECT.iter().any(|start| name.starts_with(start)) && !READ.contains(&name)
+    !empty && CACHE_PREFIXES.iter().any(|start| name.starts_with(start)) && !READ_FIELDS.contains(&name)
 }

@@ -1,17 +1,17 @@
-//! The channel mixers: which layers have one feed-forward network and which have experts.
+//! The feed-forward parts: which layers have one network and which have experts.
 //!
-//! Nothing here changes rungs or caches; it is shown because in some stacks feed-forward parts take slots of their
+//! Nothing here changes rungs or caches; it is shown because in some stacks feed-forward parts are layers of their
 //! own, and a reader should see that they were not counted as mixers.
 
 use crate::AuditError;
-use crate::config::{Config, whole};
+use crate::config::{Config, as_u64};
 use crate::json::Value;
-use crate::layout::Channel;
+use crate::layout::FeedForward;
 
-/// One per layer, for layers whose layout does not tell.
-pub(crate) fn channels(config: &Config, depth: usize) -> Result<Vec<Channel>, AuditError> {
+/// One per layer, used where the layout itself does not say.
+pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<FeedForward>, AuditError> {
     if has_none(config)? {
-        return Ok(vec![Channel::None; depth]);
+        return Ok(vec![FeedForward::None; num_layers]);
     }
     let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "expert_count"];
     let mut experts = 0;
@@ -19,11 +19,11 @@ pub(crate) fn channels(config: &Config, depth: usize) -> Result<Vec<Channel>, Au
         experts = experts.max(config.count(name)?.unwrap_or(0));
     }
     if experts == 0 {
-        return Ok(vec![Channel::Dense; depth]);
+        return Ok(vec![FeedForward::Dense; num_layers]);
     }
     let dense_first =
         config.count("first_k_dense_replace")?.or(config.count("leading_dense_block_count")?).unwrap_or(0);
-    let mut flags: Vec<bool> = (0..depth).map(|index| index as u64 >= dense_first).collect();
+    let mut flags: Vec<bool> = (0..num_layers).map(|index| index as u64 >= dense_first).collect();
     let mut keep =
         |rule: &dyn Fn(usize) -> bool| flags.iter_mut().enumerate().for_each(|(index, flag)| *flag &= rule(index));
     if let Some(period) = config.size("expert_layer_period")? {
@@ -36,26 +36,26 @@ pub(crate) fn channels(config: &Config, depth: usize) -> Result<Vec<Channel>, Au
         }
     }
     match config.get("moe_layer_freq") {
-        Some(Value::List(items)) if items.len() == depth => keep(&|index| whole(&items[index]) == Some(1)),
+        Some(Value::List(items)) if items.len() == num_layers => keep(&|index| as_u64(&items[index]) == Some(1)),
         Some(value) => {
-            if let Some(step) = whole(value).filter(|&step| step > 1) {
+            if let Some(step) = as_u64(value).filter(|&step| step > 1) {
                 keep(&|index| (index as u64).is_multiple_of(step));
             }
         }
         None => {}
     }
     if let Some(Value::List(items)) = config.get("mlp_only_layers") {
-        keep(&|index| !items.iter().any(|item| whole(item) == Some(index as u64)));
+        keep(&|index| !items.iter().any(|item| as_u64(item) == Some(index as u64)));
     }
     if let Some(Value::List(items)) = config.get("mlp_layer_types") {
         keep(&|index| !matches!(items.get(index), Some(Value::Text(word)) if word == "dense"));
     }
-    Ok(flags.into_iter().map(|flag| if flag { Channel::Experts } else { Channel::Dense }).collect())
+    Ok(flags.into_iter().map(|flag| if flag { FeedForward::Experts } else { FeedForward::Dense }).collect())
 }
 
 /// Mamba models put everything into the mixer.
 fn has_none(config: &Config) -> Result<bool, AuditError> {
     let pure = matches!(config.model_type()?, Some("mamba" | "mamba2" | "falcon_mamba"));
-    let authors = config.mentions("ssm_cfg") && config.count("d_intermediate")?.unwrap_or(0) == 0;
+    let authors = config.has_key("ssm_cfg") && config.count("d_intermediate")?.unwrap_or(0) == 0;
     Ok(pure || authors)
 }

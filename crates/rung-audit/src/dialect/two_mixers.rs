@@ -1,0 +1,32 @@
+//! No field at all: architectures in which every layer is two mixers.
+//!
+//! # Families
+//! Falcon-H1 (attention and Mamba-2 in parallel), Zaya (attention behind a convolution).
+//!
+//! # Pitfalls
+//! Falcon-H1 even carries `attn_layer_indices: null`. There is no other field, so the architecture's name decides.
+//! Zaya has no recurrence: its "hybrid" layers run a short convolution over queries and keys before they attend.
+
+use super::{Dialect, layer_types};
+use crate::AuditError;
+use crate::config::Config;
+use crate::layout::{Join, AttentionKind, Layout, LayerSpec, Recurrent};
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "model_type",
+    fields: &["model_type"],
+    families: "Falcon-H1, Zaya",
+    fallback: true,
+    read,
+};
+
+fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
+    let spec = match config.model_type()? {
+        Some("falcon_h1" | "falcon-h1") if config.gguf => return Ok(None),
+        Some("falcon_h1") => LayerSpec::full().with_recurrence(Recurrent::OneOf(&["mamba2"]), Join::Parallel),
+        Some("zaya") => layer_types::hybrid(config, AttentionKind::Full)?,
+        _ => return Ok(None),
+    };
+    let spec = spec.decided_by(config.path_of("model_type"));
+    Ok(Some(Layout::from_fn(num_layers, |_| spec.clone())))
+}
