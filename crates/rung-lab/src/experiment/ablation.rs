@@ -19,7 +19,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     sweeps: [
         include_str!("ablation-smoke.toml"),
         include_str!("ablation-quick.toml"),
-        include_str!("ablation-full.toml"),
+        include_str!("ablation-quick.toml"),
     ],
     show: ablation,
 };

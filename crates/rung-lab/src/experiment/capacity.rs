@@ -44,6 +44,9 @@ pub fn most_right(bits_per_entry: f64, m: f64) -> f64 {
     1.0 - high
 }
 
+/// A state is used well if it answers this share of what its bits allow beyond a guess.
+const NEAR: f64 = 0.7;
+
 fn capacity(records: &[Record], page: &mut Page<'_>) -> Reading {
     let cells = cells(records);
     let chart = chart(&cells);
@@ -144,6 +147,19 @@ fn reading(cells: &[Cell<'_>]) -> Reading {
             )
         })
         .collect();
+    // A line that no point comes near is not tested by being respected.
+    let used = |cell: &&Cell<'_>| {
+        let most = most_right(ratio(cell) * entries(cell).log2(), entries(cell));
+        let guess = 1.0 / entries(cell);
+        most < 0.99 && (cell.accuracy(1).high - guess) >= NEAR * (most - guess)
+    };
+    let near = cells.iter().filter(used).count();
+    paragraph = paragraph.text(match near {
+        0 => "No recipe was found in which a state smaller than the table is used to near its capacity, so the line is respected but not \
+              tested. "
+            .to_owned(),
+        count => format!("{count} of the states reach {:.0}% of what their bits allow. ", 100.0 * NEAR),
+    });
     reading.paragraph = match reading.contradictions.len() {
         0 => paragraph.text("No measured point lies above the proved line."),
         count => paragraph.text(format!("{count} points lie above the proved line, which must not be.")),

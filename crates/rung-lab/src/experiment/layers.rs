@@ -14,7 +14,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "layers",
     title: "More sparse layers: does 2-Sum become solvable?",
     chapter: Chapter::Open,
-    sweeps: [include_str!("layers-smoke.toml"), include_str!("layers-quick.toml"), include_str!("layers-full.toml")],
+    sweeps: [include_str!("layers-smoke.toml"), include_str!("layers-quick.toml"), include_str!("layers-quick.toml")],
     show: layers,
 };
 

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`staircase`] | does a stack make as many hops as it has full layers, and not one more? |
 //! | [`controls`] | is a stack that fails one hop well trained, and would anything but a full layer help? |
+//! | [`certified`] | does training fail where a proof says so, at the very same size? |
+//! | [`recipe`] | which ingredients of the recipe does training need? |
 //! | [`capacity`] | how much of a table can a bounded state hold, against what its bits allow? |
 //! | [`placement`] | does it matter where the layer with state stands? |
 //! | [`sparse`] | how long must the summaries of block-sparse attention be? |
@@ -18,11 +20,11 @@
 //! | [`variants`] | does any pattern beat its rungs? |
 //! | [`thoughts`] | how many steps must be written down? |
 //! | [`tracking`] | where do recurrences and hybrids win? |
-//! | [`zoo`] | does every mixer earn the rungs that its layout has? |
+//! | [`zoo`] | does every bounded-state mixer have the rungs that its layout has? |
 //! | [`length`] | do hops hold on tables larger than in training? |
 //!
-//! The first four are the chapter "Measured" and part of the main job; the others are the chapter "Open questions" and run when they
-//! are asked for.
+//! The first six are the chapter "Measured" and part of the main job; the others are the chapter "Open questions" and run in the full
+//! preset, or when they are asked for.
 //!
 //! # Which learning rate
 //!
@@ -32,12 +34,14 @@
 
 pub mod ablation;
 pub mod capacity;
+pub mod certified;
 pub mod compare;
 pub mod controls;
 pub mod gap;
 pub mod layers;
 pub mod length;
 pub mod placement;
+pub mod recipe;
 pub mod shift;
 pub mod sparse;
 pub mod staircase;
@@ -99,9 +103,11 @@ pub struct Reading {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 14] = [
+pub const ALL: [&Experiment; 16] = [
     &staircase::EXPERIMENT,
+    &certified::EXPERIMENT,
     &controls::EXPERIMENT,
+    &recipe::EXPERIMENT,
     &capacity::EXPERIMENT,
     &placement::EXPERIMENT,
     &sparse::EXPERIMENT,

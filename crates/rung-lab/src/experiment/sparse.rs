@@ -21,12 +21,12 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "sparse",
     title: "Sparse capacity: how long must a summary be?",
     chapter: Chapter::Open,
-    sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-full.toml")],
+    sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-quick.toml")],
     show: sparse,
 };
 
 /// The layer's blocks on the cell's task: bits of a summary, and the bound.
-fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
+pub(super) fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
     let config = &cell.any().config;
     let (bits, plan) = (config.model.bits.unwrap_or(32), cell.plan());
     let task = task::parse(&config.task).ok()?;

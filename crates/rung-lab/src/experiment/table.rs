@@ -197,36 +197,6 @@ pub(super) fn guess(cell: &Cell<'_>, hops: usize) -> f64 {
     sizes.and_then(|sizes| sizes.get(hops - 1).copied()).map_or(f64::NAN, |size| 1.0 / f64::from(size))
 }
 
-/// Within its rungs and not learned by most seeds, or beyond them and learned by one.
-pub(super) fn contradictions(cells: &[Cell<'_>]) -> Vec<String> {
-    let mut found = Vec::new();
-    for cell in cells {
-        let record = cell.any();
-        for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
-            let spread = cell.accuracy(hops);
-            let (stack, rungs, percent) = (&record.config.stack, cell.rungs(), spread.percent());
-            let (steps, rates) = (record.config.train.steps, cell.rates.len());
-            if hops <= rungs && !spread.mostly_learned() {
-                let tried = format!("{} seeds, {steps} steps, {rates} learning rate(s) tried", spread.share());
-                let why = match &record.facts.verdict {
-                    Some([word, _]) if word == "solved" => "weights that do it exist, and training did not find them",
-                    _ => "no construction is known for these sizes either",
-                };
-                found.push(format!(
-                    "{stack} has {rungs} rungs, but {hops} hop(s) reached only {percent} (learned by {tried}): {why}."
-                ));
-            } else if hops > rungs && spread.once_learned() {
-                found.push(format!(
-                    "{stack} has {rungs} rungs, yet {hops} hop(s) were learned by {} seeds, {percent}: at this size a shortcut \
-                     must exist.",
-                    spread.share()
-                ));
-            }
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

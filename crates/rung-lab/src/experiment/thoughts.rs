@@ -26,7 +26,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     sweeps: [
         include_str!("thoughts-smoke.toml"),
         include_str!("thoughts-quick.toml"),
-        include_str!("thoughts-full.toml"),
+        include_str!("thoughts-quick.toml"),
     ],
     show: thoughts,
 };

@@ -29,7 +29,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     sweeps: [
         include_str!("tracking-smoke.toml"),
         include_str!("tracking-quick.toml"),
-        include_str!("tracking-full.toml"),
+        include_str!("tracking-quick.toml"),
     ],
     show: tracking,
 };

@@ -116,6 +116,11 @@ impl Convention {
         }
     }
 
+    /// The one that holds for a mixer: where it says how it sums, that is known and nothing has to be agreed upon.
+    fn of(self, mixer: &Mixer) -> Self {
+        if mixer.accumulator_bits().is_some() { Self::Register } else { self }
+    }
+
     /// Bits of one message at `bits` per number.
     fn message_bits(self, message: &Message, bits: u128) -> u128 {
         let Message { heads, value, selection } = *message;
@@ -172,7 +177,10 @@ impl Layer {
     /// Bits that one token can learn from a prefix through its full mixers; 0 if it has none.
     pub fn message_bits(&self, convention: Convention) -> u128 {
         let bits = |mixer: &Mixer| match &mixer.facts().reach {
-            Reach::Full(message) => convention.message_bits(message, u128::from(mixer.accumulator_bits())),
+            Reach::Full(message) => {
+                let bits = mixer.accumulator_bits().unwrap_or(mixer.bits());
+                convention.of(mixer).message_bits(message, u128::from(bits))
+            }
             Reach::Bounded => 0,
         };
         self.mixers.iter().map(bits).sum()
@@ -250,7 +258,7 @@ impl Plan {
     pub fn message_formula(&self, convention: Convention) -> String {
         let widest = self.layers.iter().max_by_key(|layer| layer.message_bits(convention));
         let full = |mixer: &Mixer| match &mixer.facts().reach {
-            Reach::Full(message) => Some(convention.formula_of(message)),
+            Reach::Full(message) => Some(convention.of(mixer).formula_of(message)),
             Reach::Bounded => None,
         };
         let formulas: Vec<String> = widest.into_iter().flat_map(|layer| layer.mixers.iter().filter_map(full)).collect();

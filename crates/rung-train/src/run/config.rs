@@ -385,15 +385,19 @@ impl RunConfig {
     /// # Errors
     /// The stack makes no sense.
     pub fn plan(&self) -> Result<Plan, RunError> {
+        Ok(Plan::parse(&self.stack, &self.defaults())?)
+    }
+
+    /// Sizes of mixers that do not say otherwise.
+    pub fn defaults(&self) -> Defaults {
         let part = &self.model;
-        let defaults = Defaults {
+        Defaults {
             heads: part.heads,
             head_dim: part.head,
             kv_heads: None,
             model_width: part.width,
             bits: part.bits.unwrap_or(32).into(),
-        };
-        Ok(Plan::parse(&self.stack, &defaults)?)
+        }
     }
 
     /// Checks everything and works out the rest. Allocates nothing of the run's size.

@@ -29,7 +29,7 @@ pub struct Reproduce {
     /// How much to do.
     #[arg(long, value_enum, default_value_t = Amount::Quick)]
     preset: Amount,
-    /// Only these chapters or experiments; if not given, every chapter but `open`.
+    /// Only these chapters or experiments; if not given, every chapter, but `open` in the full preset alone.
     #[arg(long, value_parser = parts(), value_delimiter = ',', value_name = "PART,..")]
     only: Vec<String>,
     /// Where to write; made if it does not exist.
@@ -49,7 +49,7 @@ enum Amount {
     Smoke,
     /// Minutes on two cores; the estimate comes first.
     Quick,
-    /// A night.
+    /// An hour or two on two cores, open questions included.
     Full,
 }
 
@@ -159,7 +159,10 @@ impl Reproduce {
     }
 
     fn wants(&self, part: &str) -> bool {
-        (self.only.is_empty() && part != "open") || self.only.iter().any(|only| only == part)
+        if self.only.is_empty() {
+            return part != "open" || self.preset == Amount::Full;
+        }
+        self.only.iter().any(|only| only == part)
     }
 
     /// Looks into a construction, and into one of the runs that are there.

@@ -103,7 +103,7 @@ fn accumulators_of_few_bits_round_the_outcome_and_not_the_gradient() {
         let Built { mixer, weights } = build_within::<f64>(&text, positions, 4, Precision::default());
         let ops = Native::new();
         ops.bind(&weights);
-        let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 4.0));
+        let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let (out, _) = run(&ops, &mixer, &x, stretches);
         ops.backward(&ops.sum_all(&mixer.forward(&ops, &x, None).0));
         // The output projection is fed with what was rounded, so its gradient is another.

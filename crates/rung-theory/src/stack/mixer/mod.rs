@@ -423,15 +423,15 @@ impl Mixer {
         self.numbers.values.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
     }
 
-    /// Bits of each number that a message is summed in.
-    pub fn accumulator_bits(&self) -> u64 {
-        self.number("accumulator").filter(|bits| *bits > 0).unwrap_or(self.bits)
+    /// Bits of each accumulator, if it sums from left to right in `value + 1` accumulators a head.
+    pub fn accumulator_bits(&self) -> Option<u64> {
+        self.number("accumulator").filter(|bits| *bits > 0)
     }
 
     /// Whether weights are known with which it looks up an entry by its address, anywhere in the prefix. None are known for sums in
     /// accumulators of a given number of bits.
     pub fn looks_up(&self) -> bool {
-        self.kind.name == full::KIND.name && self.number("accumulator") == Some(0)
+        self.kind.name == full::KIND.name && self.accumulator_bits().is_none()
     }
 
     /// Bits of state that cross from one token to the next.
@@ -704,6 +704,20 @@ mod tests {
     fn a_window_hands_on_all_but_the_current_token() {
         let mixer = parse("window{size=128,kv=8,key=64,value=64,bits=16}", &Defaults::default()).unwrap();
         assert_eq!(mixer.state_bits(), 127 * 2 * 8 * 64 * 16);
+    }
+
+    #[test]
+    fn accumulators_are_the_whole_message() {
+        use crate::stack::Convention;
+        let sizes = Defaults { heads: 2, head_dim: 8, bits: 32, ..Defaults::default() };
+        let plan = |text: &str| crate::stack::Plan::parse(text, &sizes).unwrap();
+        for convention in [Convention::Paper, Convention::Register, Convention::Online] {
+            assert_eq!(plan("full{accumulator=5}").message_bits(convention), 2 * 9 * 5);
+            assert_eq!(plan("full{accumulator=5}").message_formula(convention), "H*(d+1)*p");
+        }
+        assert_eq!(plan("full").message_bits(Convention::Paper), 2 * 2 * 8 * 32);
+        assert!(parse("full{accumulator=33}", &sizes).is_err());
+        assert!(parse("full", &sizes).unwrap().looks_up() && !parse("full{accumulator=5}", &sizes).unwrap().looks_up());
     }
 
     #[test]
