@@ -72,6 +72,7 @@ struct Shared {
     faults: Vec<Fault>,
     attempts: Mutex<HashMap<String, usize>>,
     next_fault: AtomicUsize,
+    authorization: Mutex<Option<String>>,
     stop: AtomicBool,
 }
 
@@ -96,6 +97,7 @@ impl TestServer {
             faults: faults.to_vec(),
             attempts: Mutex::default(),
             next_fault: AtomicUsize::new(0),
+            authorization: Mutex::default(),
             stop: AtomicBool::new(false),
         });
         let server = Arc::clone(&shared);
@@ -120,6 +122,11 @@ impl TestServer {
     pub fn attempts(&self) -> HashMap<String, usize> {
         self.shared.attempts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
+
+    /// The last `Authorization` header that was sent.
+    pub fn last_authorization(&self) -> Option<String> {
+        self.shared.authorization.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
 }
 
 impl Drop for TestServer {
@@ -135,7 +142,8 @@ impl Shared {
         let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
         let Ok(mut writer) = stream.try_clone() else { return };
         let mut reader = BufReader::new(stream);
-        while let Some((path, body)) = read_request(&mut reader) {
+        while let Some(Request { path, body, authorization }) = read_request(&mut reader) {
+            *self.authorization.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = authorization;
             let Some((status, reply)) = self.reply(&path, &body) else { return };
             let head = format!(
                 "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nretry-after: 0\r\n\r\n",
@@ -216,26 +224,31 @@ fn reply_of(path: &str, text: &str, logarithm: Option<f64>) -> Value {
     }
 }
 
-/// The path and JSON body of the next request; none at the end of the connection.
-fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(String, Value)> {
+struct Request {
+    path: String,
+    body: Value,
+    authorization: Option<String>,
+}
+
+/// The next request; none at the end of the connection.
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;
     }
     let path = line.split(' ').nth(1)?.to_owned();
-    let mut length = 0;
+    let (mut length, mut authorization) = (0, None);
     loop {
         line.clear();
         reader.read_line(&mut line).ok()?;
-        let header = line.trim().to_ascii_lowercase();
-        if header.is_empty() {
-            break;
-        }
-        if let Some(value) = header.strip_prefix("content-length:") {
-            length = value.trim().parse::<u64>().ok()?.min(1 << 24);
+        let Some((name, value)) = line.split_once(':') else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse::<u64>().ok()?.min(1 << 24),
+            "authorization" => authorization = Some(value.trim().to_owned()),
+            _ => (),
         }
     }
     let mut body = Vec::new();
     reader.take(length).read_to_end(&mut body).ok()?;
-    Some((path, serde_json::from_slice(&body).unwrap_or_default()))
+    Some(Request { path, body: serde_json::from_slice(&body).unwrap_or_default(), authorization })
 }
