@@ -510,25 +510,16 @@ impl MixerBuilder<'_> {
     /// full, else as many heads as fit the width.
     fn full_template(&self, audit: &Audit) -> Result<Option<Layer>, AuditError> {
         let mixers = || audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|layer| layer.mixers.iter());
-        if let Some(mixer) = mixers().find(|mixer| matches!(mixer.name(), "full" | "mla")) {
+        let whole = |mixer: &&Mixer| {
+            let facts = mixer.facts();
+            matches!(facts.reach, Reach::Full(_)) && mixer.unrestricted().is_none() && facts.selection().is_none()
+        };
+        if let Some(mixer) = mixers().find(whole) {
             return Ok(Some(Layer::new(mixer.clone())));
         }
         // Sparse layers without selection; windows without a limit.
-        let like = |mixer: &Mixer, name: &str, fields: &[&'static str]| {
-            let numbers: Vec<_> = fields.iter().map(|&field| (field, mixer.number(field).unwrap_or(1))).collect();
-            self.build(name, &numbers, BF16.bits).map(|mixer| Some(Layer::new(mixer)))
-        };
-        for mixer in mixers() {
-            match mixer.name() {
-                "dsa" => return like(mixer, "mla", &["heads", "head", "latent", "rope", "value", "query-rank"]),
-                "moba" | "window" | "chunked" => return like(mixer, "full", &["heads", "kv", "head", "key", "value"]),
-                "compressed" => {
-                    let take = |field: &'static str| (field, mixer.number(field).unwrap_or(1));
-                    let numbers = [take("heads"), take("head"), take("query-rank"), ("ratio", 1), ("window", 0)];
-                    return Ok(Some(Layer::new(self.build("compressed", &numbers, BF16.bits)?)));
-                }
-                _ => {}
-            }
+        if let Some((name, sizes)) = mixers().find_map(Mixer::unrestricted) {
+            return Ok(Some(Layer::new(self.build(name, &sizes, BF16.bits)?)));
         }
         let Some(width) = audit.width else { return Ok(None) };
         let head = [128, 64, 32, 16, 8, 4, 2, 1].into_iter().find(|head| width.is_multiple_of(*head)).unwrap_or(1);

@@ -99,12 +99,13 @@ impl CacheBits {
     fn add_layer(&mut self, layer: &Layer, storage: Storage) {
         let (kv_bits, conv_bits) = (u128::from(storage.kv.bits), u128::from(BF16.bits));
         for facts in layer.mixers.iter().map(Mixer::facts) {
-            let state = facts.state * u128::from(storage.state.bits) + (facts.tail + facts.front) * conv_bits;
+            let state = facts.recurrent_state * u128::from(storage.state.bits)
+                + (facts.conv_state + facts.input_conv_state) * conv_bits;
             self.state = self.state.saturating_add(state);
             if !layer.shares_cache {
                 let window_tokens = facts.window_tokens.min(u128::from(storage.context));
                 self.per_token = self.per_token.saturating_add(facts.per_token() * kv_bits);
-                self.window = self.window.saturating_add(facts.window * window_tokens * kv_bits);
+                self.window = self.window.saturating_add(facts.window_per_token * window_tokens * kv_bits);
             }
         }
     }
@@ -140,11 +141,11 @@ pub(crate) fn mixer_cost<'a>(
             let counted = !(shares_weights && matches!(facts.reach, Reach::Full(_)));
             parameters = parameters.saturating_add(if counted { facts.parameters } else { 0 });
             // In prefill, token t attends to t earlier tokens: half the prompt on average, fewer where reach is limited.
-            let reach = facts.work.limit.unwrap_or(u128::MAX).min(context);
+            let reach = facts.flops.max_attended.unwrap_or(u128::MAX).min(context);
             let attended_twice = context * 2 * reach - reach * reach;
             let average = attended_twice.checked_div(2 * context).unwrap_or(0);
-            prefill = prefill.saturating_add(facts.work.token + facts.work.seen * average);
-            decode = decode.saturating_add(facts.work.token + facts.work.seen * reach);
+            prefill = prefill.saturating_add(facts.flops.per_token + facts.flops.per_attended * average);
+            decode = decode.saturating_add(facts.flops.per_token + facts.flops.per_attended * reach);
         }
     }
     Ok(MixerCost {

@@ -120,36 +120,18 @@ fn mixer_weights(layer: &AuditLayer, class: Class) -> u128 {
     mixers.map(|mixer| mixer.facts().parameters + extra_weights(mixer, class)).sum()
 }
 
-/// Biases, norms and gates that the mixers' own facts leave out.
+/// Biases, norms and gates that the count of a mixer's projections leaves out.
 fn extra_weights(mixer: &Mixer, class: Class) -> u128 {
-    let number = |name: &str| to_u128(mixer.number(name).unwrap_or(0));
+    let Some(heads) = mixer.facts().attention else { return mixer.facts().small_parameters };
+    let [query, kv, key, value] = [heads.query, heads.kv, heads.key, heads.value].map(to_u128);
     let if_set = |flag: bool, weights: u128| if flag { weights } else { 0 };
-    match mixer.name() {
-        "full" | "window" | "chunked" | "moba" => {
-            let (heads, kv, key, value) = (number("heads"), number("kv"), number("key"), number("value"));
-            let width = mixer_width(mixer);
-            if_set(class.qkv_bias, heads * key + kv * (key + value))
-                + if_set(class.output_bias, width)
-                + if_set(class.head_norms, 2 * key)
-                + if_set(class.gated, width * heads * key)
-                + if_set(class.sinks, heads)
-        }
-        "mla" => number("query-rank") + number("latent"),
-        "mamba1" => 3 * number("inner"),
-        "mamba2" => {
-            let inner = number("heads") * number("head");
-            3 * number("heads") + 2 * inner + 2 * number("groups") * number("state")
-        }
-        "gdn" => 2 * number("value-heads") + number("value"),
-        _ => 0,
-    }
-}
-
-/// The width of the stream, from the projections of an attention mixer.
-fn mixer_width(mixer: &Mixer) -> u128 {
-    let number = |name: &str| to_u128(mixer.number(name).unwrap_or(0));
-    let columns = (number("heads") + number("kv")) * (number("key") + number("value"));
-    mixer.facts().parameters.checked_div(columns).unwrap_or(0)
+    // The width of the stream, from the projections.
+    let width = mixer.facts().parameters.checked_div((query + kv) * (key + value)).unwrap_or(0);
+    if_set(class.qkv_bias, query * key + kv * (key + value))
+        + if_set(class.output_bias, width)
+        + if_set(class.head_norms, 2 * key)
+        + if_set(class.gated, width * query * key)
+        + if_set(class.sinks, query)
 }
 
 /// Weights of the feed-forward part: all, and those that one token uses; nothing where no field gives its size.

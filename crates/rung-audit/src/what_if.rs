@@ -180,7 +180,7 @@ pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<
 
 fn is_recurrent(mixer: &Mixer) -> bool {
     let facts = mixer.facts();
-    !matches!(facts.reach, Reach::Full(_)) && facts.window == 0 && facts.crossing() > 0
+    !matches!(facts.reach, Reach::Full(_)) && facts.window_per_token == 0 && facts.crossing() > 0
 }
 
 fn build(audit: &Audit, name: &str, numbers: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {

@@ -7,6 +7,7 @@
 
 use rung_engine::{Native, Ops as _, Parameters};
 use rung_nn::{Builtin, Settings, Site, State, TokenMixer as _};
+use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::seeded;
 
@@ -39,12 +40,7 @@ pub struct Layer {
 /// No mixer has that name.
 pub fn narrow(name: &str) -> Result<Mixer, BenchError> {
     let defaults = Defaults { heads: HEADS as u64, head_dim: HEAD as u64, ..Defaults::default() };
-    // Blocks as long as published models have them, and few: at these lengths there must be something to leave out.
-    let text = match name {
-        "moba" => "moba{block=64,top=4}".to_owned(),
-        "nsa" => "nsa{block=64,top=4,length=32,stride=16,window=64}".to_owned(),
-        _ => stack_text(name, POSITIONS[0]),
-    };
+    let text = stack_text(name, Benchmark::Growth(POSITIONS[0] as u64));
     let plan = Plan::parse(&text, &defaults)?;
     Ok(plan.layers[0].mixers[0].clone())
 }

@@ -47,6 +47,7 @@ use std::ops::Range;
 use kernels::{KERNELS, Kernel};
 use measure::{Peak, Times};
 use peer::Peer;
+use rung_theory::stack::mixer::{self, Benchmark};
 use train::Training;
 
 /// Ids of the made-up tokens.
@@ -397,7 +398,9 @@ fn all_cases() -> Vec<Case> {
 
 /// The mixers that have a network, as they are named here.
 fn network_names() -> impl Iterator<Item = &'static str> {
-    rung_nn::mixer::NAMES.iter().copied().filter(|name| *name != "none").map(plain)
+    // A layer without options does nothing, and is not timed.
+    let works = |name: &&str| mixer::find(name).is_some_and(|kind| !kind.options.is_empty());
+    rung_nn::mixer::NAMES.iter().copied().filter(works).map(plain)
 }
 
 /// `softmax`, as other frameworks say, for what a plan calls `full`.
@@ -405,16 +408,9 @@ fn plain(name: &str) -> &str {
     if name == "full" { "softmax" } else { name }
 }
 
-/// A mixer for a plan of texts of some length: windows, and what is chosen, are a quarter of it, so that they matter.
-fn stack_text(mixer: &str, length: usize) -> String {
-    let (quarter, block) = (window(length), (length / 16).max(2));
-    match mixer {
-        "window" | "chunked" => format!("{mixer}{{size={quarter}}}"),
-        "moba" => format!("moba{{block={block},top=4}}"),
-        "nsa" => format!("nsa{{block={block},top=4,length={block},stride={},window={quarter}}}", block / 2),
-        "dsa" => format!("dsa{{top={quarter},index-heads=2,index-head=16}}"),
-        _ => mixer.to_owned(),
-    }
+/// A mixer for a plan of sequences of some length, at the sizes that it has in benchmarks.
+fn stack_text(mixer: &str, benchmark: Benchmark) -> String {
+    mixer::find(mixer).map_or_else(|| mixer.to_owned(), |kind| kind.benchmark_text(benchmark))
 }
 
 /// The window for texts of some length.

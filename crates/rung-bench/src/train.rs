@@ -5,6 +5,7 @@
 
 use rung_engine::{AdamW, AdamWConfig, Native, Ops as _, Parameters, Team};
 use rung_nn::{Input, Model, ModelConfig, NormConfig, Positions};
+use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{NO_TARGET, seeded};
 
@@ -92,11 +93,12 @@ impl Training {
                 let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
                 let mixing: f64 = mixers
                     .map(|mixer| {
-                        let work = mixer.facts().work;
-                        let seen = work.limit.map_or(self.size.length, |limit| (limit as usize).min(self.size.length));
+                        let flops = mixer.facts().flops;
+                        let seen =
+                            flops.max_attended.map_or(self.size.length, |limit| (limit as usize).min(self.size.length));
                         // While the text is shorter than what a token may look at, it looks at all of it.
                         let mean = seen as f64 * (1.0 - seen as f64 / (2.0 * self.size.length as f64));
-                        work.token as f64 + work.seen as f64 * mean
+                        flops.per_token as f64 + flops.per_attended as f64 * mean
                     })
                     .sum();
                 // In the last layer one token of each row goes through the channel mixer.
@@ -128,7 +130,7 @@ impl Network {
 fn real(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
     let defaults =
         Defaults { heads: size.heads as u64, head_dim: (size.width / size.heads) as u64, ..Defaults::default() };
-    let text = format!("{}*{}", stack_text(mixer, size.length), size.layers);
+    let text = format!("{}*{}", stack_text(mixer, Benchmark::Length(size.length as u64)), size.layers);
     let plan = Plan::parse(&text, &defaults)?;
     let config = ModelConfig {
         input: Input::Vocabulary(VOCABULARY),

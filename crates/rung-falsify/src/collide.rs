@@ -199,7 +199,7 @@ fn reach(suspect: &Suspect, border: usize, distinct: u64) -> String {
 /// Numbers of the state that passes from token to token.
 pub(super) fn state_numbers(suspect: &Suspect) -> u128 {
     let mixers = suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    mixers.map(|mixer| mixer.facts().crossing() + mixer.facts().front).sum()
+    mixers.map(|mixer| mixer.facts().crossing() + mixer.facts().input_conv_state).sum()
 }
 
 /// Repeats a token until two first tokens are forgotten.

@@ -308,7 +308,7 @@ fn methods(suspect: &Suspect) -> Vec<Method> {
     if sums::applies(suspect) {
         methods.push(Method::IntegerRelation);
     }
-    if plan.layers.iter().flat_map(|layer| layer.mixers.iter()).any(|mixer| ["moba", "nsa"].contains(&mixer.name())) {
+    if plan.layers.iter().flat_map(|layer| layer.mixers.iter()).any(|mixer| mixer.facts().block_selection().is_some()) {
         methods.push(Method::SummaryCollision);
     }
     if plan.full_layers() > 0 && suspect.few_bits() {

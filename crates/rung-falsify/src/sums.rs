@@ -30,11 +30,10 @@ const RELATIONS: usize = 16;
 
 /// Whether the method applies: one layer of linear attention in few bits, and a task whose tokens may repeat.
 pub fn applies(suspect: &Suspect) -> bool {
-    let mixers: Vec<&str> =
-        suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter().map(Mixer::name)).collect();
-    let linear = mixers.iter().filter(|name| **name == "linear").count() == 1
-        && mixers.iter().all(|name| ["linear", "none"].contains(name));
-    linear && suspect.bounded() && suspect.few_bits() && suspect.task().name() == "twosum"
+    let mixers = || suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter().map(Mixer::facts));
+    let one_sum = mixers().filter(|facts| facts.additive_state).count() == 1
+        && mixers().all(|facts| facts.additive_state || facts.flops.per_token == 0);
+    one_sum && suspect.bounded() && suspect.few_bits() && suspect.task().name() == "twosum"
 }
 
 /// Searches for a relation.

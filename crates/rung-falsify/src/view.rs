@@ -41,11 +41,7 @@ struct Stretch {
 /// The block-sparse layer of a stack: tokens of a block.
 fn block(suspect: &Suspect) -> Option<usize> {
     let mixers = suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    mixers
-        .into_iter()
-        .find(|mixer| ["moba", "nsa"].contains(&mixer.name()))
-        .and_then(|mixer| mixer.number("block"))
-        .map(|block| block as usize)
+    mixers.into_iter().find_map(|mixer| mixer.facts().block_selection()).map(|selection| selection.block as usize)
 }
 
 /// Looks for two contents of a block that the question takes for the same.

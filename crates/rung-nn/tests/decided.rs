@@ -10,7 +10,7 @@ use rung_nn::construct::{self, Request, Which, carry, verify};
 use rung_nn::precision::Precision;
 use rung_theory::bound::tables::Tables;
 use rung_theory::bound::verdict::{Verdict, decide};
-use rung_theory::stack::mixer::{Field, KINDS};
+use rung_theory::stack::mixer::KINDS;
 use rung_theory::stack::{Convention, Defaults, Layer, Mixer, Plan};
 use rung_theory::task::seeded;
 
@@ -140,11 +140,12 @@ fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
 fn the_theory_counts_what_carriers_carry() {
     let defaults = Defaults { heads: 3, head_dim: 5, ..Defaults::default() };
     for kind in KINDS {
-        let orders: &[&[(&str, u64)]] = if kind.name == "fastmax" { &[&[], &[("order", 1)]] } else { &[&[]] };
-        for options in orders {
-            let mixer = Mixer::new(kind.name, options, &defaults).unwrap();
-            assert_eq!(mixer.facts().carries, carry::channels(&mixer) as u128, "{mixer}");
-            assert_eq!(mixer.facts().slots, carry::slots(&mixer) as u128, "{mixer}");
+        assert_eq!(kind.carry.is_some(), carry::names().any(|name| name == kind.name), "{}", kind.name);
+        let smallest = kind.carry.map(|sizes| (sizes.smallest)(4));
+        for options in [Some(Vec::new()), smallest].into_iter().flatten() {
+            let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
+            assert_eq!(mixer.facts().carried_bits, carry::channels(&mixer) as u128, "{mixer}");
+            assert_eq!(mixer.facts().table_slots, carry::slots(&mixer) as u128, "{mixer}");
         }
     }
 }
@@ -158,18 +159,14 @@ fn the_theory_knows_which_sizes_have_networks() {
         for _ in 0..60 {
             let defaults =
                 Defaults { heads: 1 + draws.below(4), head_dim: 2 + 2 * draws.below(4), ..Defaults::default() };
-            let small = |field: &Field, draws: &mut Draws| match field.choices.len() as u64 {
-                0 => (field.least + draws.below(6)).min(field.most),
-                choices => draws.below(choices),
-            };
-            let options: Vec<_> = kind.fields.iter().map(|field| (field.name, small(field, &mut draws))).collect();
+            let options: Vec<_> = kind.options.iter().map(|option| (option.name, draws.option(option, 6))).collect();
             let mixer = Mixer::new(kind.name, &options, &defaults).unwrap();
             let plan = Plan { width: defaults.width(), layers: vec![Layer::new(mixer.clone())] };
             let model = ModelConfig::default().init(&plan, &mut Parameters::<f32>::new(), &mut seeded(0));
             // A layer whose size follows the stream fits a stream of another width.
             let follows = ["hgrn2", "conv", "inline"].contains(&kind.name);
-            assert!(follows || model.is_ok() == mixer.facts().network, "{mixer}: {:?}", model.err());
-            *if mixer.facts().network { &mut with } else { &mut without } += 1;
+            assert!(follows || model.is_ok() == mixer.facts().has_network, "{mixer}: {:?}", model.err());
+            *if mixer.facts().has_network { &mut with } else { &mut without } += 1;
         }
     }
     assert!(with > 500 && without > 100, "{with} with, {without} without");
@@ -189,9 +186,9 @@ const LAYERS: &[&str] = &[
     "compositional",
     "window{size=2}",
     "window{size=5,sinks=1}",
-    "fake{policy=last,size=2}",
-    "fake{policy=sinks,size=5}",
-    "fake{policy=prefix,size=3}",
+    "evicting{policy=last,size=2}",
+    "evicting{policy=sinks,size=5}",
+    "evicting{policy=prefix,size=3}",
     "linear",
     "linear{heads=1,key=12,value=2}",
     "linear{normaliser=no,map=relu}",
@@ -238,7 +235,7 @@ fn carriers_need_no_more_bits_than_they_say() {
             Plan::parse(&format!("{layer} full full"), &defaults).unwrap()
         };
         let facts = *plan(8).layers[0].mixers[0].facts();
-        if facts.carries == 0 {
+        if facts.carried_bits == 0 {
             continue;
         }
         carriers += 1;

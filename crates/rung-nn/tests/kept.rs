@@ -8,7 +8,7 @@ mod support;
 use rung_engine::{Native, Ops, Parameters};
 use rung_nn::model::Input;
 use rung_nn::{ModelConfig, State};
-use rung_theory::stack::mixer::{Field, KINDS, MixerKind};
+use rung_theory::stack::mixer::{KINDS, MixerKind};
 use rung_theory::stack::{Defaults, Layer, Mixer, Plan, Reach};
 use rung_theory::task::seeded;
 
@@ -20,17 +20,13 @@ const TOKENS: usize = 15;
 fn draw(kind: &MixerKind, draws: &mut Draws) -> (Mixer, Defaults) {
     let (heads, head_dim) = (1 + draws.below(3), 2 + 2 * draws.below(3));
     let defaults = Defaults { heads, head_dim, bits: 1 + draws.below(16), ..Defaults::default() };
-    let small = |field: &Field, draws: &mut Draws| match field.choices.len() as u64 {
-        0 => (field.least + draws.below(5)).min(field.most),
-        choices => draws.below(choices),
-    };
     // Half of the options stay at their defaults, where those are small.
     let mut options = Vec::new();
-    for field in kind.fields {
-        let value = small(field, draws);
+    for option in kind.options {
+        let value = draws.option(option, 5);
         let large = ["window", "block", "size", "length", "stride", "top", "latent", "levels", "expand"];
-        if draws.below(2) == 0 || large.contains(&field.name) {
-            options.push((field.name, value));
+        if draws.below(2) == 0 || large.contains(&option.name) {
+            options.push((option.name, value));
         }
     }
     (Mixer::new(kind.name, &options, &defaults).unwrap(), defaults)
@@ -46,10 +42,10 @@ fn the_theory_counts_everything_that_crosses_between_two_tokens() {
     let mut draws = Draws(1);
     let mut tried = std::collections::BTreeMap::new();
     for kind in KINDS {
-        for _ in 0..40 {
+        for _ in 0..80 {
             let (mixer, defaults) = draw(kind, &mut draws);
             let facts = *mixer.facts();
-            if !facts.network {
+            if !facts.has_network {
                 continue;
             }
             let plan = Plan { width: defaults.width(), layers: vec![Layer::new(mixer.clone())] };

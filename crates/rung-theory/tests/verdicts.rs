@@ -47,9 +47,9 @@ const LAYERS: &[&str] = &[
     "rwkv7",
     "retnet",
     "chunked{size=3}",
-    "fake{policy=prefix,size=3}",
-    "fake{policy=sinks,size=2}",
-    "fake{policy=stride,size=4}",
+    "evicting{policy=prefix,size=3}",
+    "evicting{policy=sinks,size=2}",
+    "evicting{policy=stride,size=4}",
     "loglinear-gdn{levels=6}",
     "none",
 ];
@@ -221,16 +221,16 @@ fn caches_that_drop_the_start_are_certified() {
         Some(tables)
     };
     let plain = smallest("full full").unwrap();
-    for stack in ["fake{policy=prefix,size=2} full full", "full fake{policy=sinks,size=2} full"] {
+    for stack in ["evicting{policy=prefix,size=2} full full", "full evicting{policy=sinks,size=2} full"] {
         let tables = smallest(stack).unwrap();
         assert!(tables.tokens() >= plain.tokens(), "{stack}: its cache has bits too");
     }
-    for stack in ["fake{policy=last,size=2} full full", "fake{policy=stride,size=2} full full"] {
+    for stack in ["evicting{policy=last,size=2} full full", "evicting{policy=stride,size=2} full full"] {
         assert!(smallest(stack).is_none(), "{stack}");
     }
     // Where the cache holds the whole table z_L and more, nothing is dropped, however few bits that takes.
     let tiny = Defaults { heads: 1, head_dim: 1, bits: 1, ..Defaults::default() };
-    let cached = Plan::parse("fake{policy=prefix,size=64} full", &tiny).unwrap();
+    let cached = Plan::parse("evicting{policy=prefix,size=64} full", &tiny).unwrap();
     let impossible = |m: u32| {
         let tables = Tables::new(1, m.into(), Vec::new()).unwrap();
         matches!(decide(&cached, Convention::Paper, &tables), Verdict::Impossible(_))

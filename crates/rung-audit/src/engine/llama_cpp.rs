@@ -11,9 +11,10 @@
 //! `src/llama-context.cpp`, `src/llama-kv-cache.cpp`, `src/llama-kv-cache-iswa.cpp`, `src/llama-memory-recurrent.cpp`,
 //! `src/llama-hparams.cpp` of ggml-org/llama.cpp at `b21e4de74567` (b10586).
 
-use super::demand::{KeyValues, Reach, RecurrentState};
+use super::demand::RecurrentState;
 use super::{CacheFormat, CacheParts, Engine, F16_CACHE, MemoryPlan, PlanInput, bytes_of, largest, pad, request};
 use crate::{AuditError, FP32};
+use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
 /// The engine.
 pub(super) static ENGINE: Engine = Engine {
@@ -73,11 +74,11 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    fn key_bytes(&self, kv: &KeyValues) -> u64 {
+    fn key_bytes(&self, kv: &KeyValueLayout) -> u64 {
         self.format.row(kv.heads.saturating_mul(kv.key))
     }
 
-    fn value_bytes(&self, kv: &KeyValues) -> u64 {
+    fn value_bytes(&self, kv: &KeyValueLayout) -> u64 {
         self.format.row(kv.heads.saturating_mul(kv.value))
     }
 
@@ -115,8 +116,8 @@ impl Rules<'_> {
         for kv in self.input.demands.kv() {
             let (key, value) = (self.key_bytes(&kv), self.value_bytes(&kv));
             let window = match kv.reach {
-                Reach::Window(size) | Reach::Chunk(size) if !self.ignores_windows => Some(size),
-                Reach::Compressed { window, .. } => Some(window),
+                CacheReach::Window(size) | CacheReach::Chunk(size) if !self.ignores_windows => Some(size),
+                CacheReach::Compressed { window, .. } => Some(window),
                 _ => None,
             };
             let Some(window) = window else {
@@ -131,21 +132,23 @@ impl Rules<'_> {
             }
             grow(&mut sum.window_k, key, window_cells.saturating_mul(streams));
             grow(&mut sum.window_v, value, window_cells.saturating_mul(streams));
-            if let Reach::Compressed { ratio, .. } = kv.reach {
+            if let CacheReach::Compressed { ratio, .. } = kv.reach {
                 let entries = pad(cells.div_ceil(ratio.max(1)), CELLS).saturating_mul(streams);
                 grow(&mut sum.compressed, key.saturating_add(F16_CACHE.row(kv.index)), entries);
             }
         }
-        if let Some(kv) = self.input.demands.kv().find(|kv| kv.reach == Reach::All).filter(|_| self.draft_layers() > 0)
+        if let Some(kv) =
+            self.input.demands.kv().find(|kv| kv.reach == CacheReach::All).filter(|_| self.draft_layers() > 0)
         {
             let one = self.key_bytes(&kv).saturating_add(self.value_bytes(&kv));
             grow(&mut sum.draft, one.saturating_mul(self.draft_layers()), rows);
         }
         let rows = sequences.saturating_mul(1 + self.draft_rows);
         for state in self.input.demands.states() {
-            let convolution = state.convolution(1, state.kernel_size.saturating_sub(1)).saturating_add(state.shift);
+            let convolution =
+                state.convolution(1, state.layout.kernel_size.saturating_sub(1)).saturating_add(state.layout.shift);
             grow(&mut sum.r, bytes_of(convolution, FP32), rows);
-            grow(&mut sum.s, bytes_of(state.recurrent, FP32), rows);
+            grow(&mut sum.s, bytes_of(state.layout.recurrent, FP32), rows);
         }
         sum
     }
@@ -168,8 +171,8 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let now = rules.allocate(input.context, input.requests);
     plan.set_bytes(now.bytes());
     plan.bytes_per_request = Some(rules.allocate(input.context, 1).bytes().total());
-    let growing = |kv: &KeyValues| kv.reach == Reach::All || rules.ignores_windows;
-    let per_token = |kv: KeyValues| rules.key_bytes(&kv) + rules.value_bytes(&kv) + F16_CACHE.row(kv.index);
+    let growing = |kv: &KeyValueLayout| kv.reach == CacheReach::All || rules.ignores_windows;
+    let per_token = |kv: KeyValueLayout| rules.key_bytes(&kv) + rules.value_bytes(&kv) + F16_CACHE.row(kv.index);
     plan.bytes_per_token = Some(input.demands.kv().filter(growing).map(per_token).sum());
     plan.assume("All layers and their caches are on one device; flash attention is on, so values are not widened.");
     figures(plan, &now);
@@ -192,7 +195,7 @@ fn unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
     {
         plan.unknown.push("llama.cpp's rules here do not cover a convolution before attention".to_owned());
     }
-    if input.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
+    if input.demands.kv().any(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
         plan.unknown.push("llama.cpp's buffers of tokens that wait to be compressed are not covered".to_owned());
     }
 }
@@ -200,7 +203,7 @@ fn unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
 fn rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
     let name = input.audit.architecture.as_deref().unwrap_or_default();
     let ignores_windows = WITHOUT_WINDOW.contains(&name);
-    if ignores_windows && input.demands.kv().any(|kv| matches!(kv.reach, Reach::Window(_))) {
+    if ignores_windows && input.demands.kv().any(|kv| matches!(kv.reach, CacheReach::Window(_))) {
         plan.assume(format!("llama.cpp does not use the window of `{name}`: its caches hold the whole context."));
     }
     let keeps_rows = DRAFT_ROWS.iter().any(|known| name.starts_with(known));

@@ -11,9 +11,10 @@
 //! `mem_cache/kv_cache_configurator.py`, `mem_cache/memory_pool.py`, `model_executor/pool_configurator.py`, `server_args.py`
 //! of sgl-project/sglang at `cce0a1244b5a` (after 0.5.18).
 
-use super::demand::{KeyValues, Reach, RecurrentState};
+use super::demand::RecurrentState;
 use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, pad, request};
 use crate::{AuditError, BF16, Dtype, FP32};
+use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
 /// The engine.
 pub(super) static ENGINE: Engine = Engine {
@@ -47,19 +48,19 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    fn local(&self, kv: &KeyValues, width: u64) -> u64 {
+    fn local(&self, kv: &KeyValueLayout, width: u64) -> u64 {
         kv.local_heads(self.input.tp).saturating_mul(self.format.row(width))
     }
 
-    fn sum(&self, of: impl Fn(&KeyValues) -> u64, full: bool) -> u64 {
-        let chosen = self.input.demands.kv().filter(|kv| (kv.reach == Reach::All) == full);
+    fn sum(&self, of: impl Fn(&KeyValueLayout) -> u64, full: bool) -> u64 {
+        let chosen = self.input.demands.kv().filter(|kv| (kv.reach == CacheReach::All) == full);
         chosen.map(|kv| of(&kv)).fold(0, u64::saturating_add)
     }
 
     /// CacheParts of one token in all layers that see everything, or in all that have a window.
     fn cell(&self, full: bool) -> u64 {
         // Index keys are 8-bit with one 32-bit scale for 128 of them.
-        let index = |kv: &KeyValues| kv.index + 4 * kv.index.div_ceil(128);
+        let index = |kv: &KeyValueLayout| kv.index + 4 * kv.index.div_ceil(128);
         self.sum(|kv| self.local(kv, kv.key) + self.local(kv, kv.value) + index(kv), full)
     }
 
@@ -75,7 +76,7 @@ impl Rules<'_> {
 
     /// RecurrentState bytes of one slot.
     fn slot(&self) -> u64 {
-        self.convolution(|state| state.kernel_size.saturating_sub(1)).saturating_add(self.recurrent())
+        self.convolution(|state| state.layout.kernel_size.saturating_sub(1)).saturating_add(self.recurrent())
     }
 
     /// Scratch for drafted tokens of so many running requests.
@@ -84,7 +85,7 @@ impl Rules<'_> {
         if drafts == 0 || self.slot() == 0 {
             return 0;
         }
-        let columns = self.convolution(|state| drafts + state.kernel_size.saturating_sub(2));
+        let columns = self.convolution(|state| drafts + state.layout.kernel_size.saturating_sub(2));
         self.recurrent().saturating_mul(drafts).saturating_add(columns).saturating_mul(requests + 1)
     }
 
@@ -132,7 +133,7 @@ fn unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
     if let Some(state) = input.demands.states().find(|state| !supports(state)) {
         plan.unknown.push(format!("SGLang's rules here do not cover state of `{}`", state.kind));
     }
-    if input.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
+    if input.demands.kv().any(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
         plan.unknown.push("SGLang's compressed caches are not covered".to_owned());
     }
 }
@@ -164,7 +165,7 @@ fn figures(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
     add("K size", key.saturating_mul(rows), "(tokens + page) * layers * heads / tp * head width * bytes");
     add("KV size", both.saturating_mul(rows), "(tokens + page) * layers * bytes of keys and values");
     if rules.slot() > 0 {
-        let convolution = rules.convolution(|state| state.kernel_size.saturating_sub(1));
+        let convolution = rules.convolution(|state| state.layout.kernel_size.saturating_sub(1));
         add(
             "conv_state size",
             convolution.saturating_mul(slots + 1),

@@ -7,9 +7,9 @@
 //! # Source
 //! `_torch/pyexecutor/mamba_cache_manager.py` of NVIDIA/TensorRT-LLM at `00bce92cbb90`, and the manager's log lines.
 
-use super::demand::{KeyValues, Reach};
 use super::{BF16_CACHE, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, pad};
 use crate::{AuditError, BF16, FP32};
+use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
 /// The engine.
 pub(super) static ENGINE: Engine = Engine {
@@ -28,7 +28,7 @@ pub(super) static ENGINE: Engine = Engine {
 const GIB: f64 = 1_073_741_824.0;
 
 fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
-    let covered = |kv: &KeyValues| kv.reach == Reach::All && kv.index == 0;
+    let covered = |kv: &KeyValueLayout| kv.reach == CacheReach::All && kv.index == 0;
     if !input.demands.kv().all(|kv| covered(&kv)) {
         plan.unknown.push("TensorRT-LLM's windows and index caches are not covered".to_owned());
     }
@@ -37,7 +37,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     }
     let format = input.settings.kv_format.unwrap_or(BF16_CACHE);
     let block = input.option_number("tokens_per_block")?.filter(|block| (1..=1 << 20).contains(block)).unwrap_or(32);
-    let one = |kv: KeyValues| {
+    let one = |kv: KeyValueLayout| {
         kv.local_heads(input.tp).saturating_mul(format.row(kv.key).saturating_add(format.row(kv.value)))
     };
     let token = input.demands.kv().filter(covered).map(one).fold(0, u64::saturating_add);
@@ -49,7 +49,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let state_dtype = input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32);
     plan.state_dtype = state_dtype.name;
     let state = input.demands.states().map(|state| {
-        let columns = bytes_of(state.convolution(input.tp, state.kernel_size.saturating_sub(1)), BF16);
+        let columns = bytes_of(state.convolution(input.tp, state.layout.kernel_size.saturating_sub(1)), BF16);
         columns.saturating_add(bytes_of(state.recurrence(input.tp), state_dtype))
     });
     let state = state.fold(0, u64::saturating_add);

@@ -12,9 +12,10 @@
 //! # Source
 //! `src/transformers/cache_utils.py` of huggingface/transformers, 5.23; checked by counting caches (`docs/engines/transformers.md`).
 
-use super::demand::{KeyValues, Reach, RecurrentState};
+use super::demand::RecurrentState;
 use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, largest, request};
 use crate::{AuditError, BF16, Dtype, FP32};
+use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
 /// The engine.
 pub(super) static ENGINE: Engine = Engine {
@@ -49,24 +50,26 @@ impl Rules<'_> {
         self.input.audit.architecture.as_deref().is_some_and(|name| names.contains(&name))
     }
 
-    fn index(&self, kv: &KeyValues) -> u64 {
+    fn index(&self, kv: &KeyValueLayout) -> u64 {
         if self.is_one_of(WIDE_INDEX) { bytes_of(kv.index, FP32) } else { self.format.vector(kv.index) }
     }
 
     /// CacheParts of one token in one layer.
-    fn token(&self, kv: &KeyValues) -> u64 {
+    fn token(&self, kv: &KeyValueLayout) -> u64 {
         let vector = self.format.vector(kv.key).saturating_add(self.format.vector(kv.value));
         kv.local_heads(self.input.tp).saturating_mul(vector)
     }
 
-    fn layer(&self, kv: &KeyValues, context: u64) -> (u64, u64) {
+    fn layer(&self, kv: &KeyValueLayout, context: u64) -> (u64, u64) {
         let token = self.token(kv);
         let index = self.index(kv);
         match kv.reach {
-            Reach::Window(_) if self.is_one_of(WHOLE_WINDOWS) => (token.saturating_mul(context), 0),
-            Reach::All => ((token.saturating_add(index)).saturating_mul(context), 0),
-            Reach::Window(size) | Reach::Chunk(size) => (0, token.saturating_mul(context.min(size.saturating_sub(1)))),
-            Reach::Compressed { ratio, window } => {
+            CacheReach::Window(_) if self.is_one_of(WHOLE_WINDOWS) => (token.saturating_mul(context), 0),
+            CacheReach::All => ((token.saturating_add(index)).saturating_mul(context), 0),
+            CacheReach::Window(size) | CacheReach::Chunk(size) => {
+                (0, token.saturating_mul(context.min(size.saturating_sub(1))))
+            }
+            CacheReach::Compressed { ratio, window } => {
                 let entries = context / ratio.max(1);
                 let kept = token.saturating_mul(context.min(window.saturating_sub(1)));
                 // Where entries overlap (those with an index do), the last inputs and their gates are kept for the next.
@@ -78,10 +81,13 @@ impl Rules<'_> {
 
     fn state(&self, state: &RecurrentState) -> u64 {
         let convolution = if self.is_one_of(WIDE_CONVOLUTIONS) { FP32 } else { self.convolution };
-        let kept =
-            if self.is_one_of(SHORT_CONVOLUTIONS) { state.kernel_size.saturating_sub(1) } else { state.kernel_size };
+        let kept = if self.is_one_of(SHORT_CONVOLUTIONS) {
+            state.layout.kernel_size.saturating_sub(1)
+        } else {
+            state.layout.kernel_size
+        };
         let columns = bytes_of(state.convolution(self.input.tp, kept), convolution);
-        let shift = bytes_of(state.shift, convolution);
+        let shift = bytes_of(state.layout.shift, convolution);
         // Lightning attention's state has the activations' format.
         let dtype = if state.kind == "lightning" { self.convolution } else { self.state };
         columns.saturating_add(shift).saturating_add(bytes_of(state.recurrence(self.input.tp), dtype))
@@ -124,10 +130,10 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     let rules = Rules { input, format, convolution, state };
     plan.set_bytes(rules.bytes(input.context, input.requests));
     plan.bytes_per_request = Some(rules.bytes(input.context, 1).total());
-    let growing = |kv: &KeyValues| kv.reach == Reach::All;
-    let per_token = |kv: KeyValues| rules.token(&kv).saturating_add(rules.index(&kv));
+    let growing = |kv: &KeyValueLayout| kv.reach == CacheReach::All;
+    let per_token = |kv: KeyValueLayout| rules.token(&kv).saturating_add(rules.index(&kv));
     plan.bytes_per_token = Some(input.demands.kv().filter(growing).map(per_token).fold(0, u64::saturating_add));
-    if input.demands.kv().any(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
+    if input.demands.kv().any(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
         plan.assume("Tokens that wait to be compressed are not counted.");
     }
     fit(input, plan, &rules)

@@ -16,9 +16,10 @@
 
 use std::collections::BTreeMap;
 
-use super::demand::{KeyValues, Reach, RecurrentState};
+use super::demand::RecurrentState;
 use super::{BF16_CACHE, CacheFormat, CacheParts, Engine, MemoryPlan, PlanInput, bytes_of, largest, request};
 use crate::{AuditError, BF16, Dtype, FP32};
+use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
 
 /// The engine.
 pub(super) static ENGINE: Engine = Engine {
@@ -53,7 +54,7 @@ enum Mode {
 
 /// Layers with the same specification.
 struct Bucket {
-    reach: Option<Reach>,
+    reach: Option<CacheReach>,
     layers: u64,
     /// Tokens in one of its blocks; nothing for recurrent layers.
     block: u64,
@@ -86,10 +87,12 @@ impl Pool {
     /// Blocks of one group of a bucket that a request of `context` tokens holds.
     fn blocks(&self, bucket: &Bucket, context: u64) -> u64 {
         match (bucket.reach, self.mode) {
-            (Some(Reach::Window(window)), _) => {
+            (Some(CacheReach::Window(window)), _) => {
                 (window - 1).saturating_add(self.in_flight).min(context).div_ceil(bucket.block) + 1
             }
-            (Some(Reach::Chunk(chunk)), _) => chunk.saturating_add(self.in_flight).min(context).div_ceil(bucket.block),
+            (Some(CacheReach::Chunk(chunk)), _) => {
+                chunk.saturating_add(self.in_flight).min(context).div_ceil(bucket.block)
+            }
             (Some(_), _) => context.div_ceil(bucket.block),
             (None, Mode::None) => 1 + self.speculative,
             (None, Mode::Align) => 2 + self.speculative,
@@ -108,7 +111,7 @@ impl Pool {
             let blocks = self.groups(bucket).saturating_mul(self.blocks(bucket, context)).saturating_mul(requests);
             let part = match bucket.reach {
                 None => &mut sum.state,
-                Some(Reach::Window(_) | Reach::Chunk(_)) => &mut sum.window,
+                Some(CacheReach::Window(_) | CacheReach::Chunk(_)) => &mut sum.window,
                 Some(_) => &mut sum.kv,
             };
             *part = part.saturating_add(blocks.saturating_mul(self.bytes_per_block()));
@@ -144,7 +147,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 
 /// CacheParts that one more token takes on average: a full group's block over its tokens.
 fn bytes_per_token(pool: &Pool) -> u64 {
-    let one = |bucket: &&Bucket| matches!(bucket.reach, Some(Reach::All));
+    let one = |bucket: &&Bucket| matches!(bucket.reach, Some(CacheReach::All));
     let growing = pool.buckets.iter().filter(one);
     growing.map(|bucket| (pool.groups(bucket) * pool.bytes_per_block()).div_ceil(bucket.block)).sum()
 }
@@ -171,7 +174,7 @@ fn unsupported(input: &PlanInput) -> Vec<String> {
         if layer.kv.is_some_and(|kv| kv.index > 0) {
             add("vLLM packs index keys in a layout that these rules do not cover".to_owned());
         }
-        if layer.kv.is_some_and(|kv| matches!(kv.reach, Reach::Compressed { .. })) {
+        if layer.kv.is_some_and(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {
             add("vLLM packs compressed caches in a layout that these rules do not cover".to_owned());
         }
     }
@@ -209,28 +212,28 @@ fn mode(input: &PlanInput, plan: &mut MemoryPlan) -> Result<Mode, AuditError> {
 }
 
 /// Attention layers by reach and bytes per token, with how many there are.
-type AttentionBytes = BTreeMap<(Reach, u64), u64>;
+type AttentionBytes = BTreeMap<(CacheReach, u64), u64>;
 
 fn attention_bytes(input: &PlanInput, format: CacheFormat) -> Result<AttentionBytes, AuditError> {
-    let per_token = |kv: &KeyValues| {
+    let per_token = |kv: &KeyValueLayout| {
         kv.local_heads(input.tp).saturating_mul(format.vector(kv.key).saturating_add(format.vector(kv.value)))
     };
     let mut found = AttentionBytes::new();
-    for kv in input.demands.kv().filter(|kv| !matches!(kv.reach, Reach::Compressed { .. })) {
+    for kv in input.demands.kv().filter(|kv| !matches!(kv.reach, CacheReach::Compressed { .. })) {
         *found.entry((kv.reach, per_token(&kv))).or_default() += 1;
     }
     let extra = if input.settings.speculative > 0 { input.audit.extra_layers } else { 0 };
     let draft = input.option_number("draft_full_layers")?.unwrap_or(extra);
     let window_layers = input.option_number("draft_window_layers")?.unwrap_or(0);
     // A draft's layers have the sizes of the model's own full layers.
-    let Some((_, bytes)) = found.keys().find(|(reach, _)| *reach == Reach::All).copied() else { return Ok(found) };
+    let Some((_, bytes)) = found.keys().find(|(reach, _)| *reach == CacheReach::All).copied() else { return Ok(found) };
     if draft > 0 {
-        *found.entry((Reach::All, bytes)).or_default() += draft;
+        *found.entry((CacheReach::All, bytes)).or_default() += draft;
     }
     if window_layers > 0 {
         let window = input.option_number("draft_window")?.filter(|&window| window > 0);
         let window = window.ok_or_else(|| request("draft_window_layers", "needs `draft_window` too"))?;
-        *found.entry((Reach::Window(window), bytes)).or_default() += window_layers;
+        *found.entry((CacheReach::Window(window), bytes)).or_default() += window_layers;
     }
     Ok(found)
 }
@@ -238,7 +241,7 @@ fn attention_bytes(input: &PlanInput, format: CacheFormat) -> Result<AttentionBy
 /// CacheParts of one layer's state: convolution inputs in the activations' format, drafted tokens' columns included.
 fn state_bytes(input: &PlanInput, state: &RecurrentState, dtype: Dtype) -> u64 {
     let drafts = if state.kind == "mamba1" { 0 } else { input.settings.speculative };
-    let columns = state.kernel_size.saturating_sub(1) + if state.kernel_size == 0 { 0 } else { drafts };
+    let columns = state.layout.kernel_size.saturating_sub(1) + if state.layout.kernel_size == 0 { 0 } else { drafts };
     let convolution = bytes_of(state.convolution(input.tp, columns), input.audit.activation_dtype.unwrap_or(BF16));
     let recurrent = bytes_of(state.recurrence(input.tp), dtype);
     convolution.saturating_add(recurrent)
@@ -264,7 +267,7 @@ fn pool(
         return Err(request("kernel_block", "blocks have 1 to 1048576 tokens"));
     }
     // The alignment uses the full layers' bytes; without a recurrence the kernel's block stays.
-    let full = attention.keys().find(|(reach, _)| *reach == Reach::All).map_or(largest_bytes, |(_, bytes)| *bytes);
+    let full = attention.keys().find(|(reach, _)| *reach == CacheReach::All).map_or(largest_bytes, |(_, bytes)| *bytes);
     let start = least.max(user);
     let aligned = if full == 0 { start } else { start * state_page.div_ceil((start * full).max(1)).max(1) };
     let block = if states.is_empty() || full == 0 { start } else { aligned };
@@ -293,7 +296,7 @@ fn pool(
     let group_size = input.option_number("group_size")?.filter(|&size| size > 0).unwrap_or(rule);
     let steps = if input.option_flag("async_scheduling", true)? { 2 } else { 1 };
     let batched = input.option_number("max_num_batched_tokens")?;
-    if batched.is_none() && attention.keys().any(|(reach, _)| *reach != Reach::All) {
+    if batched.is_none() && attention.keys().any(|(reach, _)| *reach != CacheReach::All) {
         plan.assume("Windows hold what steps in flight add: two steps of 2,048 tokens (`max_num_batched_tokens`).");
     }
     let in_flight = batched.unwrap_or(2048).saturating_mul(steps);

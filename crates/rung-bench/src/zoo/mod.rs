@@ -93,7 +93,7 @@ impl Row {
     pub fn of(name: &str, timing: &Timing) -> Result<Self, BenchError> {
         let mixer = exponents::narrow(name)?;
         // `none` has a network that does nothing: its time is that of a call.
-        let timed = mixer.name() != "none" && rung_nn::mixer::NAMES.contains(&mixer.name());
+        let timed = mixer.facts().flops.per_token > 0 && rung_nn::mixer::NAMES.contains(&mixer.name());
         let speed = timed.then(|| Speed::measure(name, timing)).transpose()?;
         Ok(Self { mixer, speed })
     }
@@ -101,7 +101,7 @@ impl Row {
     /// Numbers that cross from one token to the next, caches apart; of a state in levels, one level is counted.
     pub fn crossing(&self) -> u128 {
         let facts = self.mixer.facts();
-        facts.crossing() - facts.state + self.per_level().unwrap_or(facts.state)
+        facts.crossing() - facts.recurrent_state + self.per_level().unwrap_or(facts.recurrent_state)
     }
 
     /// What grows with the text, in words: `64 a token`, `512 a doubling`, nothing.
@@ -114,35 +114,30 @@ impl Row {
     /// Numbers of one level, where a state has levels.
     fn per_level(&self) -> Option<u128> {
         let facts = self.mixer.facts();
-        facts.log2_context.map(|last| facts.state / (u128::from(last) + 1))
+        facts.log2_context.map(|last| facts.recurrent_state / (u128::from(last) + 1))
     }
 
     /// The cost of a text of n tokens as a formula, widths left out.
     pub fn cost(&self) -> String {
         let facts = self.mixer.facts();
         let ratio = self.mixer.number("ratio").filter(|ratio| *ratio > 1);
-        match (self.selection(), facts.work.limit) {
+        match (facts.selection(), facts.flops.max_attended) {
             (Some(Selection { block: 1, picked, .. }), _) => format!("n^2 + {picked} n"),
             (Some(Selection { block, .. }), limit) => format!("n^2/{block} + {} n", limit.unwrap_or_default()),
             (None, Some(limit)) => format!("{limit} n"),
-            (None, None) if facts.work.seen > 0 => ratio.map_or("n^2".to_owned(), |ratio| format!("n^2/{ratio}")),
+            (None, None) if facts.flops.per_attended > 0 => {
+                ratio.map_or("n^2".to_owned(), |ratio| format!("n^2/{ratio}"))
+            }
             (None, None) if facts.log2_context.is_some() => "n log n".to_owned(),
-            (None, None) if facts.work.token == 0 => "0".to_owned(),
+            (None, None) if facts.flops.per_token == 0 => "0".to_owned(),
             (None, None) => "n".to_owned(),
-        }
-    }
-
-    fn selection(&self) -> Option<Selection> {
-        match self.mixer.facts().reach {
-            Reach::Full(message) => message.selection,
-            Reach::Bounded => None,
         }
     }
 
     /// What it is worth in hops.
     pub fn credit(&self) -> Credit {
         let facts = self.mixer.facts();
-        match (facts.reach, self.selection()) {
+        match (facts.reach, facts.selection()) {
             (Reach::Full(_), None) => Credit::Full,
             (Reach::Full(_), Some(Selection { block: 1, .. })) => Credit::Tokens,
             (Reach::Full(_), Some(_)) => Credit::Blocks,

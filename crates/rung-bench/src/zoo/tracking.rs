@@ -65,13 +65,10 @@ const SHORT_SIGHTED: Claim = Claim::No(Evidence::Proved, "it sees only the last 
 
 /// Whether one layer keeps the parity of the bits so far.
 pub fn parity(mixer: &Mixer) -> Claim {
-    match mixer.name() {
-        _ if short_sighted(mixer) => SHORT_SIGHTED,
-        "deltanet" => Claim::Yes(Evidence::Constructed, "`rung construct parity`, with negative=yes"),
-        "gdn" => Claim::Yes(Evidence::Constructed, "holds `rung construct parity`, with negative=yes and no decay"),
-        "deltaproduct" => Claim::Yes(Evidence::Constructed, "holds `rung construct parity`, in one micro-step"),
-        _ => Claim::Unknown,
+    if short_sighted(mixer) {
+        return SHORT_SIGHTED;
     }
+    mixer.kind().parity_shown_by.map_or(Claim::Unknown, |by| Claim::Yes(Evidence::Constructed, by))
 }
 
 /// Whether one layer keeps the product of the permutations of three things so far.
@@ -82,7 +79,7 @@ pub fn permutations(mixer: &Mixer) -> Claim {
 
 fn short_sighted(mixer: &Mixer) -> bool {
     let facts = mixer.facts();
-    facts.state == 0 && facts.per_token() == 0
+    facts.recurrent_state == 0 && facts.per_token() == 0
 }
 
 #[cfg(test)]
@@ -100,7 +97,7 @@ mod tests {
             ("deltanet", "yes"),
             ("full", "unknown"),
             ("rglru", "unknown"),
-            ("fake", "unknown"),
+            ("evicting", "unknown"),
         ] {
             assert_eq!(parity(&narrow(name).unwrap()).word(), expected, "{name}");
         }

@@ -175,10 +175,10 @@ fn bound<S: Scalar>(subject: &Subject<'_, S>) -> Result<Bound, String> {
     let (mut beta, mut base) = (0.0_f64, 0.0_f64);
     for (layer, found) in subject.plan.layers.iter().enumerate() {
         let [mixer] = &found.mixers[..] else { return Err("a layer has several mixers side by side".to_owned()) };
-        if mixer.name() != "full" || mixer.number("conv") != Some(0) {
+        if !mixer.facts().looks_up || mixer.number("conv") != Some(0) {
             return Err(format!("no bound is known here for {mixer}"));
         }
-        let (heads, kv) = (heads(mixer) as usize, mixer.number("kv").unwrap_or(1) as usize);
+        let (heads, kv) = (heads(mixer) as usize, mixer.facts().attention.map_or(1, |heads| heads.kv as usize));
         let table = |role: Role| of_weight(subject.weights, layer, role);
         let (Some(query), Some(key), Some(value), Some(output)) =
             (table(Role::Query), table(Role::Key), table(Role::Value), table(Role::Output))

@@ -121,7 +121,7 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Injecti
 
 /// Whether a layer divides what it reads by the sum of weights, with weights that have no constant part.
 fn divides(layer: &Layer) -> bool {
-    layer.mixers.iter().any(|mixer| mixer.name() == "linear" && mixer.number("normaliser") == Some(0))
+    layer.mixers.iter().any(|mixer| mixer.facts().scale_invariant)
 }
 
 fn test(reading: &Reading, head: usize, time: usize, divides: bool, layer: &str) -> Head {

@@ -99,8 +99,8 @@ impl<S: Scalar> Watch<S> for Chooser {
 pub fn selections<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Selections, AnalysisError> {
     let subject = network.subject();
     let size = |layer: &rung_theory::stack::Layer| {
-        let mixer = layer.mixers.iter().find(|mixer| mixer.name() == "compositional")?;
-        Some(["searches", "retrievals"].map(|option| mixer.number(option).unwrap_or(1) as usize))
+        let number = |mixer: &rung_theory::stack::Mixer, option| mixer.number(option).map(|number| number as usize);
+        layer.mixers.iter().find_map(|mixer| Some([number(mixer, "searches")?, number(mixer, "retrievals")?]))
     };
     let sizes: Vec<Option<[usize; 2]>> = subject.plan.layers.iter().map(size).collect();
     if sizes.iter().all(Option::is_none) {

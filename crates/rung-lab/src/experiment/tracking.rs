@@ -10,8 +10,6 @@
 //! Texts grow in training, and the last question is about texts longer than any of those: a rule that was learned goes on, a table of
 //! short texts does not.
 
-use rung_theory::spec::Value;
-use rung_theory::stack::Mixer;
 use rung_theory::task;
 
 use super::compare::{Along, Entry, View, read, show};
@@ -76,10 +74,9 @@ fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
 fn predicted(cell: &Cell<'_>) -> Option<(bool, &'static str)> {
     let config = &cell.any().config;
     let plan = cell.plan();
-    let mixers = || plan.layers.iter().flat_map(|layer| layer.mixers.iter());
-    let signed = |mixer: &Mixer| mixer.call().options.contains(&("negative".to_owned(), Value::Word("yes".to_owned())));
-    let reflects = mixers().any(signed);
-    let turns = mixers().any(|mixer| signed(mixer) && mixer.number("steps").is_some_and(|steps| steps > 1));
+    let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+    let reflections = mixers.map(|mixer| mixer.facts().reflections).max().unwrap_or_default();
+    let (reflects, turns) = (reflections > 0, reflections > 1);
     let full = plan.layers.iter().any(rung_theory::stack::Layer::is_full);
     Some(match config.task.as_str() {
         task if task.starts_with("parity{") && reflects => (true, "negative eigenvalues"),

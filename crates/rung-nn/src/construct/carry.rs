@@ -3,15 +3,17 @@
 //! One token, marked by a flag, gives; whoever comes after it finds its bits in the state. Only the giver has a key, so that
 //! no other token writes; every mixer does this through its own gates, feature map and norms, as [`weights`] says of each.
 //!
-//! To add a mixer: a line in [`KINDS`] and a function that sets its weights.
+//! To add a mixer: a line in [`WRITERS`] and a function that writes its weights.
 
 mod weights;
 
 use rung_theory::spec::{Call, Value};
+use rung_theory::stack::mixer::{CarrySizes, KINDS};
 use rung_theory::stack::{Defaults, Mixer, StackError};
 
 use super::draft::Setting;
 use super::register::Slice;
+use crate::mixer::{self, MixerConfig as _};
 use weights::Plate;
 
 /// What is handed on.
@@ -30,135 +32,42 @@ pub struct Carry {
     pub slots: Option<[Slice; 2]>,
 }
 
-/// A mixer that can carry.
-struct Kind {
-    name: &'static str,
-    /// Its smallest sizes for some bits.
-    smallest: fn(u64) -> Vec<(&'static str, u64)>,
-    /// The option that says how many slots a table in its state can have.
-    slots: Option<&'static str>,
-    /// Its weights.
-    set: fn(&mut Plate<'_>),
-}
+/// Writes the weights with which a mixer carries.
+type Writer = fn(&mut Plate<'_>);
 
-const KINDS: &[Kind] = &[
-    Kind {
-        name: "linear",
-        smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits)],
-        slots: Some("key"),
-        set: weights::linear,
-    },
-    Kind {
-        name: "retnet",
-        smallest: |bits| vec![("heads", 1), ("key", 2), ("value", bits)],
-        // Keys turn with their position, so that slots do not stay apart.
-        slots: None,
-        set: weights::retnet,
-    },
-    Kind {
-        name: "lightning",
-        smallest: |bits| vec![("heads", 1), ("head", 2 * bits)],
-        slots: None,
-        set: weights::lightning,
-    },
-    Kind {
-        name: "gla",
-        smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)],
-        slots: Some("key"),
-        set: weights::gla,
-    },
-    Kind {
-        name: "mamba2",
-        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)],
-        slots: Some("state"),
-        set: weights::mamba2,
-    },
-    Kind {
-        name: "deltanet",
-        smallest: |bits| vec![("heads", 1), ("key", 1), ("value", 2 * bits)],
-        slots: Some("key"),
-        set: weights::deltanet,
-    },
-    Kind {
-        name: "gdn",
-        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
-        slots: Some("key"),
-        set: weights::gdn,
-    },
-    Kind {
-        name: "kda",
-        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
-        slots: Some("key"),
-        set: weights::kda,
-    },
-    Kind {
-        name: "mamba1",
-        smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)],
-        slots: None,
-        set: weights::mamba1,
-    },
-    Kind { name: "rglru", smallest: |bits| vec![("inner", bits + 1), ("heads", 1)], slots: None, set: weights::rglru },
-    Kind { name: "gated", smallest: |bits| vec![("channels", bits)], slots: None, set: weights::gated },
-    Kind { name: "hgrn2", smallest: |_| vec![("expand", 1)], slots: None, set: weights::hgrn2 },
-    Kind {
-        name: "rwkv6",
-        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)],
-        slots: Some("head"),
-        set: weights::rwkv6,
-    },
-    Kind {
-        name: "rwkv7",
-        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("rank", 1)],
-        slots: Some("head"),
-        set: weights::rwkv7,
-    },
-    Kind {
-        name: "fastmax",
-        smallest: |bits| vec![("order", 1), ("heads", 1), ("key", 1), ("value", bits)],
-        slots: None,
-        set: weights::fastmax,
-    },
-    Kind {
-        name: "deltaproduct",
-        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
-        slots: Some("key"),
-        set: weights::deltaproduct,
-    },
-    Kind {
-        name: "loglinear-mamba2",
-        smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)],
-        slots: Some("state"),
-        set: weights::mamba2,
-    },
-    Kind {
-        name: "loglinear-gdn",
-        smallest: |bits| vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)],
-        slots: Some("key"),
-        set: weights::gdn,
-    },
-    Kind {
-        name: "window",
-        smallest: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
-        slots: None,
-        set: weights::window,
-    },
-    Kind {
-        name: "fake",
-        smallest: |bits| vec![("heads", 1), ("kv", 1), ("key", 1), ("value", bits), ("size", 2)],
-        slots: None,
-        set: weights::window,
-    },
-    Kind { name: "conv", smallest: |bits| vec![("channels", bits)], slots: None, set: weights::conv },
+/// Every mixer that carries, with what writes its weights; how large it must be is in the mixer's own facts.
+const WRITERS: &[(&str, Writer)] = &[
+    (mixer::linear::LinearAttentionConfig::NAME, weights::linear),
+    (mixer::retnet::RetnetConfig::NAME, weights::retnet),
+    (mixer::lightning::LightningConfig::NAME, weights::lightning),
+    (mixer::gla::GlaConfig::NAME, weights::gla),
+    (mixer::mamba2::Mamba2Config::NAME, weights::mamba2),
+    (mixer::deltanet::DeltanetConfig::NAME, weights::deltanet),
+    (mixer::gdn::GatedDeltanetConfig::NAME, weights::gdn),
+    (mixer::kda::KimiDeltaConfig::NAME, weights::kda),
+    (mixer::mamba1::Mamba1Config::NAME, weights::mamba1),
+    (mixer::rglru::GatedUnitConfig::NAME, weights::rglru),
+    (mixer::gated::GatedRecurrenceConfig::NAME, weights::gated),
+    (mixer::hgrn2::Hgrn2Config::NAME, weights::hgrn2),
+    (mixer::rwkv6::Rwkv6Config::NAME, weights::rwkv6),
+    (mixer::rwkv7::Rwkv7Config::NAME, weights::rwkv7),
+    (mixer::fastmax::FastmaxConfig::NAME, weights::fastmax),
+    (mixer::deltaproduct::DeltaProductConfig::NAME, weights::deltaproduct),
+    (mixer::loglinear_mamba2::LogLinearMamba2Config::NAME, weights::mamba2),
+    (mixer::loglinear_gdn::LogLinearDeltanetConfig::NAME, weights::gdn),
+    (mixer::window::WindowConfig::NAME, weights::window),
+    (mixer::evicting::EvictingAttentionConfig::NAME, weights::window),
+    (mixer::conv::ShortConvolutionConfig::NAME, weights::conv),
 ];
 
 /// Names of the mixers that can carry.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|kind| kind.name)
+    WRITERS.iter().map(|(name, _)| *name)
 }
 
 /// Bits that a mixer of these sizes hands on by known weights.
 pub fn channels(mixer: &Mixer) -> usize {
-    if names().any(|name| name == mixer.name()) { mixer.facts().carries as usize } else { 0 }
+    if names().any(|name| name == mixer.name()) { mixer.facts().carried_bits as usize } else { 0 }
 }
 
 /// Whether a mixer can do it.
@@ -169,7 +78,7 @@ pub fn fits(carry: &Carry, mixer: &Mixer) -> bool {
 
 /// Slots of a table that a mixer of these sizes can hold by known weights.
 pub fn slots(mixer: &Mixer) -> usize {
-    if names().any(|name| name == mixer.name()) { mixer.facts().slots as usize } else { 0 }
+    if names().any(|name| name == mixer.name()) { mixer.facts().table_slots as usize } else { 0 }
 }
 
 /// The mixer that a text such as `linear` or `linear{map=relu}` names, as small as `bits` bits (and a table of so many slots,
@@ -181,17 +90,14 @@ pub fn mixer(text: &str, bits: usize, table: usize, width: u64) -> Result<Mixer,
     let mut call: Call = rung_theory::spec::parse_call(text).map_err(|error| CarryError::Stack(error.into()))?;
     let defaults = Defaults { heads: 1, head_dim: bits as u64, kv_heads: None, model_width: Some(width), bits: 32 };
     let known = Mixer::resolve(&Call { name: call.name.clone(), options: Vec::new(), at: 0 }, &defaults)?;
-    let Some(kind) = KINDS.iter().find(|kind| kind.name == known.name()) else {
-        let known = names().collect::<Vec<_>>().join(", ");
-        return Err(CarryError::NoCarrier { found: call.name, known });
+    // What could have been named instead: those that carry, and where a table is asked for those with room for one.
+    let able = |sizes: &CarrySizes| table == 0 || sizes.slots.is_some();
+    let Some(sizes) = known.kind().carry.filter(able) else {
+        let found = KINDS.iter().filter(|kind| kind.carry.as_ref().is_some_and(able)).map(|kind| kind.name);
+        return Err(CarryError::NoCarrier { found: call.name, known: found.collect::<Vec<_>>().join(", ") });
     };
-    let no_carrier = |known| CarryError::NoCarrier { found: call.name.clone(), known };
-    if table > 0 && kind.slots.is_none() {
-        let able = KINDS.iter().filter(|kind| kind.slots.is_some()).map(|kind| kind.name);
-        return Err(no_carrier(able.collect::<Vec<_>>().join(", ")));
-    }
-    for (option, mut size) in (kind.smallest)(bits as u64) {
-        if kind.slots == Some(option) {
+    for (option, mut size) in (sizes.smallest)(bits as u64) {
+        if sizes.slots == Some(option) {
             size = size.max(table as u64);
         }
         if !call.options.iter().any(|(given, _)| given == option) {
@@ -242,8 +148,8 @@ fn number(mixer: &Mixer, option: &str) -> usize {
 /// The weights of a mixer that does it; `later` if an earlier layer lends it something.
 pub(super) fn settings(carry: &Carry, mixer: &Mixer, width: usize, later: bool) -> Vec<Setting> {
     let mut plate = Plate::new(carry, mixer, width, later);
-    if let Some(kind) = KINDS.iter().find(|kind| kind.name == mixer.name()) {
-        (kind.set)(&mut plate);
+    if let Some((_, write)) = WRITERS.iter().find(|(name, _)| *name == mixer.name()) {
+        write(&mut plate);
     }
     plate.done()
 }

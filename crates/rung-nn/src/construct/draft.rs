@@ -298,7 +298,7 @@ impl Draft {
                 let precise = mixer.bits() >= mixer.facts().precision.bits(log2_tokens);
                 precise
                     && match &layer.mixing {
-                        Mixing::Heads(heads) => mixer.looks_up() && heads_fit(heads, mixer),
+                        Mixing::Heads(heads) => mixer.facts().looks_up && heads_fit(heads, mixer),
                         Mixing::Carry(carry, _) => carry::fits(carry, mixer),
                         Mixing::Own(wanted, _) => wanted == mixer,
                     }

@@ -158,7 +158,7 @@ impl HeadsConfig {
     pub(super) fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| number(mixer, option));
         shared_evenly(mixer.name(), "key/value heads", heads, kv_heads)?;
-        let tied = mixer.number("tied") == Some(1);
+        let tied = mixer.flag("tied") == Some(true);
         if tied && key != value {
             let expected = format!("{key}, the width of the keys that serve as values");
             return Err(ModelError::Shape { place: mixer.name(), what: "value width", found: value as u64, expected });

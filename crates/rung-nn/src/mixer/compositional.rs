@@ -1,21 +1,9 @@
 //! Compositional attention: what to search for and what to retrieve, chosen apart.
 //!
-//! # Recurrence
-//! Search i has weights `A_i = softmax(mask(Q_i K_i' / sqrt(d)))`, retrieval j a value `V_j`, and every pair is read:
-//! `R_ij = A_i V_j`. Each token then picks for each search among the retrievals, `c_ij = softmax_j(q_i.W R_ij / sqrt(d))` with a
-//! query of its own and one W for all pairs; the output is that of `sum_j c_ij R_ij`, searches side by side.
+//! Definition, state and sources: `rung explain compositional`.
 //!
-//! # Parallel form
+//! # Computed as
 //! Attention whose values are all retrievals side by side, then a softmax within each token.
-//!
-//! # State
-//! `searches * head + retrievals * value` numbers for each token so far.
-//!
-//! # Reduces to
-//! Attention with one value head when `retrievals = 1`; multi-head attention when `c_ij = [i = j]`.
-//!
-//! # Source
-//! Mittal et al. 2022 (2110.09419).
 
 use rung_engine::{Attention, Ops, Role, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;

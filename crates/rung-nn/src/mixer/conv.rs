@@ -1,25 +1,14 @@
 //! Gated short convolution: a few taps over the last tokens, no other memory.
 //!
-//! # Recurrence
-//! `y_t = C_t . sum_j w_j (B_{t-j} . x_{t-j})`, j = 0..taps-1, with B, C, x projections of the token; ungated, the convolution
-//! alone.
+//! Definition, state and sources: `rung explain conv`.
 //!
-//! # Parallel form
+//! # Computed as
 //! A depthwise causal convolution.
-//!
-//! # State
-//! `taps - 1` inputs for each of `channels` channels.
-//!
-//! # Reduces to
-//! One tap leaves a token-wise map.
-//!
-//! # Source
-//! LFM2 (2511.23404).
 
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::{MixerConfig, State, TokenMixer, causal_only, flag, number};
 use crate::error::ModelError;
 use crate::parts::{Convolution, Linear};
 use crate::site::{Fill, Site};
@@ -48,7 +37,7 @@ impl MixerConfig for ShortConvolutionConfig {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [taps, channels] = ["taps", "channels"].map(|option| number(mixer, option));
-        Ok(Self { taps, channels, gated: number(mixer, "gated") == 0 })
+        Ok(Self { taps, channels, gated: flag(mixer, "gated") })
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<ShortConvolution, ModelError> {

@@ -1,25 +1,14 @@
 //! DeltaNet: linear attention that corrects what it stored instead of adding to it.
 //!
-//! # Recurrence
-//! `S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}' k_t)'`, `o_t = S_t' q_t / sqrt(key)`; short convolution and SiLU on q, k, v; unit q and k;
-//! `beta = sigmoid(..)`, doubled where negative eigenvalues are allowed; then a norm per head.
+//! Definition, state and sources: `rung explain deltanet`.
 //!
-//! # Parallel form
+//! # Computed as
 //! `tril(Q K') (I + stril(Diag(beta) K K'))^-1 Diag(beta) V`, in chunks.
-//!
-//! # State
-//! `heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v.
-//!
-//! # Reduces to
-//! Exact recall for orthonormal keys and beta = 1.
-//!
-//! # Source
-//! Schlag et al. 2021 (2102.11174); Yang et al. 2024 (2406.06484).
 
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{MixerConfig, State, TokenMixer, causal_only, number};
+use super::{MixerConfig, State, TokenMixer, causal_only, flag, number};
 use crate::error::ModelError;
 use crate::parts::{Gain, Linear, Memory, Stream, join, scaled};
 use crate::site::Site;
@@ -120,7 +109,7 @@ impl MixerConfig for DeltanetConfig {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, key, value, taps] = ["heads", "key", "value", "conv"].map(|option| number(mixer, option));
-        Ok(Self { heads, key, value, taps, negative: number(mixer, "negative") == 1 })
+        Ok(Self { heads, key, value, taps, negative: flag(mixer, "negative") })
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Deltanet, ModelError> {

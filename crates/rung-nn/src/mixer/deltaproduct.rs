@@ -1,28 +1,17 @@
 //! DeltaProduct: several delta steps per token, with or without a decay.
 //!
-//! # Recurrence
-//! `S <- alpha_t S` if gated, then for j = 1..steps: `S <- S + beta_tj k_tj (v_tj - S' k_tj)'`; `o_t = S' q_t / sqrt(key)` after the
-//! last; beta reaches 2 unless negative eigenvalues are switched off; decay, norm and output gate as in Gated DeltaNet.
+//! Definition, state and sources: `rung explain deltaproduct`.
 //!
-//! # Parallel form
-//! The gated delta rule on a text `steps` times as long, in chunks: the decay stands on the first step of a token, the query on its
-//! last, and only the outputs of last steps are kept.
-//!
-//! # State
-//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, and of k and v of every step.
-//!
-//! # Reduces to
-//! Gated DeltaNet when `steps = 1`; DeltaNet's core when, besides, there is no gate.
-//!
-//! # Source
-//! Siems et al. 2025 (2502.10297).
+//! # Computed as
+//! The gated delta rule on a text `steps` times as long, in chunks: the decay stands on the first step of a token, the
+//! query on its last, and only the outputs of last steps are kept.
 
 use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
 use super::gdn::Forget;
-use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Gain, Linear, Memory, join};
 use crate::site::Site;
@@ -69,7 +58,7 @@ impl MixerConfig for DeltaProductConfig {
         shared_evenly(Self::NAME, "query and key heads", value_heads, heads)?;
         let [key, value, taps, steps] = ["key", "value", "conv", "steps"].map(|option| number(mixer, option));
         // Of the words of these options, "yes" is the first.
-        let [gated, negative] = ["gate", "negative"].map(|option| number(mixer, option) == 0);
+        let [gated, negative] = ["gate", "negative"].map(|option| flag(mixer, option));
         Ok(Self { heads, value_heads, key, value, taps, steps, gated, negative })
     }
 

@@ -1,22 +1,11 @@
 //! Token-sparse attention: an indexer scores every token of the past, and latent attention reads the best.
 //!
-//! # Recurrence
-//! Index score `I_ts = sum_j w_tj relu(q_tj.k_s)` with one key per token and a few small queries; attention over the `top` best
-//! tokens s <= t, of equal ones the earlier, one choice for all heads.
+//! Definition, state and sources: `rung explain dsa`.
 //!
-//! # Parallel form
-//! Latent attention with a mask of `top` tokens per row. No gradient passes through the choice: the indexer learns from a loss of
-//! its own, the Kullback-Leibler distance from the heads' mean weights over the chosen tokens to the softmax of its scores over
-//! them. That loss touches nothing but the indexer.
-//!
-//! # State
-//! `latent + rope + index-head` numbers for each token so far.
-//!
-//! # Reduces to
-//! Latent attention when `top` reaches the length of the text.
-//!
-//! # Source
-//! DeepSeek-V3.2 (2512.02556).
+//! # Computed as
+//! Latent attention with a mask of `top` tokens per row. No gradient passes through the choice: the indexer learns
+//! from a loss of its own, the Kullback-Leibler distance from the heads' mean weights over the chosen tokens to the
+//! softmax of its scores over them. That loss touches nothing but the indexer.
 
 use rung_engine::{Ops, Parameter, Rounding, Scalar, highest};
 use rung_theory::stack::Mixer;

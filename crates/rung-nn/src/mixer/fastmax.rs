@@ -1,21 +1,10 @@
 //! Fastmax: softmax with its exponential cut after one or two terms.
 //!
-//! # Recurrence
-//! With features `phi(x) = [1, x]` or `[1, x, vec(x x') / sqrt 2]` of unit queries and keys: `S_t = S_{t-1} + phi(k_t) [v_t, 1]'`; the
-//! output is `S_t' phi(q_t)` without its last number, divided by that number.
+//! Definition, state and sources: `rung explain fastmax`.
 //!
-//! # Parallel form
-//! `A_ts = f(q_t.k_s) / sum f` with `f(x) = 1 + x` or `1 + x + x^2 / 2`, which the features factorise exactly; in chunks.
-//!
-//! # State
-//! `heads * (1 + key + .. + key^order) * (value + 1)` numbers. Queries and keys are made unit vectors token by token: the
-//! published code divides by a maximum over all tokens, which lets the future leak into the past.
-//!
-//! # Reduces to
-//! Normalised linear attention with those features; the mean of all values when queries are orthogonal to keys.
-//!
-//! # Source
-//! Gerami et al. 2024 (2402.07901).
+//! # Computed as
+//! `A_ts = f(q_t.k_s) / sum f` with `f(x) = 1 + x` or `1 + x + x^2 / 2`, which the features factorise exactly; in
+//! chunks.
 
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;

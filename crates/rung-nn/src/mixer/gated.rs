@@ -1,26 +1,13 @@
 //! Gated recurrence: a few channels of few bits, of which each token replaces a share.
 //!
-//! # Recurrence
-//! `g_t = sigmoid(w_g x_t + b_g)`, `h_t = round((1 - g_t) h_{t-1} + g_t tanh(W_v x_t))`, `o_t = sigmoid(w_r x_t + b_r) W_o h_{t-1}`: a
-//! token reads what the tokens before it left, then writes.
+//! Definition, state and sources: `rung explain gated`.
 //!
-//! The state is kept on the grid of [`Rounding`], whose `2^bits` levels start at -1 and stop short of 1. Candidates are moved onto
-//! it and reads back from it by one affine map, so that levels lie evenly from -1 to 1. Weights start so that most of a token is
-//! written (`b_g = 1`) and a read gives back, enlarged by [`READ_SCALE`], what was written.
-//!
-//! # Parallel form
+//! # Computed as
 //! None: rounding after every token leaves a loop over tokens, whose gradient takes the rounding as the identity.
 //!
-//! # State
-//! `channels` numbers of `bits` bits each. Up to 8 bits they are rounded; above, they are the machine's own numbers, unless the model
-//! keeps all states in fewer.
-//!
-//! # Reduces to
-//! A token shift of `channels` channels when every gate is 1.
-//!
-//! # Source
-//! The recurrence of minGRU (Feng et al. 2024, 2410.01201), with one gate per token, a bounded candidate, a read before the write and
-//! a rounded state.
+//! The state is kept on the grid of [`Rounding`], whose `2^bits` levels start at -1 and stop short of 1. Candidates
+//! are moved onto it and reads back from it by one affine map, so that levels lie evenly from -1 to 1. A read gives
+//! back, enlarged by [`READ_SCALE`], what was written.
 
 use rung_engine::{GatedScan, Ops, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;

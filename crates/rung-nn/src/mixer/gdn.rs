@@ -1,21 +1,9 @@
 //! Gated DeltaNet: the delta rule on a state that also decays.
 //!
-//! # Recurrence
-//! `S <- alpha_t S`, then `S <- S + beta_t k_t (v_t - S' k_t)'`, `o_t = S' q_t / sqrt(key)`;
-//! `log alpha = -exp(A_log) softplus(.. + dt_bias)` per value head; then a norm per head, times SiLU of a gate.
+//! Definition, state and sources: `rung explain gdn`.
 //!
-//! # Parallel form
+//! # Computed as
 //! DeltaNet's triangular solve with a decay mask, in chunks.
-//!
-//! # State
-//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v. Several value heads may share a
-//! query/key head.
-//!
-//! # Reduces to
-//! DeltaNet when nothing decays.
-//!
-//! # Source
-//! Yang et al. 2024 (2412.06464).
 
 use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
@@ -23,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::deltanet::{Streams, strength};
 use super::fenwick::Writes;
 use super::mamba2::step_bias;
-use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
+use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
 use crate::error::ModelError;
 use crate::parts::{Gain, Linear, Memory, join};
 use crate::site::{Fill, Site};
@@ -90,7 +78,7 @@ impl MixerConfig for GatedDeltanetConfig {
         let [heads, value_heads] = ["heads", "value-heads"].map(|option| number(mixer, option));
         shared_evenly(Self::NAME, "query and key heads", value_heads, heads)?;
         let [key, value, taps] = ["key", "value", "conv"].map(|option| number(mixer, option));
-        Ok(Self { heads, value_heads, key, value, taps, negative: number(mixer, "negative") == 1 })
+        Ok(Self { heads, value_heads, key, value, taps, negative: flag(mixer, "negative") })
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<GatedDeltanet, ModelError> {

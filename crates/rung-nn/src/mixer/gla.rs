@@ -1,20 +1,9 @@
 //! Gated linear attention: a forget gate per key channel, computed from the token.
 //!
-//! # Recurrence
-//! `S_t = Diag(alpha_t) S_{t-1} + k_t v_t'`, `o_t = S_t' q_t / sqrt(key)`, `alpha = sigmoid(W_2 W_1 x + b)^(1/16)`; then a norm per
-//! head, times SiLU of a gate.
+//! Definition, state and sources: `rung explain gla`.
 //!
-//! # Parallel form
+//! # Computed as
 //! `P_ts = sum_c q_tc k_sc exp(G_tc - G_sc)` with G the running sum of log gates, in chunks.
-//!
-//! # State
-//! `heads * key * value` numbers.
-//!
-//! # Reduces to
-//! Linear attention without normaliser when the gates are open.
-//!
-//! # Source
-//! Yang et al. 2023 (2312.06635).
 
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;

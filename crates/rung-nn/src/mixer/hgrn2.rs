@@ -1,23 +1,9 @@
 //! HGRN2: a gate in the place of the key, and a floor under it that rises with depth.
 //!
-//! # Recurrence
-//! `f_t = lb + (1 - lb) sigmoid(W_f x_t)` per channel, `S_t = Diag(f_t) S_{t-1} + (1 - f_t) i_t'` with `i = W_i x`,
-//! `o_t = S_t' SiLU(W_q x_t) / sqrt(expand)`; then a norm over the whole width.
+//! Definition, state and sources: `rung explain hgrn2`.
 //!
-//! The floors of all layers are one learned table, a row for each layer: `lb` of layer l is the sum of rows 1 to l of its softmax
-//! over layers. The first layer has none, and a fresh model's rise evenly.
-//!
-//! # Parallel form
+//! # Computed as
 //! As GLA, with keys `1 - f`.
-//!
-//! # State
-//! `width * expand` numbers: `width / expand` heads of `expand` by `expand`.
-//!
-//! # Reduces to
-//! GLA with `k = 1 - alpha`; the elementwise HGRN when `expand = 1`.
-//!
-//! # Source
-//! Qin et al. 2024 (2404.07904).
 
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;

@@ -1,24 +1,11 @@
 //! InLine attention: linear attention normalised by subtraction, with a local term.
 //!
-//! # Recurrence
-//! With sums `S = sum k v'`, `z = sum k` and the mean of v over the n tokens so far, and q divided by the root of its width:
-//! `o = S' q / n + (1 - q.z / n) mean(v)`, plus `sum_j r_tj . v_{t-j}` over the last `local` values. The taps `r_t` are the token's own:
-//! for each head `W_2 GELU(W_1 x_t + b_1) + b_2` of the head's share of the token's channels, through as many numbers as the head is
-//! wide.
+//! Definition, state and sources: `rung explain inline`.
 //!
-//! # Parallel form
-//! Two sums in chunks. The mean is a row of S under a key of 1, so that one read with the query `[q, 1 - q.z / n] / n` gives
-//! both terms. A bidirectional model sums over all tokens, puts the token in the middle of the local term, and takes the taps
-//! from the mean of all tokens, as the paper has it.
-//!
-//! # State
-//! `heads * (key * value + key + value)` numbers, and `local - 1` values per channel.
-//!
-//! # Reduces to
-//! Without queries, the mean of all values and the local term. Not to linear attention: scaling a query changes a row.
-//!
-//! # Source
-//! Han et al. 2024 (2412.06590).
+//! # Computed as
+//! Two sums in chunks. The mean is a row of S under a key of 1, so that one read with the query `[q, 1 - q.z / n] / n`
+//! gives both terms. A bidirectional model sums over all tokens, puts the token in the middle of the local term, and
+//! takes the taps from the mean of all tokens, as the paper has it.
 
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;

@@ -1,22 +1,9 @@
 //! Kimi Delta Attention: Gated DeltaNet with a decay per key channel.
 //!
-//! # Recurrence
-//! `S <- Diag(alpha_t) S`, then `S <- S + beta_t k_t (v_t - S' k_t)'`, `o_t = S' q_t / sqrt(key)`;
-//! `log alpha = -exp(A_log) softplus(F_2 F_1 x + dt_bias)` per key channel; then a norm per head, times the sigmoid of a gate of
-//! low rank.
+//! Definition, state and sources: `rung explain kda`.
 //!
-//! # Parallel form
+//! # Computed as
 //! Gated DeltaNet's triangular solve with the decays of the channels inside of the products, in chunks.
-//!
-//! # State
-//! `value-heads * key * value` numbers, and `conv - 1` inputs for each channel of q, k and v. Several value heads may share a
-//! query/key head; each has decays of its own.
-//!
-//! # Reduces to
-//! Gated DeltaNet when the channels of a head decay alike; DeltaNet when nothing decays.
-//!
-//! # Source
-//! Kimi Linear (2510.26692).
 
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;

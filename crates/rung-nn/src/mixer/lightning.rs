@@ -1,23 +1,9 @@
 //! Lightning attention: linear attention that forgets at a fixed rate per head and layer.
 //!
-//! # Recurrence
-//! `S_t = exp(-s_h) S_{t-1} + k_t v_t'`, `o_t = S_t' q_t`, with SiLU on q, k and v; then a norm over all heads, times the sigmoid of
-//! a gate. Head h of H, counted from 1, has `s_h = 2^(-8h/H) (1 - l/(L-1))` in layer l of L, counted from 0: later layers forget
-//! more slowly, and the last hardly at all.
+//! Definition, state and sources: `rung explain lightning`.
 //!
-//! # Parallel form
+//! # Computed as
 //! `(Q K' . D) V` with `D_ts = exp(-s_h (t-s))`, in chunks.
-//!
-//! # State
-//! `heads * head * head` numbers.
-//!
-//! # Reduces to
-//! Linear attention without normaliser in the last layer, up to SiLU and a rate of about 1e-5.
-//!
-//! # Source
-//! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313). Held against `MiniMaxLightningAttention` of transformers, without a
-//! difference; its small numbers (1e-5 in the rates, an epsilon of 1e-6) are kept. Ling and Ring add a rotation, norms of q and k and
-//! a norm per group of heads, which are not here.
 
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;

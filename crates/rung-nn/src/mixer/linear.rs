@@ -1,41 +1,19 @@
 //! Linear attention: a feature map in place of the exponential, so that the past is one sum.
 //!
-//! # Recurrence
-//! `S_t = S_{t-1} + phi(k_t) v_t'`, `z_t = z_{t-1} + phi(k_t)`, `o_t = S_t' phi(q_t) / (phi(q_t).z_t + 1e-6)`; phi is elu+1, relu
-//! or the identity. Without the normaliser z and the division go, q is divided by the root of its width, and a norm per head
-//! stands after the read.
+//! Definition, state and sources: `rung explain linear`.
 //!
-//! # Parallel form
+//! # Computed as
 //! `tril(phi(Q) phi(K)') V` in chunks, rows divided by their sums if normalised. A bidirectional model drops the mask.
-//!
-//! # State
-//! `heads * key * value` numbers, and `heads * key` more with the normaliser.
-//!
-//! # Reduces to
-//! RetNet with decay 1 and no rotation; GLA with open gates.
-//!
-//! # Source
-//! Katharopoulos et al. 2020 (2006.16236).
 
 use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
+pub use rung_theory::stack::mixer::FeatureMap;
 
-use super::{MixerConfig, State, TokenMixer, number};
+use super::{MixerConfig, State, TokenMixer, flag, number};
 use crate::error::ModelError;
 use crate::parts::{Gain, Linear, Memory, Projections, join, scaled};
 use crate::precision::rounded;
 use crate::site::{Fill, Site};
-
-/// The feature map of queries and keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeatureMap {
-    /// `x + 1` above zero, `exp(x)` below.
-    EluPlusOne,
-    /// `max(x, 0)`.
-    Relu,
-    /// x itself.
-    Identity,
-}
 
 /// Sizes of linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +49,8 @@ impl MixerConfig for LinearAttentionConfig {
             heads: number(mixer, "heads"),
             key: number(mixer, "key"),
             value: number(mixer, "value"),
-            normaliser: number(mixer, "normaliser") == 0,
-            map: [FeatureMap::EluPlusOne, FeatureMap::Relu, FeatureMap::Identity][number(mixer, "map")],
+            normaliser: flag(mixer, "normaliser"),
+            map: mixer.options().choice("map"),
         })
     }
 

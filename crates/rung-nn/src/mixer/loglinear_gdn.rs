@@ -1,21 +1,10 @@
 //! Log-linear Gated DeltaNet: a gated delta state for every power-of-two span of the past.
 //!
-//! # Recurrence
-//! As log-linear Mamba-2, with `alpha_t (I - beta_t k_t k_t')` applied to all levels and `beta_t k_t v_t'` written to level 0;
-//! everything else as Gated DeltaNet, except that a read is not divided by the root of the key width.
+//! Definition, state and sources: `rung explain loglinear-gdn`.
 //!
-//! # Parallel form
-//! `([tril(Q K') (I + stril(Diag(beta) K K'))^-1] . L . Lambda) Diag(beta) V`: for each level a recurrence of Gated DeltaNet, in
-//! chunks.
-//!
-//! # State
-//! Gated DeltaNet's for each level that the text has reached, and its convolution.
-//!
-//! # Reduces to
-//! Gated DeltaNet when every lambda is the root of 1 / key.
-//!
-//! # Source
-//! Guo et al. 2025 (2506.04761).
+//! # Computed as
+//! `([tril(Q K') (I + stril(Diag(beta) K K'))^-1] . L . Lambda) Diag(beta) V`: for each level a recurrence of Gated
+//! DeltaNet, in chunks.
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;

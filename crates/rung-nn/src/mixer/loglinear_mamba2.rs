@@ -1,22 +1,10 @@
 //! Log-linear Mamba-2: a state for every power-of-two span of the past.
 //!
-//! # Recurrence
-//! Before token t, the states of levels 0..b (b the lowest set bit of t) merge into level b+1; all levels decay; level 0
-//! becomes `B_t (dt_t x_t)'`; `y_t = sum_l lambda_t^(l) (S_t^(l))' C_t + D_h x_t`, `lambda = softplus(L . W x)` per head and level.
-//! Everything else as Mamba-2.
+//! Definition, state and sources: `rung explain loglinear-mamba2`.
 //!
-//! # Parallel form
-//! `(C B' . L . Lambda)(dt . X)` with `Lambda_ts = lambda_t^(bits(t xor s))`: for each level a recurrence of Mamba-2, in chunks.
-//!
-//! # State
-//! Mamba-2's for each level that the text has reached, `bits(t) + 1` after token t; and Mamba-2's convolution. The weights of
-//! levels past the last are the last's.
-//!
-//! # Reduces to
-//! Mamba-2 when every lambda is 1.
-//!
-//! # Source
-//! Guo et al. 2025 (2506.04761).
+//! # Computed as
+//! `(C B' . L . Lambda)(dt . X)` with `Lambda_ts = lambda_t^(bits(t xor s))`: for each level a recurrence of Mamba-2,
+//! in chunks.
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;

@@ -1,21 +1,10 @@
 //! Mamba: a selective state space with its own decay for every channel and state index.
 //!
-//! # Recurrence
-//! `h_t[c,m] = exp(dt_tc A_cm) h_{t-1}[c,m] + dt_tc B_tm x_tc`, `y_tc = sum_m C_tm h_t[c,m] + D_c x_tc`; a short convolution and
-//! SiLU on x; `dt = softplus(W_dt .. + bias)` per channel, `A = -exp(A_log)`; the output times SiLU(z).
+//! Definition, state and sources: `rung explain mamba1`.
 //!
-//! # Parallel form
-//! Every channel is a head of gated linear attention: its key is B and its query C, which all channels share, its value is the one
-//! number `dt x`, and its decays are `dt A`. So the recurrence in chunks serves it as it is.
-//!
-//! # State
-//! `inner * state` numbers, and `conv - 1` inputs for each of the `inner` channels of the convolution.
-//!
-//! # Reduces to
-//! Mamba-2 when A is constant within a head.
-//!
-//! # Source
-//! Gu and Dao 2023 (2312.00752).
+//! # Computed as
+//! Every channel is a head of gated linear attention: its key is B and its query C, which all channels share, its
+//! value is the one number `dt x`, and its decays are `dt A`. So the recurrence in chunks serves it as it is.
 
 use std::cell::Cell;
 

@@ -1,20 +1,9 @@
 //! Mamba-2: a state space with one decay per head.
 //!
-//! # Recurrence
-//! `S_t = exp(dt_t a_h) S_{t-1} + B_t (dt_t x_t)'`, `y_t = S_t' C_t + D_h x_t`, `dt = softplus(.. + bias)`, `a = -exp(A_log)`; a short
-//! convolution and SiLU on (x, B, C); the gate SiLU(z) before a norm, over the channels of each group of heads by itself.
+//! Definition, state and sources: `rung explain mamba2`.
 //!
-//! # Parallel form
+//! # Computed as
 //! `(C B' . L)(dt . X)` with `L_ts = exp(sum of dt a over s+1..t)`, in chunks.
-//!
-//! # State
-//! `heads * head * state` numbers, and `conv - 1` inputs for each of `heads * head + 2 * groups * state` channels.
-//!
-//! # Reduces to
-//! Linear attention with scalar decay, `q = C, k = B, v = dt x`.
-//!
-//! # Source
-//! Dao and Gu 2024 (2405.21060).
 
 use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;

@@ -1,21 +1,11 @@
 //! Multi-head latent attention: keys and values of all heads, rebuilt from one small vector per token.
 //!
-//! # Recurrence
-//! `c_s = norm(W_c x_s)`; for each head `k_s = [W_k c_s; r_s]` and `v_s = W_v c_s`, with a key `r_s` that all heads share and that
-//! alone is turned by position; then as full attention.
+//! Definition, state and sources: `rung explain mla`.
 //!
-//! # Parallel form
-//! Keys and values are expanded, and read by ordinary attention. For a few queries it is cheaper to take `W_k` and `W_v` to the
-//! other side: the query becomes `[W_k' q; q_r]`, which reads the latents themselves, and `W_v` is applied to what was read.
-//!
-//! # State
-//! `latent + rope` numbers for each token so far.
-//!
-//! # Reduces to
-//! Full attention with `heads` key/value heads whose joint projection has rank `latent`.
-//!
-//! # Source
-//! DeepSeek-V2 (2405.04434).
+//! # Computed as
+//! Keys and values are expanded, and read by ordinary attention. For a few queries it is cheaper to take `W_k` and
+//! `W_v` to the other side: the query becomes `[W_k' q; q_r]`, which reads the latents themselves, and `W_v` is
+//! applied to what was read.
 
 use rung_engine::{Attention, Ops, Parameter, Role, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;

@@ -1,24 +1,13 @@
 //! `MoBA`: softmax attention to the few blocks of tokens whose mean key a query likes best.
 //!
-//! # Recurrence
-//! Score of a block that lies wholly in the past `q_t.mean(k in block)`, summed over the heads of a group; a query reads the best
-//! `top - 1` of them, of equal ones the earlier, and its own block up to itself. With `summary=minmax` the score is the most that
-//! `q_t.k` could be for keys between the block's smallest and largest number in every channel.
+//! Definition, state and sources: `rung explain moba`.
 //!
-//! # Parallel form
+//! # Computed as
 //! Block by block, attention of the queries that chose it. No gradient passes through the choice.
-//!
-//! # State
-//! `kv * (key + value)` numbers for each token so far. Mean keys are made of them at every call.
-//!
-//! # Reduces to
-//! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
-//!
-//! # Source
-//! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use rung_engine::{BlockAttention as Blocks, Choice, Ops, Scalar, highest};
 use rung_theory::stack::Mixer;
+use rung_theory::stack::mixer::BlockSummary;
 
 use super::attention::{Heads, HeadsConfig, Reach};
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly, without_alibi};
@@ -58,7 +47,7 @@ impl MixerConfig for BlockAttentionConfig {
             let (what, expected) = ("a separate index key".to_owned(), "index=0".to_owned());
             return Err(ModelError::Unsupported { mixer: Self::NAME, what, expected });
         }
-        Ok(Self { heads, block, top, groups, extremes: number(mixer, "summary") == 1 })
+        Ok(Self { heads, block, top, groups, extremes: mixer.options().choice::<BlockSummary>("summary") == BlockSummary::MinMax })
     }
 
     fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<BlockAttention, ModelError> {

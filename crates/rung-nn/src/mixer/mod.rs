@@ -195,7 +195,7 @@ registry! {
     mla: Latent, LatentConfig;
     compositional: Compositional, CompositionalConfig;
     window: Window, WindowConfig;
-    fake: FakeFull, FakeFullConfig;
+    evicting: EvictingAttention, EvictingAttentionConfig;
     linear: LinearAttention, LinearAttentionConfig;
     fastmax: Fastmax, FastmaxConfig;
     inline: Inline, InlineConfig;
@@ -264,6 +264,11 @@ fn number(mixer: &Mixer, option: &str) -> usize {
     mixer.number(option).unwrap_or_else(|| panic!("mixer {mixer} has no option {option}")) as usize
 }
 
+/// Whether an option of a plan's mixer is `yes`.
+fn flag(mixer: &Mixer, option: &str) -> bool {
+    mixer.options().flag(option)
+}
+
 /// What the width of the stream must be a multiple of: mixers that share its channels out among heads have such a number, others
 /// have 1.
 pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
@@ -277,7 +282,7 @@ pub(crate) fn width_divisor(mixer: &Mixer) -> u64 {
 
 /// Whether a mixer has as many channels as the stream, whatever the plan says.
 pub(crate) fn follows_width(mixer: &Mixer) -> bool {
-    mixer.name() == conv::ShortConvolutionConfig::NAME && number(mixer, "gated") == 1
+    mixer.name() == conv::ShortConvolutionConfig::NAME && mixer.flag("gated") == Some(false)
 }
 
 /// Refuses heads that cannot be shared out evenly.

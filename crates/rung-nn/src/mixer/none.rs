@@ -1,19 +1,6 @@
 //! No mixer: the layer moves nothing between tokens.
 //!
-//! # Recurrence
-//! `o_t = 0`.
-//!
-//! # Parallel form
-//! The same.
-//!
-//! # State
-//! None.
-//!
-//! # Reduces to
-//! Nothing smaller.
-//!
-//! # Source
-//! Layers of this kind: Puzzle, Bercovich et al. 2024 (2411.19146).
+//! Definition, state and sources: `rung explain none`.
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;

@@ -1,24 +1,9 @@
 //! Native sparse attention: summaries of the past, a few blocks that they make look best, and a window.
 //!
-//! # Recurrence
-//! A summary is one key and one value of `length` tokens, begun at every `stride`: each channel a weighted sum over the tokens,
-//! with a weight for each place. Three softmaxes over the same keys and values, `o = g_1 o_1 + g_2 o_2 + g_3 o_3` with gates
-//! between 0 and 1 from the token: `o_1` over the summaries whose last token is seen (zero where there is none), `o_2` over the
-//! tokens of the chosen blocks, `o_3` over the last `window`. A block's score is the weight that summaries got in `o_1`, by how much
-//! of it they cover, summed over the heads that share a key head. Of the `top` blocks one is the query's own, one that before,
-//! one the first, and the others score highest, of equal ones the earlier.
+//! Definition, state and sources: `rung explain nsa`.
 //!
-//! # Parallel form
+//! # Computed as
 //! As written; the second softmax goes block by block. No gradient passes through the choice.
-//!
-//! # State
-//! `kv * (key + value)` numbers for each token so far, and as many for each summary.
-//!
-//! # Reduces to
-//! Full attention in its second branch when `top` reaches the number of blocks.
-//!
-//! # Source
-//! Yuan et al. 2025 (2502.11089), with keys and values that the branches share, and linear summaries that start as means.
 
 use std::ops::Range;
 

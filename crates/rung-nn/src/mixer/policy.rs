@@ -4,6 +4,8 @@
 //! again. A [`Policy`] says which. All but one look only at the number of the token, so that its slot is known without
 //! knowing what the cache holds; the heavy-hitter policy looks at how much each cached token was read.
 
+use rung_theory::stack::mixer::EvictionPolicy;
+
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -30,15 +32,15 @@ pub enum Numbered {
 }
 
 impl Policy {
-    /// The policy that stands in this place of the mixer's list, for a cache of `size` tokens.
-    pub fn of(place: usize, size: usize) -> Self {
-        Self::Numbered(match place {
-            0 => Numbered::Recent { first: 0 },
-            1 => Numbered::Recent { first: 4.min(size / 2) },
-            2 => Numbered::Prefix,
-            3 => Numbered::Stride,
-            4 => Numbered::Reservoir,
-            _ => return Self::Heavy,
+    /// The policy that a plan's mixer names, for a cache of `size` tokens.
+    pub fn new(policy: EvictionPolicy, size: usize) -> Self {
+        Self::Numbered(match policy {
+            EvictionPolicy::Last => Numbered::Recent { first: 0 },
+            EvictionPolicy::Sinks => Numbered::Recent { first: 4.min(size / 2) },
+            EvictionPolicy::Prefix => Numbered::Prefix,
+            EvictionPolicy::Stride => Numbered::Stride,
+            EvictionPolicy::Reservoir => Numbered::Reservoir,
+            EvictionPolicy::HeavyHitters => return Self::Heavy,
         })
     }
 }

@@ -1,20 +1,9 @@
 //! RetNet: linear attention that forgets at a fixed rate per head.
 //!
-//! # Recurrence
-//! `S_t = gamma_h S_{t-1} + k_t v_t'`, `o_t = S_t' q_t / sqrt(key)` with `gamma_h = 1 - 2^(-5-h)`; q and k are turned by position; then
-//! a norm per head without gain, times SiLU of a gate.
+//! Definition, state and sources: `rung explain retnet`.
 //!
-//! # Parallel form
+//! # Computed as
 //! `(Q K' . D) V` with `D_ts = gamma^(t-s)`, in chunks.
-//!
-//! # State
-//! `heads * key * value` numbers. The position is the clock that all layers share.
-//!
-//! # Reduces to
-//! Linear attention without normaliser when gamma = 1 and nothing is turned.
-//!
-//! # Source
-//! Sun et al. 2023 (2307.08621).
 
 use rung_engine::{Decay, Ops, Role, Scalar};
 use rung_theory::stack::Mixer;

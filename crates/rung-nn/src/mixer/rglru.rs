@@ -1,22 +1,9 @@
 //! RG-LRU: a gated linear recurrence on vectors, as in Griffin and RecurrentGemma.
 //!
-//! # Recurrence
-//! `h_t = a_t . h_{t-1} + sqrt(1 - a_t^2) . i_t . x_t` with `log a_t = -8 r_t . softplus(L)`; r and i are sigmoid gates of x, each head's
-//! channels by themselves; x is the token through a projection and a short convolution. The first token of a text enters without
-//! the root. The output is h times GELU of a second projection, projected back.
+//! Definition, state and sources: `rung explain rglru`.
 //!
-//! # Parallel form
+//! # Computed as
 //! Per channel a recurrence with a state of one number and a scalar decay, in short chunks.
-//!
-//! # State
-//! `inner` numbers, and `conv - 1` inputs per channel of the convolution.
-//!
-//! # Reduces to
-//! An exponential moving average when the gates are constant.
-//!
-//! # Source
-//! De et al. 2024 (2402.19427). Held against `RecurrentGemmaRecurrentBlock` of transformers. Its output is the same; the derivative
-//! of the root, which it cuts off at 1000, is exact here.
 
 use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;

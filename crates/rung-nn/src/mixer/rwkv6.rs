@@ -1,22 +1,10 @@
 //! RWKV-6: a gated recurrence that is read before it is written, behind a token shift that depends on the token.
 //!
-//! # Recurrence
-//! With `d_t = x_{t-1} - x_t` and `m = tanh((x + d . mu_x) W_1) W_2` in five parts, the inputs of decay, key, value, receptance and
-//! gate are `x + d . (mu_c + m_c)`. Then `o_t = (S_{t-1} + Diag(u) k_t v_t')' r_t` and `S_t = Diag(w_t) S_{t-1} + k_t v_t'` with
-//! `w = exp(-exp(lambda + tanh(x_w A) B))` per channel; a norm with mean per head, times SiLU of the gate.
+//! Definition, state and sources: `rung explain rwkv6`.
 //!
-//! # Parallel form
-//! GLA's, one token late: the write of token t - 1 goes with the query of token t, so that the state is read before token t is
-//! in it. What a token reads of itself, `(r_t . u . k_t) v_t`, is added apart.
-//!
-//! # State
-//! `heads * head * head` numbers, and the last token's `width` for the shift.
-//!
-//! # Reduces to
-//! GLA's state of the step before, when u = 0; linear attention when u = 1 and w = 1.
-//!
-//! # Source
-//! Peng et al. 2024 (2404.05892).
+//! # Computed as
+//! GLA's, one token late: the write of token t - 1 goes with the query of token t, so that the state is read before
+//! token t is in it. What a token reads of itself, `(r_t . u . k_t) v_t`, is added apart.
 
 use std::cell::Cell;
 

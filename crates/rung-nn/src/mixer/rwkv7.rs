@@ -1,24 +1,9 @@
 //! RWKV-7: a general delta rule with vector gates, behind a token shift.
 //!
-//! # Recurrence
-//! `S_t = Diag(w_t) S - (a_t . kk_t)(kk_t' S) + k_t v_t'` with `S = S_{t-1}` throughout, `y_t = S_t' r_t`. Every projection reads
-//! its own mixture of the token and the one before, `x_t + (x_{t-1} - x_t) mu`. The decay is `log w = -e^{-1/2} sigmoid(..)` per
-//! channel, the learning rate `a = sigmoid(..)`, both of low rank; `kk` is `k . k_k` of unit length per head, and then
-//! `k <- k (1 + (a - 1) k_a)`. Heads are normed to mean 0 and deviation 1, the token itself is added with weight
-//! `sum r . k . r_k`, and a gate of low rank multiplies all.
+//! Definition, state and sources: `rung explain rwkv7`.
 //!
-//! # Parallel form
+//! # Computed as
 //! One token after another, in one kernel.
-//!
-//! # State
-//! `heads * head * head` numbers, and the last token's `width` for the shift. Layers after the first mix the first one's values
-//! of the same token into theirs, which crosses nothing. The shift of RWKV's channel mixing is not part of the mixer.
-//!
-//! # Reduces to
-//! `DeltaNet` when nothing decays and `k = a . kk`.
-//!
-//! # Source
-//! Peng et al. 2025 (2503.14456).
 
 use rung_engine::{GeneralDelta, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;

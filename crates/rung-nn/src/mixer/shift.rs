@@ -3,7 +3,7 @@
 use rung_engine::{Ops, Rounding};
 use rung_theory::stack::Mixer;
 
-use super::number;
+use super::flag;
 use crate::error::ModelError;
 use crate::precision::rounded;
 
@@ -28,7 +28,7 @@ pub(super) fn mixture<O: Ops>(ops: &O, x: &O::Tensor, change: &O::Tensor, share:
 
 /// Refuses the shift of RWKV's channel mixing, which is no part of a mixer.
 pub(super) fn of_tokens_only(name: &'static str, mixer: &Mixer) -> Result<(), ModelError> {
-    if number(mixer, "channel") == 0 {
+    if !flag(mixer, "channel") {
         return Ok(());
     }
     let what = "RWKV's channel mixing with a shift of its own".to_owned();

@@ -1,23 +1,12 @@
 //! Full softmax attention, with any number of key/value heads.
 //!
-//! # Recurrence
-//! Scores `a_ts = q_t.k_s / sqrt(d)` for s <= t, `o_t = sum_s softmax(a_t)_s v_s`; the cache of keys and values grows by one
-//! token a step.
+//! Definition, state and sources: `rung explain full`.
 //!
-//! # Parallel form
+//! # Computed as
 //! `softmax(mask(Q K' / sqrt(d))) V`. Without the mask in a bidirectional model.
-//!
-//! # State
-//! `kv * (key + value)` numbers for each token so far, and `conv - 1` inputs per channel of a convolution in front.
 //!
 //! With `accumulator = p` sums are taken from left to right in accumulators of p bits, in training too, where gradients are those of
 //! exact sums. Means lie between -4 and 4, logs of sums of weights between -32 and 32.
-//!
-//! # Reduces to
-//! A window as long as the text is this.
-//!
-//! # Source
-//! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;

@@ -1,20 +1,9 @@
 //! Sliding-window attention: softmax over the last few tokens, and the first few if asked.
 //!
-//! # Recurrence
-//! As full attention with s in `[t - size + 1, t]`, the current token being one of the window, or s below `sinks`. Tied, one
-//! vector is kept as key and value: the key is it turned by position, the value is it as it is.
+//! Definition, state and sources: `rung explain window`.
 //!
-//! # Parallel form
+//! # Computed as
 //! Banded softmax; with sinks, softmax under a mask.
-//!
-//! # State
-//! The first `sinks` and the last `size - 1` tokens of `kv * (key + value)` numbers, or `kv * key` if tied.
-//!
-//! # Reduces to
-//! Full attention when `size` reaches the length of the text, or `sinks` does.
-//!
-//! # Source
-//! Beltagy et al. 2020 (2004.05150); sinks: Xiao et al. 2023 (2309.17453), here with the places in the text as positions.
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;

@@ -84,7 +84,7 @@ fn every_player_finds_the_same_bits_from_its_messages_alone() {
 /// A cache of fixed size crosses as any state does.
 #[test]
 fn a_bounded_cache_is_a_message() {
-    for stack in ["fake{size=3} full", "full fake{size=2,policy=heavy} full"] {
+    for stack in ["evicting{size=3} full", "full evicting{size=2,policy=heavy} full"] {
         with_random::<f32>(stack, Positions::None, |subject, prompt| {
             assert_eq!(hold(subject, prompt).replay(subject, prompt).unwrap(), 4, "{stack}");
         });
@@ -252,7 +252,7 @@ fn what_is_no_conversation_is_refused() {
         let error = Conversation::hold(&built.subject(), &prompt, people, Width::whole::<f32>()).err().unwrap();
         assert!(error.to_string().contains("as a protocol"), "{error}");
     }
-    for stack in ["moba full", "full nsa", "mla", "full+fake"] {
+    for stack in ["moba full", "full nsa", "mla", "full+evicting"] {
         with_random::<f32>(stack, Positions::None, |subject, prompt| {
             let people = players(subject.task, prompt);
             let error = Conversation::hold(subject, prompt, people, Width::whole::<f32>()).err().unwrap();

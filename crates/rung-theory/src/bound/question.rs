@@ -7,7 +7,7 @@
 //! - F = L and no state before the first full layer or right after it: case 0.
 //! - otherwise L <= F + c - 1, and a construction solves it at every size that fits its heads.
 //!
-//! A cache in block 0 or 1 that keeps only the first tokens ([`crate::stack::HandsOn::NeverAfter`]) never holds the start value.
+//! A cache in block 0 or 1 that keeps only the first tokens ([`crate::stack::Forwarding::FirstTokens`]) never holds the start value.
 //! Once it is full, which must be within the table z_L, its content is a function of z_L and does not change any more: in case 0
 //! its bits are fixed once, at the start of the argument, like those of mixers beside layer 1.
 //!

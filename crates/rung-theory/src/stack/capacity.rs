@@ -22,7 +22,7 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); the exact place of the extra hop is worked out in the guide.
 
-use super::mixer::{HandsOn, Mixer};
+use super::mixer::Forwarding;
 use super::plan::{Convention, Layer, Plan};
 
 /// The bounded-state layers between two full ones.
@@ -32,7 +32,7 @@ pub struct Block {
     pub layers: Vec<usize>,
     /// Bits that cross from token to token in them.
     pub state_bits: u128,
-    /// Of those, the bits of layers that provably do not hand the start value on; see [`HandsOn::NeverAfter`].
+    /// Of those, the bits of layers that provably do not hand the start value on; see [`Forwarding::FirstTokens`].
     pub dropping_bits: u128,
     /// Tokens after which those layers keep nothing new.
     pub filled_after: u128,
@@ -112,13 +112,14 @@ impl Plan {
     /// Hops that known weights climb, with heads and states as wide as they need: by look-ups alone, or with a layer that hands
     /// the start value on, or with one that hands on the first result.
     fn constructed_hops(&self) -> usize {
-        let look_ups: Vec<bool> = self.layers.iter().map(|layer| layer.mixers.iter().any(Mixer::looks_up)).collect();
+        let look_ups: Vec<bool> =
+            self.layers.iter().map(|layer| layer.mixers.iter().any(|mixer| mixer.facts().looks_up)).collect();
         let mut after = look_ups.iter().filter(|look_up| **look_up).count();
         let mut hops = after.saturating_sub(1);
         let mut before = 0;
         for (layer, look_up) in self.layers.iter().zip(look_ups) {
             after -= usize::from(look_up);
-            if layer.mixers.iter().any(|mixer| mixer.facts().hands_on() == HandsOn::Provably) {
+            if layer.mixers.iter().any(|mixer| mixer.facts().forwarding() == Forwarding::Everywhere) {
                 hops = hops.max(after + before);
             }
             before |= usize::from(look_up);
@@ -133,8 +134,8 @@ fn drops_after(layer: &Layer) -> Option<u128> {
         return None;
     }
     let mut stateful = layer.mixers.iter().filter(|mixer| mixer.state_bits() > 0);
-    stateful.try_fold(0, |most: u128, mixer| match mixer.facts().hands_on() {
-        HandsOn::NeverAfter(tokens) => Some(most.max(tokens)),
+    stateful.try_fold(0, |most: u128, mixer| match mixer.facts().forwarding() {
+        Forwarding::FirstTokens(tokens) => Some(most.max(tokens)),
         _ => None,
     })
 }
@@ -228,15 +229,15 @@ mod tests {
     fn at_least_counts_only_what_has_weights() {
         for (text, at_most, at_least) in [
             // Caches that keep the first tokens never hold the start value.
-            ("fake{policy=prefix} full", 0, 0),
-            ("fake{policy=prefix,size=9} full full", 1, 1),
-            ("full fake{policy=sinks,size=2} full", 1, 1),
-            ("fake{policy=sinks,size=3} full", 1, 1),
-            ("fake{policy=last,size=2} full", 1, 1),
+            ("evicting{policy=prefix} full", 0, 0),
+            ("evicting{policy=prefix,size=9} full full", 1, 1),
+            ("full evicting{policy=sinks,size=2} full", 1, 1),
+            ("evicting{policy=sinks,size=3} full", 1, 1),
+            ("evicting{policy=last,size=2} full", 1, 1),
             // What arrives depends on the position.
-            ("fake{policy=stride} full", 1, 0),
-            ("fake{policy=reservoir} full full", 2, 1),
-            ("fake{policy=heavy} full", 1, 0),
+            ("evicting{policy=stride} full", 1, 0),
+            ("evicting{policy=reservoir} full full", 2, 1),
+            ("evicting{policy=heavy} full", 1, 0),
             ("chunked full", 1, 0),
             ("chunked*3 full window full", 2, 2),
             // No weights are known.

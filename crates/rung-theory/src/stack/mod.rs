@@ -17,7 +17,7 @@ pub mod plan;
 
 pub use capacity::Capacity;
 pub use grammar::Stack;
-pub use mixer::{Facts, HandsOn, Mixer, Reach};
+pub use mixer::{Facts, Forwarding, Mixer, Reach};
 pub use plan::{Convention, Defaults, Layer, Plan};
 
 use crate::page::Page;

@@ -171,7 +171,7 @@ impl Layer {
 
     /// Bits of state of convolutions that stand before the layer's projections.
     pub fn front_bits(&self) -> u128 {
-        self.mixers.iter().map(|mixer| mixer.facts().front * u128::from(mixer.bits())).sum()
+        self.mixers.iter().map(|mixer| mixer.facts().input_conv_state * u128::from(mixer.bits())).sum()
     }
 
     /// Bits that one token can learn from a prefix through its full mixers; 0 if it has none.

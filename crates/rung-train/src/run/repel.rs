@@ -68,8 +68,10 @@ impl RepulsionPart {
 fn sets_of(plan: &Plan, layer: usize) -> Vec<(String, Role, usize)> {
     let mixers = &plan.layers[layer].mixers;
     let sets = mixers.iter().enumerate().flat_map(|(index, mixer)| {
-        let heads = mixer.number("heads").zip(mixer.number("kv"));
-        let sets = heads.map(|(heads, kv)| [(Role::Query, heads), (Role::Key, kv), (Role::Value, kv)]);
+        let sets = mixer
+            .facts()
+            .attention
+            .map(|heads| [(Role::Query, heads.query), (Role::Key, heads.kv), (Role::Value, heads.kv)]);
         let scope = names::mixer(layer, index, mixers.len());
         sets.into_iter().flatten().map(move |(role, heads)| (scope.clone(), role, heads as usize))
     });

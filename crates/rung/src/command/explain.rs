@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_theory::page::{Page, Subject, pages};
+use rung_theory::stack::mixer::OptionKind;
 use rung_theory::{bound, spec, stack};
 use serde_json::json;
 
@@ -80,12 +81,16 @@ fn options(page: &Page) -> String {
     };
     let mut text = "\n# Options\n".to_owned();
     let defaults = stack::Defaults::default();
-    let resolved = stack::Mixer::new(kind.name, &[], &defaults).ok();
-    for field in kind.fields {
-        let value = resolved.as_ref().and_then(|mixer| mixer.number(field.name)).unwrap_or_default();
-        let default = field.choices.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_owned());
-        let words = if field.choices.is_empty() { String::new() } else { format!(" ({})", field.choices.join(", ")) };
-        let _ = writeln!(text, "  {:<14} {}{words}; {default} by default", field.name, field.help);
+    let resolved = stack::Mixer::new::<u64>(kind.name, &[], &defaults).ok();
+    for option in kind.options {
+        let value = resolved.as_ref().and_then(|mixer| mixer.options().find(option.name));
+        let default = value.map_or_else(String::new, |value| format!("; {value} by default"));
+        let words = match option.kind {
+            OptionKind::Integer { .. } => String::new(),
+            OptionKind::Flag { .. } => " (yes, no)".to_owned(),
+            OptionKind::Choice(words) => format!(" ({})", words.join(", ")),
+        };
+        let _ = writeln!(text, "  {:<14} {}{words}{default}", option.name, option.help);
     }
     let (heads, head, width) = (defaults.heads, defaults.head_dim, defaults.width());
     let _ = writeln!(text, "  {:<14} bits per number\n", "bits");

@@ -279,7 +279,9 @@ impl Shown {
 /// Numbers that a layer carries from token to token, and those that it keeps for each.
 fn state(layer: &Layer) -> (u128, u128) {
     let facts = layer.mixers.iter().map(Mixer::facts);
-    facts.fold((0, 0), |(state, growing), facts| (state + facts.crossing() + facts.front, growing + facts.per_token()))
+    facts.fold((0, 0), |(state, growing), facts| {
+        (state + facts.crossing() + facts.input_conv_state, growing + facts.per_token())
+    })
 }
 
 fn state_text(numbers: u128, growing: u128) -> String {

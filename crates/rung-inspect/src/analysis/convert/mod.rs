@@ -247,8 +247,8 @@ fn counterpart(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisErr
         found,
         expected: expected.to_owned(),
     };
-    let heads = full.number("heads").unwrap_or(1);
-    let head_dim = full.number("key").or_else(|| full.number("head")).unwrap_or(plan.width / heads.max(1));
+    let heads = full.facts().attention.map_or(1, |heads| heads.query);
+    let head_dim = full.facts().attention.map_or(plan.width, |heads| heads.key);
     let defaults = Defaults { heads, head_dim, kv_heads: None, model_width: Some(plan.width), bits: full.bits() };
     let read = Plan::parse(to, &defaults).map_err(|error| unfit(format!("--to {to}: {error}"), "a mixer"))?;
     let [layer] = &read.layers[..] else { return Err(unfit(format!("--to {to}"), "one mixer")) };
@@ -256,7 +256,7 @@ fn counterpart(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisErr
     if is_full(mixer) {
         return Err(unfit(format!("--to {to}"), "a mixer of bounded state"));
     }
-    if ["rwkv7", "hgrn2"].contains(&mixer.name()) {
+    if mixer.kind().shares_between_layers {
         return Err(unfit(format!("--to {to}"), "a mixer whose layers share no weights and no values with each other"));
     }
     Ok(mixer.clone())

@@ -19,6 +19,7 @@
 //! Decays are set so slow that they do not matter, except `RetNet`'s, which is fixed and undone by the norm.
 
 use rung_theory::stack::Mixer;
+use rung_theory::stack::mixer::FeatureMap;
 
 use super::{Carry, Setting, Slice, number};
 use crate::construct::part::sharpness;
@@ -76,6 +77,10 @@ impl<'a> Plate<'a> {
     /// The weights.
     pub(super) fn done(self) -> Vec<Setting> {
         self.settings
+    }
+
+    fn flag(&self, option: &str) -> bool {
+        self.mixer.options().flag(option)
     }
 
     fn number(&self, option: &str) -> usize {
@@ -205,10 +210,14 @@ impl<'a> Plate<'a> {
 pub(super) fn linear(plate: &mut Plate<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
     // The feature of the giver is 1. elu+1 is never zero: others are pushed far below. The identity must have them at zero.
-    let (high, low) = [(0.0, -40.0), (1.0, -1.0), (1.0, 0.0)][plate.number("map").min(2)];
+    let (high, low) = match plate.mixer.options().choice("map") {
+        FeatureMap::EluPlusOne => (0.0, -40.0),
+        FeatureMap::Relu => (1.0, -1.0),
+        FeatureMap::Identity => (1.0, 0.0),
+    };
     plate.keys("k_proj", 0, heads, key, high, low);
     plate.queries("q_proj", 0, heads, key, high, low);
-    if plate.number("normaliser") == 0 {
+    if plate.flag("normaliser") {
         plate.bits("v_proj", 0);
         (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
     } else {
@@ -304,7 +313,7 @@ pub(super) fn mamba2(plate: &mut Plate<'_>) {
 pub(super) fn deltanet(plate: &mut Plate<'_>) {
     let [heads, value] = ["heads", "value"].map(|option| plate.number(option));
     delta(plate, heads, heads, value, 1.0);
-    if plate.number("negative") == 0 {
+    if !plate.flag("negative") {
         plate.constant("b_proj", 0..heads, -FROZEN);
     }
 }
@@ -312,7 +321,7 @@ pub(super) fn deltanet(plate: &mut Plate<'_>) {
 pub(super) fn gdn(plate: &mut Plate<'_>) {
     let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| plate.number(option));
     delta(plate, heads, value_heads, value, silu(OPEN));
-    if plate.number("negative") == 0 {
+    if !plate.flag("negative") {
         plate.constant("b_proj", 0..value_heads, -FROZEN);
     }
     plate.all("dt_bias", value_heads, UNIT_STEP);
@@ -323,11 +332,10 @@ pub(super) fn gdn(plate: &mut Plate<'_>) {
 pub(super) fn deltaproduct(plate: &mut Plate<'_>) {
     let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| plate.number(option));
     delta(plate, heads, value_heads, value, silu(OPEN));
-    // Of the words of these options, "yes" is the first.
-    if plate.number("negative") == 1 {
+    if !plate.flag("negative") {
         plate.constant("b_proj", 0..value_heads, -FROZEN);
     }
-    if plate.number("gate") == 0 {
+    if plate.flag("gate") {
         plate.all("dt_bias", value_heads, UNIT_STEP);
         plate.all("A_log", value_heads, FROZEN);
     }

@@ -140,8 +140,8 @@ fn a_cache_as_long_as_the_text_is_full_attention() {
     let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
     let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
     for policy in POLICIES {
-        let fake = build::<f64>(&format!("fake{{heads=4,kv=2,head=4,size=11,policy={policy}}}"), ROTARY, 1);
-        let found = read(&fake.weights, |ops, x| fake.mixer.forward(ops, x, None).0);
+        let evicting = build::<f64>(&format!("evicting{{heads=4,kv=2,head=4,size=11,policy={policy}}}"), ROTARY, 1);
+        let found = read(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0);
         assert_close(&found, &expected, 1e-12, policy);
     }
 }
@@ -149,10 +149,15 @@ fn a_cache_as_long_as_the_text_is_full_attention() {
 #[test]
 fn a_cache_of_the_last_tokens_is_a_window() {
     for (policy, window) in [("last,size=5", "size=5"), ("sinks,size=5", "size=3,sinks=2")] {
-        let fake = build::<f64>(&format!("fake{{heads=4,kv=2,head=4,policy={policy}}}"), ROTARY, 1);
+        let evicting = build::<f64>(&format!("evicting{{heads=4,kv=2,head=4,policy={policy}}}"), ROTARY, 1);
         let window = build::<f64>(&format!("window{{heads=4,kv=2,head=4,{window}}}"), ROTARY, 1);
         let expected = read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
-        assert_close(&read(&fake.weights, |ops, x| fake.mixer.forward(ops, x, None).0), &expected, 1e-12, policy);
+        assert_close(
+            &read(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0),
+            &expected,
+            1e-12,
+            policy,
+        );
     }
 }
 
@@ -162,7 +167,7 @@ fn a_cache_of_the_last_tokens_is_a_window() {
 fn what_a_cache_dropped_cannot_matter() {
     let (size, start) = (4, 10);
     for policy in POLICIES {
-        let text = format!("fake{{heads=2,kv=1,head=4,size={size},policy={policy}}}");
+        let text = format!("evicting{{heads=2,kv=1,head=4,size={size},policy={policy}}}");
         let Built { mixer, weights } = build::<f64>(&text, ROTARY, 1);
         let ops = Native::new();
         ops.bind_frozen(&weights);
@@ -195,7 +200,7 @@ fn what_a_cache_dropped_cannot_matter() {
 /// Of a token that is read by all and one that is read by none, the first stays.
 #[test]
 fn a_heavy_cache_keeps_what_is_read() {
-    let text = "fake{heads=1,kv=1,head=2,size=3,policy=heavy}";
+    let text = "evicting{heads=1,kv=1,head=2,size=3,policy=heavy}";
     let Built { mixer, mut weights } = build::<f64>(text, Positions::None, 1);
     // Every query asks for the first channel of the token, which token 1 alone has; values are the second channel.
     let mut set = |name: &str, place: usize, factor: f64| {

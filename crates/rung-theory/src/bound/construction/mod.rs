@@ -100,7 +100,7 @@ pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u6
 
 /// A mixer of the plan that has no network.
 fn plan_without_network(plan: &Plan) -> Option<&Mixer> {
-    plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().network)
+    plan.layers.iter().flat_map(|layer| layer.mixers.iter()).find(|mixer| !mixer.facts().has_network)
 }
 
 /// One layer that a construction needs.
@@ -127,10 +127,12 @@ impl Need {
                 let spread =
                     |(count, _, bits): &(u64, u64, u64)| count.saturating_mul(bits.div_ceil(number("value").max(1)));
                 let slots = heads.iter().map(spread).fold(0, u64::saturating_add);
-                mixer.looks_up() && slots <= number("kv") && heads.iter().all(|(_, key, _)| *key <= number("key"))
+                facts.looks_up && slots <= number("kv") && heads.iter().all(|(_, key, _)| *key <= number("key"))
             }
-            Self::Carry(bits) => facts.carries >= u128::from(*bits),
-            Self::Table(slots, bits) => facts.carries >= u128::from(*bits) && facts.slots >= u128::from(*slots),
+            Self::Carry(bits) => facts.carried_bits >= u128::from(*bits),
+            Self::Table(slots, bits) => {
+                facts.carried_bits >= u128::from(*bits) && facts.table_slots >= u128::from(*slots)
+            }
         }
     }
 

@@ -20,21 +20,36 @@
 //! # Source
 //! Used by Llama 4 beside full layers without positions.
 
-use super::{Arrival, Facts, HEAD, KEY, KV_HEADS, MixerKind, QUERY_HEADS, VALUE, Work, attention, size};
+use super::{
+    CacheLayout, CacheReach, Facts, Flops, Forwarding, HEAD, KEY, KV_HEADS, KeyValueLayout, MixerKind, QUERY_HEADS,
+    VALUE, attention, full, size,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "chunked",
     aliases: &["chunk"],
-    fields: &[QUERY_HEADS, KV_HEADS, HEAD, KEY, VALUE, size("size", "tokens in a chunk", |_| 8192)],
+    options: &[QUERY_HEADS, KV_HEADS, HEAD, KEY, VALUE, size("size", "tokens in a chunk", |_| 8192)],
     facts: |n| {
+        let layout = KeyValueLayout {
+            reach: CacheReach::Chunk(n.integer("size")),
+            heads: n.integer("kv"),
+            key: n.integer("key"),
+            value: n.integer("value"),
+            latent: false,
+            index: 0,
+        };
         Facts {
-            window: n.wide("kv") * (n.wide("key") + n.wide("value")),
-            window_tokens: n.wide("size"),
+            window_per_token: n.size("kv") * (n.size("key") + n.size("value")),
+            window_tokens: n.size("size"),
+            layout: Some(CacheLayout::KeyValues(layout)),
+            has_network: false,
             // The first token of a chunk sees only itself.
-            network: false,
-            arrival: Arrival::SomePositions,
-            work: Work { limit: Some(n.wide("size") / 2), ..attention(n).work },
+            partial_forwarding: Forwarding::SomePositions,
+            flops: Flops { max_attended: Some(n.size("size") / 2), ..attention(n).flops },
             ..attention(n)
         }
     },
+    benchmark: |benchmark| vec![("size", benchmark.quarter())],
+    unrestricted: Some(|n| (full::KIND.name, super::family::heads(n))),
+    ..MixerKind::UNNAMED
 };

@@ -26,33 +26,31 @@
 //! Used by DeepSeek-V4, at ratio 4 with an indexer and at ratio 128 without one.
 
 use super::{
-    Facts, Field, Message, MixerKind, NO_YES, QUERY_HEADS, Reach, Selection, Work, choice, count, size,
+    CacheLayout, CacheReach, Facts, Flops, KeyValueLayout, Message, MixerKind, QUERY_HEADS, Reach, Selection, count,
+    flag, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "compressed",
     aliases: &["csa", "hca"],
-    fields: &[
+    options: &[
         QUERY_HEADS,
         size("head", "width of a head, and of an entry", |n| n.defaults.head_dim),
         size("ratio", "tokens in an entry", |_| 4),
         count("top", "entries chosen by the indexer, 0 to read them all", |_| 0),
-        count("index-heads", "heads of the indexer", |n| if n.get("top") == 0 { 0 } else { 64 }),
-        count("index-head", "width of an index key", |n| if n.get("top") == 0 { 0 } else { 128 }),
+        count("index-heads", "heads of the indexer", |n| if n.integer("top") == 0 { 0 } else { 64 }),
+        count("index-head", "width of an index key", |n| if n.integer("top") == 0 { 0 } else { 128 }),
         count("window", "tokens of the window", |_| 128),
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
-        Field {
-            default: |n| u64::from(n.get("top") > 0),
-            ..choice("overlap", "whether an entry also pools the tokens of the one before", NO_YES)
-        },
+        flag("overlap", "whether an entry also pools the tokens of the one before", |n| n.integer("top") > 0),
     ],
     facts: |n| {
-        let (heads, head, ratio, top) = (n.wide("heads"), n.wide("head"), n.wide("ratio"), n.wide("top"));
-        let (index_heads, index_head, window) = (n.wide("index-heads"), n.wide("index-head"), n.wide("window"));
-        let (rank, width) = (n.wide("query-rank"), n.width());
-        let asking = if rank == 0 { width } else { rank };
-        let queries = if rank == 0 { 0 } else { width * rank } + asking * heads * head;
-        let index = asking * index_heads * index_head + width * (index_head + index_heads);
+        let (heads, head, ratio, top) = (n.size("heads"), n.size("head"), n.size("ratio"), n.size("top"));
+        let (index_heads, index_head, window) = (n.size("index-heads"), n.size("index-head"), n.size("window"));
+        let (rank, width) = (n.size("query-rank"), n.width());
+        let index_input = if rank == 0 { width } else { rank };
+        let queries = if rank == 0 { 0 } else { width * rank } + index_input * heads * head;
+        let index = index_input * index_heads * index_head + width * (index_head + index_heads);
         let parameters = queries + 2 * width * head + heads * head * width + index;
         let selection = (top > 0).then_some(Selection {
             groups: 1,
@@ -62,24 +60,38 @@ pub(super) static KIND: MixerKind = MixerKind {
             compressed: false,
             summary: index_head,
         });
-        // Of every `ratio` tokens one entry is looked at: by attention if it reads all, else by the indexer.
+        let layout = KeyValueLayout {
+            reach: CacheReach::Compressed { ratio: n.integer("ratio"), window: n.integer("window") },
+            heads: 1,
+            key: n.integer("head"),
+            value: 0,
+            latent: true,
+            index: n.integer("index-head"),
+        };
+        // Of every `ratio` tokens one entry is read: by attention if it reads all, else by the indexer.
         let (entry, picked) = if top == 0 { (4 * heads * head, 0) } else { (2 * index_heads * index_head, top) };
         let (pooled, waiting) = (2 * (head + index_head), ratio - 1);
-        let buffer = if n.get("overlap") == 0 { waiting } else { 2 * waiting + ratio };
+        let buffer = if n.flag("overlap") { 2 * waiting + ratio } else { waiting };
         Facts {
             reach: Reach::Full(Message { heads, value: head, selection }),
-            network: false,
-            tail: buffer * pooled,
-            growing: (head + index_head).div_ceil(ratio),
-            window: head,
+            has_network: false,
+            conv_state: buffer * pooled,
+            cache_per_token: (head + index_head).div_ceil(ratio),
+            window_per_token: head,
             window_tokens: window,
+            layout: Some(CacheLayout::KeyValues(layout)),
             parameters,
-            work: Work {
-                token: 2 * parameters + 4 * heads * head * (picked + window),
-                seen: entry.div_ceil(ratio),
-                limit: None,
+            flops: Flops {
+                per_token: 2 * parameters + 4 * heads * head * (picked + window),
+                per_attended: entry.div_ceil(ratio),
+                max_attended: None,
             },
             ..Facts::NOTHING
         }
     },
+    unrestricted: Some(|n| {
+        let kept = ["heads", "head", "query-rank"].map(|option| (option, n.integer(option)));
+        (KIND.name, [&kept[..], &[("ratio", 1), ("window", 0)]].concat())
+    }),
+    ..MixerKind::UNNAMED
 };

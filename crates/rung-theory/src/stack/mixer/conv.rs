@@ -3,7 +3,8 @@
 //! The cheapest mixer that moves anything between tokens, and the one that LFM2 puts between its attention layers.
 //!
 //! # Recurrence
-//! `y_t = C_t . sum_j w_j (B_{t-j} . x_{t-j})`, j = 0..taps-1, with B, C, x projections of the token.
+//! `y_t = C_t . sum_j w_j (B_{t-j} . x_{t-j})`, j = 0..taps-1, with B, C, x projections of the token; ungated, the
+//! convolution alone.
 //!
 //! # Parallel form
 //! A depthwise causal convolution.
@@ -20,22 +21,35 @@
 //! # Source
 //! LFM2 (2511.23404).
 
-use super::{Facts, MixerKind, YES_NO, choice, size, with_convolution, with_weights};
+use super::{
+    CacheLayout, CarrySizes, Facts, MixerKind, Reference, StateLayout, flag, size, with_convolution, with_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "conv",
     aliases: &["convolution", "shortconv"],
-    fields: &[
+    options: &[
         size("taps", "taps of the convolution", |_| 3),
         size("channels", "channels", |n| n.defaults.width()),
-        choice("gated", "gate and project, or only convolve what another mixer projected", YES_NO),
+        flag("gated", "gate and project, or only convolve what another mixer projected", |_| true),
     ],
     facts: |n| {
-        let (taps, channels) = (n.wide("taps"), n.wide("channels"));
-        let projections = if n.get("gated") == 0 { 4 * n.width() * channels } else { 0 };
-        let core = with_weights(&Facts::NOTHING, projections);
-        // One tap sees only the token itself.
-        let carries = if taps > 1 && n.get("gated") == 0 { channels } else { 0 };
-        Facts { carries, ..with_convolution(&core, channels, taps) }
+        let (taps, channels, gated) = (n.size("taps"), n.size("channels"), n.flag("gated"));
+        let core = with_weights(&Facts::NOTHING, if gated { 4 * n.width() * channels } else { 0 });
+        let layout = StateLayout {
+            channels: n.integer("channels"),
+            kernel_size: n.integer("taps"),
+            heads: n.integer("channels"),
+            ..StateLayout::default()
+        };
+        Facts {
+            // One tap sees only the token itself.
+            carried_bits: if taps > 1 && gated { channels } else { 0 },
+            layout: Some(CacheLayout::State(layout)),
+            ..with_convolution(&core, channels, taps)
+        }
     },
+    carry: Some(CarrySizes { smallest: |bits| vec![("channels", bits)], slots: None }),
+    reference: Reference::Public { library: "transformers", class: "Lfm2ShortConv" },
+    ..MixerKind::UNNAMED
 };

@@ -4,8 +4,9 @@
 //! message of its own. Bounds on block summaries say nothing about it, since a block of one token is its own summary.
 //!
 //! # Recurrence
-//! Index score `I_ts = sum_j w_tj relu(q_tj . k_s)`; attention over the `top` best tokens, one choice for all heads, on a
-//! latent cache.
+//! Index score `I_ts = sum_j w_tj relu(q_tj.k_s)` with one key per token and a few small queries; attention over the
+//! `top` best tokens s <= t, of equal ones the earlier, one choice for all heads. Keys and values are those of latent
+//! attention.
 //!
 //! # Parallel form
 //! Latent attention with a mask of `top` tokens per row.
@@ -14,27 +15,30 @@
 //! None of fixed size: `latent + rope` numbers per token, and the index key of `index-head`.
 //!
 //! # Reduces to
-//! Latent attention when `top` reaches the length of the text.
+//! Latent attention when `top` reaches the context length.
 //!
 //! # Held against
-//! `DeepseekV32Attention` of transformers: no difference but in ties. DeepSeek's own code also rotates index keys by a Hadamard matrix,
-//! which changes no product, and keeps them in 8 bits. Scores that are equal at the border of the best `top` are common,
-//! since a token that no index head likes scores exactly 0: here the earlier tokens are taken, there it is left to
-//! `torch.topk`, which promises no order.
+//! `DeepseekV32Attention` of transformers: no difference but in ties. DeepSeek's own code also rotates index keys by a
+//! Hadamard matrix, which changes no product, and keeps them in 8 bits. Scores that are equal at the border of the
+//! best `top` are common, since a token that no index head likes scores exactly 0: here the earlier tokens are taken,
+//! there it is left to `torch.topk`, which promises no order.
 //!
 //! # Source
 //! DeepSeek-V3.2 (2512.02556).
 
-use super::{Facts, HEAD, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, count, size};
+use super::{
+    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, Message, MixerKind, QUERY_HEADS, Reach, Reference,
+    Selection, VALUE, count, mla, size,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "dsa",
     aliases: &["deepseek-sparse", "indexer"],
-    fields: &[
+    options: &[
         QUERY_HEADS,
         HEAD,
-        size("latent", "width of the latent kept per token", |n| 4 * n.get("head")),
-        count("rope", "width of the shared rotary key", |n| n.get("head") / 2),
+        size("latent", "width of the latent kept per token", |n| 4 * n.integer("head")),
+        count("rope", "width of the shared rotary key", |n| n.integer("head") / 2),
         VALUE,
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
         size("top", "tokens attended to", |_| 2048),
@@ -42,12 +46,12 @@ pub(super) static KIND: MixerKind = MixerKind {
         count("index-head", "width of an index key, 0 to reuse an earlier layer's choice", |_| 128),
     ],
     facts: |n| {
-        let (heads, head, rope, value) = (n.wide("heads"), n.wide("head"), n.wide("rope"), n.wide("value"));
-        let (latent, rank, width) = (n.wide("latent"), n.wide("query-rank"), n.width());
-        let (top, index_heads, index_head) = (n.wide("top"), n.wide("index-heads"), n.wide("index-head"));
+        let (heads, head, rope, value) = (n.size("heads"), n.size("head"), n.size("rope"), n.size("value"));
+        let (latent, rank, width) = (n.size("latent"), n.size("query-rank"), n.width());
+        let (top, index_heads, index_head) = (n.size("top"), n.size("index-heads"), n.size("index-head"));
         let queries = if rank == 0 { width * heads * (head + rope) } else { rank * (width + heads * (head + rope)) };
-        let asking = if rank == 0 { width } else { rank };
-        let index = asking * index_heads * index_head + width * (index_head + index_heads);
+        let index_input = if rank == 0 { width } else { rank };
+        let index = index_input * index_heads * index_head + width * (index_head + index_heads);
         let parameters =
             queries + width * (latent + rope) + latent * heads * (head + value) + heads * value * width + index;
         let selection = Selection {
@@ -59,19 +63,35 @@ pub(super) static KIND: MixerKind = MixerKind {
             compressed: false,
             summary: index_head,
         };
+        let layout = KeyValueLayout {
+            reach: CacheReach::All,
+            heads: 1,
+            key: n.integer("latent") + n.integer("rope"),
+            value: 0,
+            latent: true,
+            index: n.integer("index-head"),
+        };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
             // A layer that reuses an earlier layer's choice has none.
-            network: index_heads > 0 && index_head > 0,
-            growing: latent + rope + index_head,
+            has_network: index_heads > 0 && index_head > 0,
+            cache_per_token: latent + rope + index_head,
+            layout: Some(CacheLayout::KeyValues(layout)),
             parameters,
-            // The indexer looks at every token; attention at the chosen ones, counted with the token.
-            work: Work {
-                token: 2 * parameters + 2 * top * heads * (head + rope + value),
-                seen: 2 * index_heads * index_head,
-                limit: None,
+            // The indexer scores every token; attention reads the chosen ones, counted with the token.
+            flops: Flops {
+                per_token: 2 * parameters + 2 * top * heads * (head + rope + value),
+                per_attended: 2 * index_heads * index_head,
+                max_attended: None,
             },
             ..Facts::NOTHING
         }
     },
+    benchmark: |benchmark| vec![("top", benchmark.quarter()), ("index-heads", 2), ("index-head", 16)],
+    unrestricted: Some(|n| {
+        let kept = ["heads", "head", "latent", "rope", "value", "query-rank"];
+        (mla::KIND.name, kept.map(|option| (option, n.integer(option))).to_vec())
+    }),
+    reference: Reference::Public { library: "transformers", class: "DeepseekV32Attention" },
+    ..MixerKind::UNNAMED
 };

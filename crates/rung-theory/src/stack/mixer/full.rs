@@ -12,15 +12,15 @@
 //! `floor(h * kv / heads)`.
 //!
 //! # State
-//! None of fixed size: `kv * (key + value)` numbers per token, for ever. With `conv = k` a causal convolution of k taps
-//! stands before the projections; its k-1 inputs per channel are a bounded-state layer in front of this one.
+//! None of fixed size: `kv * (key + value)` numbers per token, for ever. With `conv = k` a causal convolution of k
+//! taps stands before the projections; its k-1 inputs per channel are a bounded-state layer in front of this one.
 //!
 //! With `accumulator = p` a head sums from left to right and keeps `value` running means and the log of the sum of weights, p bits
 //! each: `heads * (value + 1) * p` bits are all that a token learns of a prefix. Without it sums are taken in `bits` bits, in an order
 //! that is left to the machine.
 //!
 //! # Reduces to
-//! `kv = heads` is multi-head attention, `kv = 1` multi-query attention. A window as long as the text is this.
+//! `kv = heads` is multi-head attention, `kv = 1` multi-query attention. A window as long as the context is this.
 //!
 //! # Held against
 //! `LlamaAttention` of transformers, with rotary keys and grouped heads: no difference.
@@ -29,19 +29,21 @@
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
 use super::{
-    Facts, Field, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, VALUE, attention, count, with_weights,
+    CacheLayout, CacheReach, Facts, HEAD, KEY, KV_HEADS, KeyValueLayout, Message, MixerKind, MixerOption, OptionKind,
+    QUERY_HEADS, Reach, Reference, VALUE, attention, count, with_weights,
 };
 
 /// Its own, since a cache may well have other bits than the sums over it.
-const ACCUMULATOR: Field = Field {
-    most: 32,
-    ..count("accumulator", "bits of each accumulator, summed from left to right; 0 for as many as `bits`, in any order", |_| 0)
+const ACCUMULATOR: MixerOption = MixerOption {
+    name: "accumulator",
+    help: "bits of each accumulator, summed from left to right; 0 for as many as `bits`, in any order",
+    kind: OptionKind::Integer { least: 0, most: 32, default: |_| 0 },
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "full",
     aliases: &["attention", "softmax", "mha", "gqa", "mqa"],
-    fields: &[
+    options: &[
         QUERY_HEADS,
         KV_HEADS,
         HEAD,
@@ -51,12 +53,22 @@ pub(super) static KIND: MixerKind = MixerKind {
         ACCUMULATOR,
     ],
     facts: |n| {
-        let (heads, value) = (n.wide("heads"), n.wide("value"));
+        let (heads, value) = (n.size("heads"), n.size("value"));
+        let (kv, key) = (n.integer("kv"), n.integer("key"));
+        let reach = CacheReach::All;
+        let value_head = n.integer("value");
+        let layout = KeyValueLayout { reach, heads: kv, key, value: value_head, latent: false, index: 0 };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: None }),
-            growing: n.wide("kv") * (n.wide("key") + value),
-            front: n.width() * n.wide("conv").saturating_sub(1),
-            ..with_weights(&attention(n), n.width() * n.wide("conv"))
+            // No weights are known for sums in accumulators of a given number of bits.
+            looks_up: n.integer("accumulator") == 0,
+            accumulator_bits: Some(n.integer("accumulator")).filter(|bits| *bits > 0),
+            cache_per_token: n.size("kv") * (n.size("key") + value),
+            input_conv_state: n.width() * n.size("conv").saturating_sub(1),
+            layout: Some(CacheLayout::KeyValues(layout)),
+            ..with_weights(&attention(n), n.width() * n.size("conv"))
         }
     },
+    reference: Reference::Public { library: "transformers", class: "LlamaAttention" },
+    ..MixerKind::UNNAMED
 };

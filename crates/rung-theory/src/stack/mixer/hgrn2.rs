@@ -3,7 +3,11 @@
 //! What is not forgotten is not written: one gate does both, bounded from below by a learned floor that rises with depth.
 //!
 //! # Recurrence
-//! `f_t = lb + (1-lb) sigmoid(W_f x_t)`, `S_t = Diag(f_t) S_{t-1} + (1-f_t) i_t^T`, `o_t = S_t^T SiLU(W_q x_t)`.
+//! `f_t = lb + (1 - lb) sigmoid(W_f x_t)` per channel, `S_t = Diag(f_t) S_{t-1} + (1 - f_t) i_t^T` with `i = W_i x`,
+//! `o_t = S_t^T SiLU(W_q x_t) / sqrt(expand)`; then a norm over the whole width.
+//!
+//! The floors of all layers are one learned table, a row for each layer: `lb` of layer l is the sum of rows 1 to l of
+//! its softmax over layers. The first layer has none, and a fresh model's rise evenly.
 //!
 //! # Parallel form
 //! As GLA, with keys `1 - f`.
@@ -20,15 +24,20 @@
 //! # Source
 //! Qin et al. 2024 (2404.07904).
 
-use super::{Facts, MixerKind, matrix_state, size};
+use super::{CarrySizes, Facts, MixerKind, Reference, matrix_state, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "hgrn2",
     aliases: &["hgrn"],
-    fields: &[size("expand", "width of a head's key, and of its value", |n| n.defaults.width().min(128))],
+    options: &[size("expand", "width of a head's key, and of its value", |n| n.defaults.width().min(128))],
     facts: |n| {
-        let (expand, width) = (n.wide("expand"), n.width());
-        let carries = if width.is_multiple_of(expand) { width } else { 0 };
-        Facts { carries, ..matrix_state(width.div_ceil(expand), expand, expand, width, false) }
+        let (expand, width) = (n.size("expand"), n.width());
+        let carried_bits = if width.is_multiple_of(expand) { width } else { 0 };
+        Facts { carried_bits, ..matrix_state(width.div_ceil(expand), expand, expand, width, false) }
     },
+    carry: Some(CarrySizes { smallest: |_| vec![("expand", 1)], slots: None }),
+    // The lower bounds of the forget gates of all layers are one table.
+    shares_between_layers: true,
+    reference: Reference::After("the layer of fla"),
+    ..MixerKind::UNNAMED
 };

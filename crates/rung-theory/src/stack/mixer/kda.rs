@@ -3,8 +3,9 @@
 //! The finer gate of GLA on the delta rule's state.
 //!
 //! # Recurrence
-//! `S_t = (I - beta k k^T) Diag(alpha_t) S_{t-1} + beta k v^T`, `o_t = S_t^T q_t`; unit q and k after a short convolution and SiLU; a
-//! norm per head and a sigmoid gate. Decays are per value head and key channel, through as many numbers as a value is wide.
+//! `S <- Diag(alpha_t) S`, then `S <- S + beta_t k_t (v_t - S^T k_t)^T`, `o_t = S^T q_t / sqrt(key)`; `log alpha =
+//! -exp(A_log) softplus(F_2 F_1 x + dt_bias)` per key channel; then a norm per head, times the sigmoid of a gate of
+//! low rank.
 //!
 //! # Parallel form
 //! In chunks, the triangular solve with per-channel decays inside the products.
@@ -16,25 +17,32 @@
 //! Gated DeltaNet when the channels of a head decay alike; DeltaNet when nothing decays; GLA when nothing is erased.
 //!
 //! # Held against
-//! `KimiLinearDeltaAttention` of transformers for as many value heads as heads, with the bias that `fla`'s layer has in the
-//! output's gate: no difference. For more value heads, a second implementation after `fla`'s layer, where decays are per
-//! value head and of rank `value`. `fla`'s bounded gate is not here.
+//! `KimiLinearDeltaAttention` of transformers for as many value heads as heads, with the bias that `fla`'s layer has
+//! in the output's gate: no difference. For more value heads, a second implementation after `fla`'s layer, where
+//! decays are per value head and of rank `value`. `fla`'s bounded gate is not here.
 //!
 //! # Source
 //! Kimi Linear (2510.26692).
 
-use super::{HEAD, KEY, KEY_HEADS, MixerKind, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, with_weights, without_weights};
+use super::{
+    CacheLayout, CarrySizes, Facts, HEAD, KEY, KEY_HEADS, MixerKind, Reference, SHORT_CONVOLUTION, VALUE, VALUE_HEADS,
+    family, gated_delta, with_weights, without_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "kda",
     aliases: &["kimi-delta"],
-    fields: &[KEY_HEADS, VALUE_HEADS, HEAD, KEY, VALUE, SHORT_CONVOLUTION],
+    options: &[KEY_HEADS, VALUE_HEADS, HEAD, KEY, VALUE, SHORT_CONVOLUTION],
     facts: |n| {
-        let (heads, key, value, width) = (n.wide("value-heads"), n.wide("key"), n.wide("value"), n.width());
-        let core = super::gated_delta_facts(n, 1);
+        let (heads, key, value, width) = (n.size("value-heads"), n.size("key"), n.size("value"), n.width());
+        let core =
+            Facts { layout: Some(CacheLayout::State(family::gated_delta_layout(n))), ..gated_delta(n, 1) };
         // Gated DeltaNet's gate and decay are of full rank; here both go through as many numbers as a value is wide.
         let full_rank = width * heads * (value + 1);
         let low_rank = value * (2 * width + heads * (key + value));
         without_weights(&with_weights(&core, low_rank), full_rank)
     },
+    carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
+    reference: Reference::Public { library: "transformers", class: "KimiLinearDeltaAttention" },
+    ..MixerKind::UNNAMED
 };

@@ -4,8 +4,9 @@
 //! Ling/Ring models use between full layers.
 //!
 //! # Recurrence
-//! `S_t = exp(-s_h) S_{t-1} + k_t v_t^T`, `o_t = S_t^T q_t`, then a norm over all heads and a sigmoid gate. Head h of H, counted from
-//! 1, has `s_h = 2^(-8h/H) (1 - l/(L-1))` in layer l of L, counted from 0: later layers forget more slowly, the last hardly at all.
+//! `S_t = exp(-s_h) S_{t-1} + k_t v_t^T`, `o_t = S_t^T q_t`, with SiLU on q, k and v; then a norm over all heads,
+//! times the sigmoid of a gate. Head h of H, counted from 1, has `s_h = 2^(-8h/H) (1 - l/(L-1))` in layer l of L,
+//! counted from 0: later layers forget more slowly, and the last hardly at all.
 //!
 //! # Parallel form
 //! As RetNet: a decay mask inside a chunk, the state between chunks.
@@ -17,23 +18,31 @@
 //! RetNet with `value = key`, without rotation and with other decays.
 //!
 //! # Held against
-//! `MiniMaxLightningAttention` of transformers, in the first and in a later layer: no difference. Ling and Ring, which the
-//! audit reads as this mixer, add a rotation, norms of queries and keys, and a norm per group of heads; their sizes are the
-//! same.
+//! `MiniMaxLightningAttention` of transformers, in the first and in a later layer: no difference. Ling and Ring, which
+//! the audit reads as this mixer, add a rotation, norms of queries and keys, and a norm per group of heads; their
+//! sizes are the same.
 //!
 //! # Source
 //! Qin et al. 2024 (2401.04658); MiniMax-01 (2501.08313).
 
-use super::{Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, with_weights};
+use super::{
+    CacheLayout, CarrySizes, Facts, HEAD, MixerKind, Reference, STATE_HEADS, StateLayout, matrix_state, with_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "lightning",
     aliases: &["lightning-attention"],
-    fields: &[STATE_HEADS, HEAD],
+    options: &[STATE_HEADS, HEAD],
     facts: |n| {
-        let (heads, head) = (n.wide("heads"), n.wide("head"));
+        let (heads, head) = (n.size("heads"), n.size("head"));
         let core = with_weights(&matrix_state(heads, head, head, n.width(), false), n.width() * heads * head);
-        // One norm over heads that forget at different rates: bits go through the slowest head alone, in pairs.
-        Facts { carries: head / 2, ..core }
+        let (state_heads, width) = (n.integer("heads"), n.integer("head"));
+        let layout =
+            StateLayout { recurrent: state_heads.saturating_mul(width * width), heads: state_heads, ..StateLayout::default() };
+        // One norm over heads that decay at different rates: bits go through the slowest head alone, in pairs.
+        Facts { carried_bits: head / 2, layout: Some(CacheLayout::State(layout)), ..core }
     },
+    carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("head", 2 * bits)], slots: None }),
+    reference: Reference::Public { library: "transformers", class: "MiniMaxLightningAttention" },
+    ..MixerKind::UNNAMED
 };

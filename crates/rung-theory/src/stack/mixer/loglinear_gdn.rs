@@ -3,38 +3,48 @@
 //! The same Fenwick tree of states as log-linear Mamba-2, with Gated DeltaNet's transition on every level.
 //!
 //! # Recurrence
-//! As log-linear Mamba-2, with `alpha_t (I - beta k k^T)` applied to all levels and `beta_t k_t v_t^T` written to level 0.
+//! As log-linear Mamba-2, with `alpha_t (I - beta_t k_t k_t^T)` applied to all levels and `beta_t k_t v_t^T` written
+//! to level 0; everything else as Gated DeltaNet, except that a read is not divided by the root of the key width.
 //!
 //! # Parallel form
 //! `([tril(Q K^T) (I + stril(Diag(beta) K K^T))^-1] . L . Lambda) Diag(beta) V`.
 //!
 //! # State
-//! Gated DeltaNet's for each level that the text has reached, at most `levels`, and its convolution.
+//! Gated DeltaNet's for each level that the sequence has reached, at most `levels`, and its convolution.
 //!
 //! # Reduces to
 //! Gated DeltaNet when every lambda is the root of 1 / key: reads are not divided by the root of the key width here.
 //!
 //! # Held against
-//! A second implementation after the authors' code, where the weights of the levels are scaled so that the root of the key
-//! width in the read cancels: no difference known. The authors' 15 levels, for 16,384 tokens, are the default.
+//! A second implementation after the authors' code, where the weights of the levels are scaled so that the root of the
+//! key width in the read cancels: no difference known. The authors' 15 levels, for 16,384 tokens, are the default.
 //!
 //! # Source
 //! Guo et al. 2025 (2506.04761).
 
-use super::{HEAD, KEY, KEY_HEADS, MixerKind, NO_YES, SHORT_CONVOLUTION, VALUE, VALUE_HEADS, choice, size};
+use super::{
+    CarrySizes, Facts, HEAD, KEY, KEY_HEADS, MixerKind, NEGATIVE, Reference, SHORT_CONVOLUTION, VALUE, VALUE_HEADS,
+    family, gated_delta, log_linear, size,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "loglinear-gdn",
     aliases: &["log-linear-gdn"],
-    fields: &[
+    options: &[
         KEY_HEADS,
         VALUE_HEADS,
         HEAD,
         KEY,
         VALUE,
         SHORT_CONVOLUTION,
-        choice("negative", "allow negative eigenvalues", NO_YES),
-        size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 15),
+        NEGATIVE,
+        size("levels", "levels of the hierarchy: prompts of up to 2^(levels-1) tokens", |_| 15),
     ],
-    facts: |n| super::log_linear(&super::gated_delta_facts(n, 1), "value-heads", n),
+    facts: |n| {
+        let core = Facts { reflections: u64::from(n.flag("negative")), ..gated_delta(n, 1) };
+        log_linear(&core, "value-heads", n)
+    },
+    carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
+    reference: Reference::After("the authors' code"),
+    ..MixerKind::UNNAMED
 };

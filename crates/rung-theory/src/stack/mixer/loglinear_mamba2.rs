@@ -4,38 +4,43 @@
 //! mixes them. The state grows with the logarithm of the text, so a bound must say up to which length it counted.
 //!
 //! # Recurrence
-//! Before token t, the states of levels 0..b (b the lowest set bit of t) merge into level b+1; all levels decay; level 0
-//! becomes `k_t v_t^T`; `o_t = sum_l lambda_t^(l) (S_t^(l))^T q_t`.
+//! Before token t, the states of levels 0..b (b the lowest set bit of t) merge into level b+1; all levels decay; level
+//! 0 becomes `B_t (dt_t x_t)^T`; `y_t = sum_l lambda_t^(l) (S_t^(l))^T C_t + D_h x_t`, `lambda = softplus(L . W x)`
+//! per head and level. Everything else as Mamba-2.
 //!
 //! # Parallel form
 //! `O = (Q K^T . L . Lambda) V`, `Lambda_ts = lambda_t^(level(t,s))`, `level(t,s)` the bit length of `t xor s`.
 //!
 //! # State
-//! Mamba-2's for each level that the text has reached, `log2(n) + 1` after n tokens and at most `levels`; and Mamba-2's
-//! convolution.
+//! Mamba-2's for each level that the sequence has reached, `log2(n) + 1` after n tokens and at most `levels`; and
+//! Mamba-2's convolution.
 //!
 //! # Reduces to
 //! Mamba-2 when every lambda is 1.
 //!
 //! # Held against
-//! A second implementation after the authors' code: no difference known for one group. For several the norm is per group, as
-//! in mamba_ssm; `fla`'s layer norms all channels at once. The authors' 15 levels, for 16,384 tokens, are the default.
+//! A second implementation after the authors' code: no difference known for one group. For several the norm is per
+//! group, as in mamba_ssm; `fla`'s layer norms all channels at once. The authors' 15 levels, for 16,384 tokens, are
+//! the default.
 //!
 //! # Source
 //! Guo et al. 2025 (2506.04761).
 
-use super::{MixerKind, size};
+use super::{CarrySizes, MixerKind, Reference, family, log_linear, mamba2_sizes, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "loglinear-mamba2",
     aliases: &["log-linear-mamba2"],
-    fields: &[
+    options: &[
         size("head", "width of a head", |n| (2 * n.defaults.width()).min(64)),
-        size("heads", "heads", |n| 2 * n.defaults.width() / n.get("head")),
+        size("heads", "heads", |n| 2 * n.defaults.width() / n.integer("head")),
         size("state", "state indices per channel", |_| 128),
         size("groups", "groups of heads that share B and C", |_| 1),
         size("conv", "taps of the convolution", |_| 4),
-        size("levels", "levels of the hierarchy: texts of up to 2^(levels-1) tokens", |_| 15),
+        size("levels", "levels of the hierarchy: prompts of up to 2^(levels-1) tokens", |_| 15),
     ],
-    facts: |n| super::log_linear(&super::mamba2_facts(n), "heads", n),
+    facts: |n| log_linear(&mamba2_sizes(n), "heads", n),
+    carry: Some(CarrySizes { smallest: family::mamba2_carry, slots: Some("state") }),
+    reference: Reference::After("the authors' code"),
+    ..MixerKind::UNNAMED
 };

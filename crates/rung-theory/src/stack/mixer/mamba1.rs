@@ -3,8 +3,9 @@
 //! The step size is computed from the token, so the layer chooses per channel how long to remember.
 //!
 //! # Recurrence
-//! `h_t[c,m] = exp(dt_tc A_cm) h_{t-1}[c,m] + dt_tc B_tm x_tc`, `y_tc = sum_m C_tm h_t[c,m] + D_c x_tc`, x after a short
-//! convolution and SiLU, the output gated by SiLU(z).
+//! `h_t[c,m] = exp(dt_tc A_cm) h_{t-1}[c,m] + dt_tc B_tm x_tc`, `y_tc = sum_m C_tm h_t[c,m] + D_c x_tc`; a short
+//! convolution and SiLU on x; `dt = softplus(W_dt .. + bias)` per channel, `A = -exp(A_log)`; the output times
+//! SiLU(z).
 //!
 //! # Parallel form
 //! An associative scan; there is no matrix-product form, because every pair (c, m) decays at its own rate.
@@ -21,29 +22,42 @@
 //! # Source
 //! Gu and Dao 2023 (2312.00752).
 
-use super::{Facts, MixerKind, Work, size, with_convolution};
+use super::{CacheLayout, CarrySizes, Facts, Flops, MixerKind, Reference, StateLayout, size, with_convolution};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "mamba1",
     aliases: &["mamba", "s6"],
-    fields: &[
+    options: &[
         size("inner", "channels after expansion", |n| 2 * n.defaults.width()),
         size("state", "state indices per channel", |_| 16),
         size("conv", "taps of the convolution", |_| 4),
         size("rank", "rank of the step size's projection", |n| n.defaults.width().div_ceil(16)),
     ],
     facts: |n| {
-        let (inner, state, rank, width) = (n.wide("inner"), n.wide("state"), n.wide("rank"), n.width());
+        let (inner, state, rank, width) = (n.size("inner"), n.size("state"), n.size("rank"), n.width());
         let parameters = 3 * width * inner + inner * (rank + 2 * state) + rank * inner + inner * state;
-        let token = 2 * parameters + 6 * inner * state;
+        let channels = n.integer("inner");
+        let layout = StateLayout {
+            channels,
+            kernel_size: n.integer("conv"),
+            recurrent: channels * n.integer("state"),
+            heads: channels,
+            ..StateLayout::default()
+        };
         let core = Facts {
-            state: inner * state,
+            recurrent_state: inner * state,
+            layout: Some(CacheLayout::State(layout)),
             parameters,
-            work: Work { token, ..Work::default() },
+            // The biases of the convolution and of the step size, and D.
+            small_parameters: 3 * inner,
+            flops: Flops { per_token: 2 * parameters + 6 * inner * state, ..Flops::default() },
             // Two of its channels mark the token that writes and the one that reads.
-            carries: inner.saturating_sub(2) / 2,
+            carried_bits: inner.saturating_sub(2) / 2,
             ..Facts::NOTHING
         };
-        with_convolution(&core, inner, n.wide("conv"))
+        with_convolution(&core, inner, n.size("conv"))
     },
+    carry: Some(CarrySizes { smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)], slots: None }),
+    reference: Reference::Public { library: "transformers", class: "MambaMixer" },
+    ..MixerKind::UNNAMED
 };

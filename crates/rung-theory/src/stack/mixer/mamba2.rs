@@ -4,8 +4,9 @@
 //! (B and C) shared by groups of heads.
 //!
 //! # Recurrence
-//! `S_t = exp(dt_t a_h) S_{t-1} + B_t (dt_t x_t)^T`, `y_t = S_t^T C_t + D_h x_t`; a short convolution and SiLU on (x, B, C); the
-//! gate SiLU(z) before a norm, over the channels of each group of heads by itself.
+//! `S_t = exp(dt_t a_h) S_{t-1} + B_t (dt_t x_t)^T`, `y_t = S_t^T C_t + D_h x_t`, `dt = softplus(.. + bias)`, `a =
+//! -exp(A_log)`; a short convolution and SiLU on (x, B, C); the gate SiLU(z) before a norm, over the channels of each
+//! group of heads by itself.
 //!
 //! # Parallel form
 //! `Y = (C B^T . L)(dt . X)` with `L_ts = exp(sum of dt a over s+1..t)`; chunks as in RetNet.
@@ -17,23 +18,44 @@
 //! Linear attention with scalar decay, `q = C, k = B, v = dt x`.
 //!
 //! # Held against
-//! `BambaMixer` of transformers with two groups, whose gated norm is per group as in mamba_ssm: no difference. `Mamba2Mixer`
-//! of transformers norms all channels at once, which is the same for one group only.
+//! `BambaMixer` of transformers with two groups, whose gated norm is per group as in mamba_ssm: no difference.
+//! `Mamba2Mixer` of transformers norms all channels at once, which is the same for one group only.
 //!
 //! # Source
 //! Dao and Gu 2024 (2405.21060).
 
-use super::{MixerKind, size};
+use super::{CacheLayout, CarrySizes, Facts, MixerKind, Reference, StateLayout, family, mamba2_sizes, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "mamba2",
     aliases: &["ssd"],
-    fields: &[
+    options: &[
         size("head", "width of a head", |n| (2 * n.defaults.width()).min(64)),
-        size("heads", "heads", |n| 2 * n.defaults.width() / n.get("head")),
+        size("heads", "heads", |n| 2 * n.defaults.width() / n.integer("head")),
         size("state", "state indices per channel", |_| 128),
         size("groups", "groups of heads that share B and C", |_| 1),
         size("conv", "taps of the convolution", |_| 4),
     ],
-    facts: |n| super::mamba2_facts(n),
+    facts: |n| {
+        let (heads, groups, state) = (n.integer("heads"), n.integer("groups"), n.integer("state"));
+        let inner = heads * n.integer("head");
+        let layout = StateLayout {
+            channels: inner,
+            groups,
+            group_channels: 2 * state,
+            kernel_size: n.integer("conv"),
+            recurrent: inner.saturating_mul(state),
+            heads,
+            shift: 0,
+        };
+        Facts {
+            layout: Some(CacheLayout::State(layout)),
+            // A, D and the bias of the step size per head; the norm's gain; the convolution's bias.
+            small_parameters: u128::from(3 * heads + 2 * inner) + 2 * n.size("groups") * n.size("state"),
+            ..mamba2_sizes(n)
+        }
+    },
+    carry: Some(CarrySizes { smallest: family::mamba2_carry, slots: Some("state") }),
+    reference: Reference::Public { library: "transformers", class: "BambaMixer" },
+    ..MixerKind::UNNAMED
 };

@@ -4,7 +4,8 @@
 //! heads. The cache shrinks; what a token can learn from the prefix in one layer does not.
 //!
 //! # Recurrence
-//! As full attention, with `k_s = W_k c_s` (and the shared rotary part appended), `v_s = W_v c_s`, `c_s` the latent.
+//! `c_s = norm(W_c x_s)`; for each head `k_s = [W_k c_s; r_s]` and `v_s = W_v c_s`, with a key `r_s` that all heads
+//! share and that alone is turned by position; then as full attention.
 //!
 //! # Parallel form
 //! As full attention. In decoding `W_k` and `W_v` are absorbed into the query and the output, so that every head reads
@@ -18,36 +19,50 @@
 //!
 //! # Held against
 //! `DeepseekV3Attention` of transformers, whose norms have an epsilon of 1e-6: no difference. DeepSeek's weights turn
-//! neighbouring channels of the rotary key; here channel i turns with channel i + rope/2, which is a permutation of those
-//! weights.
+//! neighbouring channels of the rotary key; here channel i turns with channel i + rope/2, which is a permutation of
+//! those weights.
 //!
 //! # Source
 //! DeepSeek-V2 (2405.04434).
 
-use super::{Facts, HEAD, Message, MixerKind, QUERY_HEADS, Reach, VALUE, Work, count, size};
+use super::{
+    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, Message, MixerKind, QUERY_HEADS, Reach, Reference,
+    VALUE, count, size,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "mla",
     aliases: &["latent"],
-    fields: &[
+    options: &[
         QUERY_HEADS,
         HEAD,
-        size("latent", "width of the latent kept per token", |n| 4 * n.get("head")),
-        count("rope", "width of the shared rotary key", |n| n.get("head") / 2),
+        size("latent", "width of the latent kept per token", |n| 4 * n.integer("head")),
+        count("rope", "width of the shared rotary key", |n| n.integer("head") / 2),
         VALUE,
         count("query-rank", "rank of the query projection, 0 for full rank", |_| 0),
     ],
     facts: |n| {
-        let (heads, head, rope, value) = (n.wide("heads"), n.wide("head"), n.wide("rope"), n.wide("value"));
-        let (latent, rank, width) = (n.wide("latent"), n.wide("query-rank"), n.width());
+        let (heads, head, rope, value) = (n.size("heads"), n.size("head"), n.size("rope"), n.size("value"));
+        let (latent, rank, width) = (n.size("latent"), n.size("query-rank"), n.width());
         let queries = if rank == 0 { width * heads * (head + rope) } else { rank * (width + heads * (head + rope)) };
         let parameters = queries + width * (latent + rope) + latent * heads * (head + value) + heads * value * width;
+        let key = n.integer("latent") + n.integer("rope");
+        let layout = KeyValueLayout { reach: CacheReach::All, heads: 1, key, value: 0, latent: true, index: 0 };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: None }),
-            growing: latent + rope,
+            cache_per_token: latent + rope,
+            layout: Some(CacheLayout::KeyValues(layout)),
             parameters,
-            work: Work { token: 2 * parameters, seen: 2 * heads * (head + rope + value), limit: None },
+            // The norms of both latents.
+            small_parameters: rank + latent,
+            flops: Flops {
+                per_token: 2 * parameters,
+                per_attended: 2 * heads * (head + rope + value),
+                max_attended: None,
+            },
             ..Facts::NOTHING
         }
     },
+    reference: Reference::Public { library: "transformers", class: "DeepseekV3Attention" },
+    ..MixerKind::UNNAMED
 };

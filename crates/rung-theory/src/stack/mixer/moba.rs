@@ -4,9 +4,10 @@
 //! layer with a different message, and in the block-sparse bound the mean key is the summary that must not collide.
 //!
 //! # Recurrence
-//! Score of a block `q_t . mean(k in block)`, or with `summary=minmax` the most that `q_t . k` could be for keys between the
-//! block's smallest and largest number in every channel; take the best `top` blocks, the current one always among them; softmax attention
-//! over their tokens.
+//! Score of a block that lies wholly in the past `q_t.mean(k in block)`, summed over the heads of a group; a query
+//! reads the best `top - 1` of them, of equal ones the earlier, and its own block up to itself. With `summary=minmax`
+//! the score is the most that `q_t.k` could be for keys between the block's smallest and largest number in every
+//! channel.
 //!
 //! # Parallel form
 //! Full attention with a mask per head.
@@ -19,21 +20,31 @@
 //! Full attention when `top` reaches the number of blocks; block-diagonal attention when `top = 1`.
 //!
 //! # Held against
-//! A second implementation after the authors' naive form: no difference known with `summary=mean`. Of equally good blocks the
-//! earlier is taken.
+//! A second implementation after the authors' naive form: no difference known with `summary=mean`. Of equally good
+//! blocks the earlier is taken.
 //!
 //! # Source
 //! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use super::{
-    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, VALUE, Work, attention, choice,
-    count, size,
+    Benchmark, CacheLayout, CacheReach, Facts, Flops, HEAD, KEY, KV_HEADS, KeyValueLayout, Message, MixerKind,
+    QUERY_HEADS, Reach, Reference, Selection, VALUE, attention, choice, choices, count, full, size,
 };
+
+choices! {
+    /// What is kept of a block's keys, by which it is scored.
+    pub enum BlockSummary {
+        /// Their mean.
+        Mean = "mean",
+        /// The least and the largest of each channel.
+        MinMax = "minmax",
+    }
+}
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "moba",
     aliases: &["block-sparse"],
-    fields: &[
+    options: &[
         QUERY_HEADS,
         KV_HEADS,
         HEAD,
@@ -41,27 +52,47 @@ pub(super) static KIND: MixerKind = MixerKind {
         VALUE,
         size("block", "tokens in a block", |_| 256),
         size("top", "blocks attended to, the current one included", |_| 4),
-        size("groups", "groups of heads that choose together", |n| n.get("heads")),
+        size("groups", "groups of heads that choose together", |n| n.integer("heads")),
         count("index", "width of a separate index key, 0 to score by mean keys", |_| 0),
-        choice("summary", "what is kept in mind of a block's keys", &["mean", "minmax"]),
+        choice("summary", "what is kept of a block's keys", BlockSummary::NAMES),
     ],
     facts: |n| {
-        let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
-        let (block, top, index) = (n.wide("block"), n.wide("top"), n.wide("index"));
+        let (heads, kv, key, value) = (n.size("heads"), n.size("kv"), n.size("key"), n.size("value"));
+        let (block, top, index) = (n.size("block"), n.size("top"), n.size("index"));
+        let vectors = match n.choice("summary") {
+            BlockSummary::Mean => 1,
+            BlockSummary::MinMax => 2,
+        };
         let selection = Selection {
-            groups: n.wide("groups"),
+            groups: n.size("groups"),
             picked: top - 1,
             block,
             cached: key + value,
             compressed: false,
-            summary: if index == 0 { (1 + n.wide("summary")) * kv * key } else { block * index },
+            summary: if index == 0 { vectors * kv * key } else { block * index },
+        };
+        let layout = KeyValueLayout {
+            reach: CacheReach::All,
+            heads: n.integer("kv"),
+            key: n.integer("key"),
+            value: n.integer("value"),
+            latent: false,
+            index: n.integer("index"),
         };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
-            network: attention(n).network && heads.is_multiple_of(n.wide("groups")) && index == 0,
-            growing: kv * (key + value) + index,
-            work: Work { limit: Some(top * block), ..attention(n).work },
+            has_network: attention(n).has_network && heads.is_multiple_of(n.size("groups")) && index == 0,
+            cache_per_token: kv * (key + value) + index,
+            layout: Some(CacheLayout::KeyValues(layout)),
+            flops: Flops { max_attended: Some(top * block), ..attention(n).flops },
             ..attention(n)
         }
     },
+    benchmark: |benchmark| match benchmark {
+        Benchmark::Length(_) => vec![("block", benchmark.block()), ("top", 4)],
+        Benchmark::Growth(_) => vec![("block", 64), ("top", 4)],
+    },
+    unrestricted: Some(|n| (full::KIND.name, super::family::heads(n))),
+    reference: Reference::After("the authors' naive form"),
+    ..MixerKind::UNNAMED
 };

@@ -20,7 +20,11 @@
 //! # Source
 //! Layers of this kind: Puzzle, Bercovich et al. 2024 (2411.19146).
 
-use super::{Facts, MixerKind};
+use super::{CacheLayout, Facts, MixerKind};
 
-pub(super) static KIND: MixerKind =
-    MixerKind { name: "none", aliases: &["noop", "identity"], fields: &[], facts: |_| Facts::NOTHING };
+pub(super) static KIND: MixerKind = MixerKind {
+    name: "none",
+    aliases: &["noop", "identity"],
+    facts: |_| Facts { layout: Some(CacheLayout::Nothing), ..Facts::NOTHING },
+    ..MixerKind::UNNAMED
+};

@@ -4,8 +4,13 @@
 //! and to the last tokens.
 //!
 //! # Recurrence
-//! `o = g_cmp o_cmp + g_slc o_slc + g_win o_win`. Summaries: a learned map of `length` tokens at every `stride`. A block's score is
-//! the attention its summaries get, summed over the query heads of a group.
+//! A summary is one key and one value of `length` tokens, begun at every `stride`: each channel a weighted sum over
+//! the tokens, with a weight for each place. Three softmaxes over the same keys and values, `o = g_1 o_1 + g_2 o_2 +
+//! g_3 o_3` with gates between 0 and 1 from the token: `o_1` over the summaries whose last token is seen (zero where
+//! there is none), `o_2` over the tokens of the chosen blocks, `o_3` over the last `window`. A block's score is the
+//! weight that summaries got in `o_1`, by how much of it they cover, summed over the heads that share a key head. Of
+//! the `top` blocks one is the query's own, one that before, one the first, and the others score highest, of equal
+//! ones the earlier.
 //!
 //! # Parallel form
 //! Three masked softmaxes, the second with a mask that depends on the first.
@@ -17,23 +22,24 @@
 //! Full causal attention in its second branch when `top` reaches the number of blocks.
 //!
 //! # Held against
-//! A second implementation from the definition, simpler than the paper in three ways. The branches share keys and values, as
-//! in `fla`; the paper gives each its own. A summary is a weighted sum over the places of its tokens, for each channel; the
-//! paper has an MLP with positions, `fla` a mean. The first block, the one before and the query's own are always taken, as in
-//! `fla`.
+//! A second implementation from the definition, simpler than the paper in three ways. The branches share keys and
+//! values, as in `fla`; the paper gives each its own. A summary is a weighted sum over the places of its tokens, for
+//! each channel; the paper has an MLP with positions, `fla` a mean. The first block, the one before and the query's
+//! own are always taken, as in `fla`.
 //!
 //! # Source
-//! Yuan et al. 2025 (2502.11089).
+//! Yuan et al. 2025 (2502.11089), with keys and values that the branches share, and linear summaries that start as
+//! means.
 
 use super::{
-    Facts, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Selection, Summaries, VALUE, Work, attention,
-    count, size, with_weights,
+    Benchmark, Facts, Flops, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Reference, Selection,
+    Summaries, VALUE, attention, count, size, with_weights,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "nsa",
     aliases: &["native-sparse"],
-    fields: &[
+    options: &[
         QUERY_HEADS,
         KV_HEADS,
         HEAD,
@@ -46,10 +52,10 @@ pub(super) static KIND: MixerKind = MixerKind {
         count("window", "tokens of the window, 0 for none", |_| 512),
     ],
     facts: |n| {
-        let (heads, kv, key, value) = (n.wide("heads"), n.wide("kv"), n.wide("key"), n.wide("value"));
-        let (block, top, window) = (n.wide("block"), n.wide("top"), n.wide("window"));
-        let (length, stride) = (n.wide("length"), n.wide("stride"));
-        // Gates of the branches, and a weight for each channel and place of a summary.
+        let (heads, kv, key, value) = (n.size("heads"), n.size("kv"), n.size("key"), n.size("value"));
+        let (block, top, window) = (n.size("block"), n.size("top"), n.size("window"));
+        let (length, stride) = (n.size("length"), n.size("stride"));
+        // Gates of the branches, and a weight for each channel and position of a summary.
         let branches = if window == 0 { 2 } else { 3 };
         let projections = with_weights(&attention(n), n.width() * branches * heads + length * kv * (key + value));
         // Summaries that overlap a block: those that start in it, and those that reach into it from before.
@@ -65,10 +71,22 @@ pub(super) static KIND: MixerKind = MixerKind {
         };
         Facts {
             reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
-            growing: kv * (key + value),
+            cache_per_token: kv * (key + value),
             summaries: Summaries { numbers: kv * (key + value), length, stride },
-            work: Work { limit: Some(top * block + window), ..projections.work },
+            flops: Flops { max_attended: Some(top * block + window), ..projections.flops },
             ..projections
         }
     },
+    benchmark: |benchmark| match benchmark {
+        Benchmark::Length(_) => vec![
+            ("block", benchmark.block()),
+            ("top", 4),
+            ("length", benchmark.block()),
+            ("stride", benchmark.block() / 2),
+            ("window", benchmark.quarter()),
+        ],
+        Benchmark::Growth(_) => vec![("block", 64), ("top", 4), ("length", 32), ("stride", 16), ("window", 64)],
+    },
+    reference: Reference::Definition,
+    ..MixerKind::UNNAMED
 };

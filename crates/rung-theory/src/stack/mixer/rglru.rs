@@ -3,8 +3,10 @@
 //! The smallest recurrence in use: one number per channel, forgotten at a rate that two gates set.
 //!
 //! # Recurrence
-//! `a_t = a^(8 r_t)`, `h_t = a_t . h_{t-1} + sqrt(1 - a_t^2) . (i_t . x_t)`, x the token through a projection and a short convolution, r
-//! and i sigmoid gates of x, each head's channels by themselves. The first token of a text enters without the root.
+//! `h_t = a_t . h_{t-1} + sqrt(1 - a_t^2) . i_t . x_t` with `log a_t = -8 r_t . softplus(L)`; r and i are sigmoid
+//! gates of x, each head's channels by themselves; x is the token through a projection and a short convolution. The
+//! first token of a sequence enters without the root. The output is h times GELU of a second projection, projected
+//! back.
 //!
 //! # Parallel form
 //! An associative scan over elementwise pairs.
@@ -16,30 +18,48 @@
 //! An exponential moving average when the gates are constant.
 //!
 //! # Held against
-//! `RecurrentGemmaRecurrentBlock` of transformers: the same outputs. It cuts the derivative of the root off at 1000; here it
-//! is exact.
+//! `RecurrentGemmaRecurrentBlock` of transformers: the same outputs. It cuts the derivative of the root off at 1000;
+//! here it is exact.
 //!
 //! # Source
 //! De et al. 2024 (2402.19427).
 
-use super::{Facts, MixerKind, Work, size, with_convolution};
+use super::{CacheLayout, CarrySizes, Facts, Flops, MixerKind, Reference, StateLayout, size, with_convolution};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "rglru",
     aliases: &["rg-lru", "griffin"],
-    fields: &[
+    options: &[
         size("inner", "channels of the recurrence", |n| n.defaults.width()),
         size("heads", "blocks of the gates' projections", |n| n.defaults.heads),
         size("conv", "taps of the convolution", |_| 4),
     ],
     facts: |n| {
-        let (inner, width) = (n.wide("inner"), n.width());
-        let parameters = 3 * width * inner + 2 * inner * inner / n.wide("heads");
-        let work = Work { token: 2 * parameters + 8 * inner, ..Work::default() };
-        // One channel of each head marks the token that gives.
-        let network = inner.is_multiple_of(n.wide("heads"));
-        let carries = if network { inner - n.wide("heads") } else { 0 };
-        let core = Facts { state: inner, parameters, work, carries, network, ..Facts::NOTHING };
-        with_convolution(&core, inner, n.wide("conv"))
+        let (inner, width) = (n.size("inner"), n.width());
+        let parameters = 3 * width * inner + 2 * inner * inner / n.size("heads");
+        let channels = n.integer("inner");
+        let layout = StateLayout {
+            channels,
+            kernel_size: n.integer("conv"),
+            recurrent: channels,
+            heads: channels,
+            ..StateLayout::default()
+        };
+        // One channel of each head marks the token that writes.
+        let has_network = inner.is_multiple_of(n.size("heads"));
+        let carried_bits = if has_network { inner - n.size("heads") } else { 0 };
+        let core = Facts {
+            recurrent_state: inner,
+            layout: Some(CacheLayout::State(layout)),
+            parameters,
+            flops: Flops { per_token: 2 * parameters + 8 * inner, ..Flops::default() },
+            carried_bits,
+            has_network,
+            ..Facts::NOTHING
+        };
+        with_convolution(&core, inner, n.size("conv"))
     },
+    carry: Some(CarrySizes { smallest: |bits| vec![("inner", bits + 1), ("heads", 1)], slots: None }),
+    reference: Reference::Public { library: "transformers", class: "RecurrentGemmaRecurrentBlock" },
+    ..MixerKind::UNNAMED
 };

@@ -4,31 +4,37 @@
 //! bonus lets the current token be read without passing through the state.
 //!
 //! # Recurrence
-//! `o_t = (S_{t-1} + Diag(u) k_t v_t^T)^T r_t`, then `S_t = Diag(w_t) S_{t-1} + k_t v_t^T`, `w = exp(-exp(..))` per channel.
+//! With `d_t = x_{t-1} - x_t` and `m = tanh((x + d . mu_x) W_1) W_2` in five parts, the inputs of decay, key, value,
+//! receptance and gate are `x + d . (mu_c + m_c)`. Then `o_t = (S_{t-1} + Diag(u) k_t v_t^T)^T r_t` and `S_t =
+//! Diag(w_t) S_{t-1} + k_t v_t^T` with `w = exp(-exp(lambda + tanh(x_w A) B))` per channel; a norm with mean per head,
+//! times SiLU of the gate.
 //!
 //! # Parallel form
 //! Weight of s < t: `sum_c r_tc k_sc exp(G_{t-1,c} - G_{s,c})`; of s = t: `sum_c r_tc u_c k_tc`.
 //!
 //! # State
-//! `heads * head * head` numbers, and one vector of `width` for the token shift; with `channel=yes` one more, for the shift of
-//! RWKV's own channel mixing.
+//! `heads * head * head` numbers, and one vector of `width` for the token shift; with `channel=yes` one more, for the
+//! shift of RWKV's own channel mixing.
 //!
 //! # Reduces to
 //! GLA's state of the step before, when u = 0; linear attention when u = 1 and w = 1.
 //!
 //! # Held against
-//! A second implementation after RWKV-LM's v6 model: no difference known in the mixer. Weights start otherwise: by the same
-//! ranges, but not in the order of channels.
+//! A second implementation after RWKV-LM's v6 model: no difference known in the mixer. Weights start otherwise: by the
+//! same ranges, but not in the order of channels.
 //!
 //! # Source
 //! Peng et al. 2024 (2404.05892).
 
-use super::{CHANNEL_SHIFT, Facts, HEAD, MixerKind, STATE_HEADS, matrix_state, size, with_weights};
+use super::{
+    CHANNEL_SHIFT, CarrySizes, HEAD, MixerKind, Reference, STATE_HEADS, family, matrix_state, size,
+    with_weights,
+};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "rwkv6",
     aliases: &["finch"],
-    fields: &[
+    options: &[
         STATE_HEADS,
         HEAD,
         size("mix-rank", "rank of the token shift's mixtures", |_| 32),
@@ -36,12 +42,12 @@ pub(super) static KIND: MixerKind = MixerKind {
         CHANNEL_SHIFT,
     ],
     facts: |n| {
-        let (heads, head, width) = (n.wide("heads"), n.wide("head"), n.width());
-        let low_rank = 10 * width * n.wide("mix-rank") + n.wide("decay-rank") * (width + heads * head);
+        let (heads, head, width) = (n.size("heads"), n.size("head"), n.width());
+        let low_rank = 10 * width * n.size("mix-rank") + n.size("decay-rank") * (width + heads * head);
         let core = with_weights(&matrix_state(heads, head, head, width, false), width * heads * head + low_rank);
-        // There is no network with RWKV's channel mixing.
-        let network = n.get("channel") == 0;
-        let carries = if network { heads * (head / 2) } else { 0 };
-        Facts { tail: width * (1 + n.wide("channel")), carries, slots: head, network, ..core }
+        family::rwkv(&core, n)
     },
+    carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)], slots: Some("head") }),
+    reference: Reference::After("the v6 model of RWKV-LM"),
+    ..MixerKind::UNNAMED
 };

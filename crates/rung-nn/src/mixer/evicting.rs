@@ -1,21 +1,10 @@
-//! Fake-full attention: softmax over what a cache of fixed size kept.
+//! Evicting attention: softmax over what a cache of fixed size kept.
 //!
-//! # Recurrence
-//! A [policy](super::policy) gives the new token a slot of the cache, or none; then softmax attention over the cache. The token sees
-//! itself only if it is kept. For `heavy` every cached token has the sum of all weights it got from any head so far, and the one
-//! with the least makes room.
+//! Definition, state and sources: `rung explain evicting`.
 //!
-//! # Parallel form
-//! Stretch by stretch, the policy runs ahead, over numbers of tokens or over scores, and leaves a mask; then masked softmax.
-//!
-//! # State
-//! `size` tokens of `kv * (key + value)` numbers, in the order of their slots, and for `heavy` one more number each.
-//!
-//! # Reduces to
-//! A window for the policies `last` and `sinks`; full attention when `size` reaches the length of the text.
-//!
-//! # Source
-//! Ours; a sample of a stream: Vitter 1985; heavy hitters: Zhang et al. 2023 (2306.14048).
+//! # Computed as
+//! Stretch by stretch, the policy runs ahead, over numbers of tokens or over scores, and leaves a mask; then masked
+//! softmax.
 
 use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
@@ -27,9 +16,9 @@ use crate::error::ModelError;
 use crate::precision::rounded;
 use crate::site::Site;
 
-/// Sizes of fake-full attention.
+/// Sizes of evicting attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FakeFullConfig {
+pub struct EvictingAttentionConfig {
     /// The heads.
     pub heads: HeadsConfig,
     /// Tokens kept.
@@ -38,29 +27,29 @@ pub struct FakeFullConfig {
     pub policy: Policy,
 }
 
-/// Fake-full attention.
-pub struct FakeFull {
-    config: FakeFullConfig,
+/// Evicting attention.
+pub struct EvictingAttention {
+    config: EvictingAttentionConfig,
     heads: Heads,
     chunk: usize,
     rounding: Option<Rounding>,
 }
 
-impl MixerConfig for FakeFullConfig {
-    type Mixer = FakeFull;
-    const NAME: &'static str = "fake";
+impl MixerConfig for EvictingAttentionConfig {
+    type Mixer = EvictingAttention;
+    const NAME: &'static str = "evicting";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let size = number(mixer, "size");
-        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, policy: Policy::of(number(mixer, "policy"), size) })
+        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, policy: Policy::new(mixer.options().choice("policy"), size) })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<FakeFull, ModelError> {
+    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<EvictingAttention, ModelError> {
         causal_only(Self::NAME, site)?;
         without_alibi(Self::NAME, site)?;
         let (chunk, rounding) = (site.settings.chunk, site.settings.precision.state);
         let heads = self.heads.init(Self::NAME, site, Reach::Past, rounding)?;
-        Ok(FakeFull { config: *self, heads, chunk, rounding })
+        Ok(EvictingAttention { config: *self, heads, chunk, rounding })
     }
 }
 
@@ -97,7 +86,7 @@ fn put(slots: &mut Vec<usize>, slot: usize, token: usize) {
     }
 }
 
-impl FakeFull {
+impl EvictingAttention {
     /// The course of tokens whose numbers decide.
     fn numbered<S: Scalar>(&self, policy: Numbered, seen: usize, time: usize) -> Course<S> {
         let (size, held) = (self.config.size, seen.min(self.config.size));
@@ -189,7 +178,7 @@ impl FakeFull {
     }
 }
 
-impl TokenMixer for FakeFull {
+impl TokenMixer for EvictingAttention {
     fn forward<O: Ops>(
         &self,
         ops: &O,

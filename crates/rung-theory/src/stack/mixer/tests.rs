@@ -1,0 +1,148 @@
+//! Every mixer of the registry: names, pages, sizes and the memory that is counted.
+
+use super::*;
+
+fn parse(text: &str, defaults: &Defaults) -> Result<Mixer, StackError> {
+    Mixer::resolve(&spec::parse_call(text).unwrap(), defaults)
+}
+
+#[test]
+fn every_mixer_resolves_prints_and_reads_back_under_odd_defaults() {
+    for defaults in [Defaults::default(), Defaults { heads: 1, head_dim: 1, bits: 1, ..Defaults::default() }] {
+        for name in all_names() {
+            let mixer = parse(name, &defaults).unwrap();
+            assert_eq!(parse(&mixer.to_string(), &defaults).unwrap(), mixer);
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_every_page_has_its_headings() {
+    let names: Vec<_> = all_names().collect();
+    let unique: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(names.len(), unique.len());
+    for page in pages() {
+        for heading in ["# Recurrence", "# Parallel form", "# State", "# Reduces to", "# Held against", "# Source"] {
+            assert!(page.text().contains(heading), "{} lacks {heading}", page.name);
+        }
+    }
+}
+
+#[test]
+fn the_largest_sizes_do_not_overflow() {
+    let defaults = Defaults { heads: LARGEST, head_dim: 1, bits: 64, ..Defaults::default() };
+    for kind in KINDS {
+        let largest = |option: &MixerOption| match option.kind {
+            OptionKind::Integer { most, .. } => Some((option.name, most)),
+            OptionKind::Flag { .. } | OptionKind::Choice(_) => None,
+        };
+        let all: Vec<(&str, u64)> = kind.options.iter().filter_map(largest).collect();
+        let mixer = Mixer::new(kind.name, &all, &defaults).unwrap();
+        assert!(mixer.state_bits() < u128::MAX >> 1);
+    }
+}
+
+#[test]
+fn state_sizes_match_the_published_defaults_at_width_2048() {
+    let wide = |heads| Defaults { heads, head_dim: 2048 / heads, ..Defaults::default() };
+    for (text, heads, state, tail) in [
+        ("retnet{heads=8,key=256,value=512}", 8, 1_048_576, 0),
+        ("gla{heads=4}", 4, 524_288, 0),
+        ("hgrn2{expand=128}", 16, 262_144, 0),
+        ("rwkv6{head=64}", 32, 131_072, 2_048),
+        ("rwkv6{head=64,channel=yes}", 32, 131_072, 4_096),
+        ("rwkv7{head=64}", 32, 131_072, 2_048),
+        ("rwkv7{head=64,channel=yes}", 32, 131_072, 4_096),
+        ("mamba1", 16, 65_536, 12_288),
+        ("mamba2", 16, 524_288, 13_056),
+        ("deltanet{heads=4,key=512,value=512}", 4, 1_048_576, 18_432),
+        ("gdn{heads=6,key=256,value=512}", 6, 786_432, 18_432),
+        ("kda{heads=16,key=128,value=128}", 16, 262_144, 18_432),
+        ("linear{heads=1,key=4,value=4}", 1, 20, 0),
+        ("fastmax{order=2,heads=1,key=3,value=5}", 1, (1 + 3 + 9) * 6, 0),
+        ("inline{heads=2,key=3,value=5,local=3}", 2, 2 * (15 + 3 + 5), 2 * 2 * 5),
+        ("gated{channels=24}", 2, 24, 0),
+    ] {
+        let mixer = parse(text, &wide(heads)).unwrap();
+        assert_eq!((mixer.facts().recurrent_state, mixer.facts().conv_state), (state, tail), "{text}");
+    }
+}
+
+#[test]
+fn a_log_linear_state_has_the_levels_that_the_text_has_reached() {
+    let mixer = parse("loglinear-gdn{heads=1,key=3,value=5,conv=0,levels=15}", &Defaults::default()).unwrap();
+    for (tokens, levels) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (16_384, 15), (1 << 40, 15)] {
+        assert_eq!(mixer.facts().kept(tokens), levels * 15, "{tokens} tokens");
+    }
+    assert_eq!(mixer.facts().crossing(), 15 * 15);
+    let plain = parse("gdn", &Defaults::default()).unwrap();
+    assert_eq!(plain.facts().kept(9), plain.facts().crossing());
+}
+
+/// Compressed attention has no network: its buffers are kept here token by token, as its page describes them.
+#[test]
+fn buffers_of_compressed_attention_hold_what_is_counted() {
+    for ratio in 1..7_u64 {
+        for (overlap, index) in [(0, 0), (1, 0), (0, 3), (1, 5)] {
+            let options = [("head", 8), ("ratio", ratio), ("index-head", index), ("window", 0), ("overlap", overlap)];
+            let mixer = Mixer::new("compressed", &options, &Defaults::default()).unwrap();
+            let vectors = u128::from(2 * (8 + index));
+            let (mut waiting, mut overlapping, mut most) = (0, 0, 0);
+            for _ in 0..40 {
+                waiting += 1;
+                if waiting == ratio {
+                    // An entry is made. Half of what its tokens brought is pooled again with the next ones.
+                    (waiting, overlapping) = (0, overlap * ratio);
+                }
+                let numbers = u128::from(waiting * (1 + overlap) + overlapping) * vectors;
+                most = most.max(numbers);
+            }
+            assert_eq!(mixer.facts().crossing(), most, "{mixer}");
+        }
+    }
+}
+
+#[test]
+fn a_chunk_hands_on_all_but_its_last_token() {
+    let mixer = parse("chunked{size=5,kv=2,key=3,value=4,bits=8}", &Defaults::default()).unwrap();
+    let kept = |token: u128| if token % 5 == 4 { 0 } else { token % 5 + 1 };
+    assert_eq!(mixer.facts().crossing(), (0..40).map(kept).max().unwrap_or_default() * 2 * 7);
+}
+
+#[test]
+fn a_window_hands_on_all_but_the_current_token() {
+    let mixer = parse("window{size=128,kv=8,key=64,value=64,bits=16}", &Defaults::default()).unwrap();
+    assert_eq!(mixer.state_bits(), 127 * 2 * 8 * 64 * 16);
+}
+
+#[test]
+fn a_gated_recurrence_has_channels_times_bits() {
+    let mixer = parse("gated{bits=2}", &Defaults::default()).unwrap();
+    assert_eq!(mixer.state_bits(), 16);
+    assert_eq!(parse("gated{channels=24,bits=2}", &Defaults::default()).unwrap().state_bits(), 48);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let error = |text| parse(text, &Defaults::default()).unwrap_err().to_string();
+    assert!(error("lineer").contains("did you mean `linear`"));
+    assert!(error("full{head=0}").contains("option"));
+    assert!(error("full{heads=0}").contains("found 0, expected a whole number from 1"));
+    assert!(error("full{heads=99999999999}").contains("found 99999999999"));
+    assert!(error("linear{map=cube}").contains("one of elu"));
+}
+
+#[test]
+fn accumulators_are_the_whole_message() {
+    use crate::stack::Convention;
+    let sizes = Defaults { heads: 2, head_dim: 8, bits: 32, ..Defaults::default() };
+    let plan = |text: &str| crate::stack::Plan::parse(text, &sizes).unwrap();
+    for convention in [Convention::Paper, Convention::Register, Convention::Online] {
+        assert_eq!(plan("full{accumulator=5}").message_bits(convention), 2 * 9 * 5);
+        assert_eq!(plan("full{accumulator=5}").message_formula(convention), "H*(d+1)*p");
+    }
+    assert_eq!(plan("full").message_bits(Convention::Paper), 2 * 2 * 8 * 32);
+    assert!(parse("full{accumulator=33}", &sizes).is_err());
+    let looks_up = |text: &str| parse(text, &sizes).unwrap().facts().looks_up;
+    assert!(looks_up("full") && !looks_up("full{accumulator=5}"));
+}
