@@ -1,8 +1,9 @@
-//! The metadata header of a GGUF file, read without trusting any length in it.
+//! The header of a GGUF file, read without trusting any length in it.
 //!
 //! A header is: the magic, a version, two counts, then keys with typed values, some of them lists of a hundred thousand
-//! tokens. Only fields under the architecture's own name are kept; everything else is skipped without being stored, so
-//! memory is bounded by what is kept and time by the bytes that are really there. LayerSpec stops before the tensors.
+//! tokens, then names, extents, formats and places of the tensors. An audit keeps only the fields under the architecture's own
+//! name and stops before the tensors; [`Header::read`] keeps everything, for who wants to run the model. Whatever is not kept
+//! is skipped without being stored, so memory is bounded by what is kept and time by the bytes that are really there.
 
 use std::io::Read;
 
@@ -19,14 +20,86 @@ const MAX_KEPT_ITEMS: u64 = crate::config::MAX_LAYERS;
 const MAX_KEYS: u64 = 1 << 16;
 /// More list items than this, over the whole header, are skipped and not kept.
 const MAX_ITEMS: u64 = 1 << 20;
+/// The same for who keeps vocabularies too: the largest have a quarter million tokens, with a score, a type and two merges each.
+const MAX_VOCABULARY_ITEMS: u64 = 1 << 22;
+/// More tensors than this are refused.
+const MAX_TENSORS: u64 = 1 << 18;
+/// GGUF tensors have at most this many axes.
+const MAX_AXES: u32 = 4;
+/// Tensors start at multiples of this unless the file says otherwise.
+const ALIGNMENT: u64 = 32;
 
 /// The four bytes that start a GGUF file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 
-struct Header<R> {
+/// A whole header.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// Keys and values in the order written.
+    pub fields: Vec<(String, Value)>,
+    /// Tensors in the order written.
+    pub tensors: Vec<TensorPlace>,
+    /// Where the tensors' bytes start in the file.
+    pub data_start: u64,
+}
+
+/// Where a tensor of a GGUF file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorPlace {
+    /// Its name.
+    pub name: String,
+    /// Extents, the fastest first, as GGUF has them.
+    pub extents: Vec<u64>,
+    /// The number of its format: 0 is F32, 1 F16, 30 BF16, others are blocks of few bits.
+    pub format: u32,
+    /// Bytes from [`Header::data_start`].
+    pub offset: u64,
+}
+
+impl Header {
+    /// Reads everything before the tensors' bytes.
+    ///
+    /// # Errors
+    /// The header is malformed or claims more than any real one has.
+    pub fn read(from: impl Read) -> Result<Self, AuditError> {
+        let mut reader = Reader::new(from, Keep::All);
+        let (tensors, fields) = reader.fields()?;
+        if tensors > MAX_TENSORS {
+            return Err(reader.error(format!("it claims {tensors} tensors; at most {MAX_TENSORS} are read")));
+        }
+        let mut places = Vec::new();
+        for _ in 0..tensors {
+            places.push(reader.place()?);
+        }
+        let alignment = match fields.iter().find(|(key, _)| key == "general.alignment") {
+            None => ALIGNMENT,
+            Some((_, value)) => crate::config::as_u64(value)
+                .filter(|alignment| alignment.is_power_of_two() && *alignment <= 1 << 20)
+                .ok_or_else(|| reader.error("general.alignment is not a power of two up to 2^20"))?,
+        };
+        Ok(Self { fields, tensors: places, data_start: reader.at.next_multiple_of(alignment) })
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+}
+
+/// Which values are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// All but vocabularies and long lists.
+    ForAudit,
+    /// All.
+    All,
+}
+
+struct Reader<R> {
     from: R,
     at: u64,
     key: String,
+    keep: Keep,
     /// Version 1 wrote lengths in 32 bits.
     short_lengths: bool,
     /// List items kept so far.
@@ -36,39 +109,7 @@ struct Header<R> {
 /// Reads a header and gives the fields of its architecture as one flat object, with `model_type` for the
 /// architecture and `name` for the model.
 pub(crate) fn read(from: impl Read) -> Result<(Value, Option<String>), AuditError> {
-    let mut header = Header { from, at: 0, key: String::new(), short_lengths: false, items: 0 };
-    let magic: [u8; 4] = header.bytes()?;
-    if &magic != MAGIC {
-        return Err(header.error("it does not start with GGUF"));
-    }
-    let version = u32::from_le_bytes(header.bytes()?);
-    match version {
-        1 => header.short_lengths = true,
-        2 | 3 => {}
-        _ if (1..=3).contains(&version.swap_bytes()) => return Err(header.error("it is big-endian, which is not read")),
-        _ => return Err(header.error(format!("version {version} is not one of 1, 2, 3"))),
-    }
-    let _tensors = header.length()?;
-    let keys = header.length()?;
-    if keys > MAX_KEYS {
-        return Err(header.error(format!("it claims {keys} keys; at most {MAX_KEYS} are read")));
-    }
-    let mut fields: Vec<(String, Value)> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    for _ in 0..keys {
-        header.key.clear();
-        let key = header.text(MAX_TEXT)?;
-        header.key.clone_from(&key);
-        let kind = u32::from_le_bytes(header.bytes()?);
-        let keep = !key.starts_with("tokenizer.");
-        let value = header.value(kind, keep, 0)?;
-        if !seen.insert(key.clone()) {
-            return Err(header.error("the key occurs twice"));
-        }
-        if let Some(value) = value {
-            fields.push((key, value));
-        }
-    }
+    let (_, fields) = Reader::new(from, Keep::ForAudit).fields()?;
     Ok(of_architecture(fields))
 }
 
@@ -94,7 +135,67 @@ fn of_architecture(fields: Vec<(String, Value)>) -> (Value, Option<String>) {
     (Value::Object(inner), name)
 }
 
-impl<R: Read> Header<R> {
+impl<R: Read> Reader<R> {
+    fn new(from: R, keep: Keep) -> Self {
+        Self { from, at: 0, key: String::new(), keep, short_lengths: false, items: 0 }
+    }
+
+    /// The number of tensors, and the keys with the values that are kept.
+    fn fields(&mut self) -> Result<(u64, Vec<(String, Value)>), AuditError> {
+        let magic: [u8; 4] = self.bytes()?;
+        if &magic != MAGIC {
+            return Err(self.error("it does not start with GGUF"));
+        }
+        let version = u32::from_le_bytes(self.bytes()?);
+        match version {
+            1 => self.short_lengths = true,
+            2 | 3 => {}
+            _ if (1..=3).contains(&version.swap_bytes()) => {
+                return Err(self.error("it is big-endian, which is not read"));
+            }
+            _ => return Err(self.error(format!("version {version} is not one of 1, 2, 3"))),
+        }
+        let tensors = self.length()?;
+        let keys = self.length()?;
+        if keys > MAX_KEYS {
+            return Err(self.error(format!("it claims {keys} keys; at most {MAX_KEYS} are read")));
+        }
+        let mut fields: Vec<(String, Value)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..keys {
+            self.key.clear();
+            let key = self.text(MAX_TEXT)?;
+            self.key.clone_from(&key);
+            let kind = u32::from_le_bytes(self.bytes()?);
+            let keep = self.keep == Keep::All || !key.starts_with("tokenizer.");
+            let value = self.value(kind, keep, 0)?;
+            if !seen.insert(key.clone()) {
+                return Err(self.error("the key occurs twice"));
+            }
+            if let Some(value) = value {
+                fields.push((key, value));
+            }
+        }
+        Ok((tensors, fields))
+    }
+
+    /// Name, extents, format and place of the next tensor.
+    fn place(&mut self) -> Result<TensorPlace, AuditError> {
+        self.key.clear();
+        let name = self.text(MAX_TEXT)?;
+        self.key.clone_from(&name);
+        let axes = u32::from_le_bytes(self.bytes()?);
+        if axes > MAX_AXES {
+            return Err(self.error(format!("a tensor claims {axes} axes; at most {MAX_AXES} are read")));
+        }
+        let mut extents = Vec::new();
+        for _ in 0..axes {
+            extents.push(self.length()?);
+        }
+        let format = u32::from_le_bytes(self.bytes()?);
+        Ok(TensorPlace { name, extents, format, offset: u64::from_le_bytes(self.bytes()?) })
+    }
+
     fn error(&self, what: impl Into<String>) -> AuditError {
         AuditError::Gguf { what: what.into(), offset: self.at, key: self.key.escape_debug().to_string() }
     }
@@ -194,7 +295,11 @@ impl<R: Read> Header<R> {
             10..=12 => Some(8),
             _ => None,
         };
-        let keep = keep && count <= MAX_KEPT_ITEMS && self.items + count <= MAX_ITEMS;
+        let (most, most_in_all) = match self.keep {
+            Keep::ForAudit => (MAX_KEPT_ITEMS, MAX_ITEMS),
+            Keep::All => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
+        };
+        let keep = keep && count <= most && self.items + count <= most_in_all;
         self.items += if keep { count } else { 0 };
         if let (Some(width), false) = (width, keep) {
             self.skip(count.checked_mul(width).ok_or_else(|| self.error(format!("a list claims {count} items")))?)?;

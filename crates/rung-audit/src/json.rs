@@ -10,7 +10,7 @@
 use crate::AuditError;
 
 /// The most bytes that are read: a thousand times the longest real config.
-pub(crate) const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 /// The most values in one text, so that memory stays within a hundred megabytes.
 const MAX_VALUES: usize = 1 << 20;
 /// Objects and lists may nest this deep.
@@ -18,12 +18,16 @@ const MAX_DEPTH: usize = 64;
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
     /// As written.
     Number(String),
+    /// A string.
     Text(String),
+    /// An array.
     List(Vec<Value>),
     /// In the order written, without repeated keys.
     Object(Vec<(String, Value)>),
@@ -31,7 +35,7 @@ pub(crate) enum Value {
 
 impl Value {
     /// The value of a key of an object.
-    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Object(fields) => fields.iter().find(|(name, _)| name == key).map(|(_, value)| value),
             _ => None,
@@ -39,7 +43,7 @@ impl Value {
     }
 
     /// What it is, for messages.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
             Self::Bool(flag) => flag.to_string(),
@@ -60,7 +64,10 @@ fn shorten(text: &str) -> String {
 }
 
 /// Reads a text that may start with a byte-order mark.
-pub(crate) fn parse(text: &str) -> Result<Value, AuditError> {
+///
+/// # Errors
+/// It is not JSON, nests too deep, holds too many values, or repeats a key.
+pub fn parse(text: &str) -> Result<Value, AuditError> {
     if text.len() as u64 > MAX_BYTES {
         return Err(AuditError::TooLong { limit: MAX_BYTES });
     }

@@ -105,6 +105,11 @@ impl<S: Scalar> Parameters<S> {
         Self { values: Arc::new(Vec::new()), entries: Vec::new() }
     }
 
+    /// Makes room for so many more numbers, so that a store that is filled weight by weight is not copied as it grows.
+    pub fn reserve(&mut self, numbers: usize) {
+        Arc::make_mut(&mut self.values).reserve_exact(numbers);
+    }
+
     /// Adds a weight with its initial values.
     ///
     /// # Panics

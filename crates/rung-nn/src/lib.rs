@@ -34,6 +34,7 @@
 //! - [`precision`]: numbers in few bits, as the theory counts them;
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, and [`inventory`]: what is in one,
 //!   read off its header alone; [`file`]: writing a file whole or not at all;
+//! - [`families`]: checkpoints of other programs as networks, and [`weight_files`]: their tensors;
 //! - [`construct`]: explicit weights for the tasks of the theory;
 //! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
 //!   conversation whose bits are counted;
@@ -42,6 +43,7 @@
 pub mod checkpoint;
 pub mod construct;
 pub mod error;
+pub mod families;
 pub mod file;
 pub mod frozen;
 pub mod hash;
@@ -58,6 +60,7 @@ pub mod site;
 pub mod tensor_file;
 pub mod trace;
 pub mod watch;
+pub mod weight_files;
 
 pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;

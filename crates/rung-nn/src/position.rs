@@ -33,7 +33,7 @@ pub enum Positions {
 }
 
 /// How the frequencies of a rotation are spaced.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Spacing {
     /// `base^(-2 i / width)`: the usual one.
     Usual {
@@ -42,13 +42,18 @@ pub enum Spacing {
     },
     /// `10000^(-u)` with u from 0 to 1, both included: RetNet's.
     Inclusive,
+    /// These, one for each pair of channels.
+    Given(Arc<[f64]>),
 }
 
 /// A rotation of heads by position, with its cosines and sines kept from call to call.
 #[derive(Clone)]
 pub struct Rotation {
+    /// Channels that are turned: the first of each head.
     width: usize,
     spacing: Spacing,
+    /// Makes what is turned longer or shorter.
+    factor: f64,
     tables: Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>,
 }
 
@@ -60,7 +65,25 @@ struct Tables<S> {
 impl Rotation {
     /// A rotation of heads of an even width. Nothing is computed yet.
     pub fn new(width: usize, spacing: Spacing) -> Self {
-        Self { width, spacing, tables: Arc::default() }
+        Self { width, spacing, factor: 1.0, tables: Arc::default() }
+    }
+
+    /// A rotation of the first channels of each head by given frequencies, two channels each, times a factor.
+    pub fn given(frequencies: Vec<f64>, factor: f64) -> Self {
+        let width = 2 * frequencies.len();
+        Self { width, spacing: Spacing::Given(frequencies.into()), factor, tables: Arc::default() }
+    }
+
+    /// Pairs of channels that turn.
+    pub fn pairs(&self) -> usize {
+        self.width / 2
+    }
+
+    /// The same with every frequency divided.
+    #[must_use]
+    pub fn divided_by(&self, divisors: impl Iterator<Item = f64>) -> Self {
+        let frequencies = self.frequencies().into_iter().zip(divisors).map(|(frequency, divisor)| frequency / divisor);
+        Self::given(frequencies.collect(), self.factor)
     }
 
     /// That of keys of a mixer, if the model's positions turn them.
@@ -87,7 +110,13 @@ impl Rotation {
         let tables = self.tables::<O::Scalar>(seen + time);
         let range = seen * half..(seen + time) * half;
         let table = |values: &[O::Scalar]| ops.constant(&[time, half], &values[range.clone()]);
-        ops.rotary(x, &table(&tables.cosine), &table(&tables.sine))
+        let (cosine, sine) = (table(&tables.cosine), table(&tables.sine));
+        let whole = ops.shape(x)[3];
+        if self.width == whole {
+            return ops.rotary(x, &cosine, &sine);
+        }
+        let turned = ops.rotary(&ops.slice(x, 3, 0..self.width), &cosine, &sine);
+        ops.concat(&[turned, ops.slice(x, 3, self.width..whole)], 3)
     }
 
     fn tables<S: Scalar>(&self, positions: usize) -> Arc<Tables<S>> {
@@ -97,7 +126,10 @@ impl Rotation {
             return tables;
         }
         // A power of two, so that step-by-step decoding fills the table rarely.
-        let (cosine, sine) = rotary_angles(0..positions.next_power_of_two(), &self.frequencies());
+        let (mut cosine, mut sine) = rotary_angles::<S>(0..positions.next_power_of_two(), &self.frequencies());
+        if self.factor.to_bits() != 1.0_f64.to_bits() {
+            cosine.iter_mut().chain(&mut sine).for_each(|x| *x *= S::of(self.factor));
+        }
         let tables = Arc::new(Tables { cosine, sine });
         *kept = Some(tables.clone());
         tables
@@ -105,8 +137,9 @@ impl Rotation {
 
     fn frequencies(&self) -> Vec<f64> {
         let count = self.width / 2;
-        match self.spacing {
-            Spacing::Usual { base } => rotary_frequencies(self.width, base),
+        match &self.spacing {
+            Spacing::Given(frequencies) => frequencies.to_vec(),
+            Spacing::Usual { base } => rotary_frequencies(self.width, *base),
             Spacing::Inclusive => {
                 let last = count.saturating_sub(1).max(1) as f64;
                 (0..count).map(|index| 10_000_f64.powf(-(index as f64) / last)).collect()

@@ -9,9 +9,10 @@ use std::ops::Range;
 use rung_engine::{AccumulatorRounding, Attention, Ops, Role, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
+use super::head_options::{HeadOptions, project};
 use super::{Lent, State, TokenMixer, grown, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Linear, join};
+use crate::parts::Linear;
 use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
 use crate::site::Site;
@@ -144,6 +145,7 @@ pub struct Reader {
     output: Linear,
     rotation: Option<Rotation>,
     alibi: bool,
+    options: HeadOptions,
 }
 
 /// Asks and reads, with keys and values of its own.
@@ -155,7 +157,7 @@ pub struct Heads {
 }
 
 impl HeadsConfig {
-    pub(super) fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
+    pub(crate) fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let [heads, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| number(mixer, option));
         shared_evenly(mixer.name(), "key/value heads", heads, kv_heads)?;
         let tied = mixer.flag("tied") == Some(true);
@@ -185,7 +187,8 @@ impl HeadsConfig {
         let value = (!self.tied).then(|| site.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value));
         let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = site.settings.positions == Positions::Alibi;
-        let reader = Reader { config: self, reach, query, output, rotation, alibi };
+        let options = HeadOptions::default();
+        let reader = Reader { config: self, reach, query, output, rotation, alibi, options };
         Ok(Heads { reader, key, value, rounding })
     }
 
@@ -201,7 +204,21 @@ impl HeadsConfig {
         let query = site.role(Role::Query).linear("q_proj", width, self.heads * self.key);
         let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = site.settings.positions == Positions::Alibi;
-        Ok(Reader { config: self, reach, query, output, rotation, alibi })
+        let options = HeadOptions::default();
+        Ok(Reader { config: self, reach, query, output, rotation, alibi, options })
+    }
+
+    /// Heads whose weights were read from a checkpoint: queries, keys, values (none where keys serve as such) and the output.
+    pub(crate) fn assemble(
+        self,
+        reach: Reach,
+        [query, key, output]: [Linear; 3],
+        value: Option<Linear>,
+        rotation: Option<Rotation>,
+        options: HeadOptions,
+    ) -> Heads {
+        let reader = Reader { config: self, reach, query, output, rotation, alibi: false, options };
+        Heads { reader, key, value, rounding: None }
     }
 
     /// Factor on scores.
@@ -221,12 +238,13 @@ impl Reader {
 
     /// The queries of tokens that come after `seen` others.
     pub(super) fn ask<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
-        self.turned(ops, &self.query.heads(ops, x, self.config.heads), seen)
+        let query = project(ops, &self.query, self.options.query_norm.as_ref(), x, self.config.heads);
+        self.turned(ops, &query, seen)
     }
 
-    /// What the heads read, put together.
-    pub(super) fn answer<O: Ops>(&self, ops: &O, read: &O::Tensor) -> O::Tensor {
-        self.output.apply(ops, &join(ops, read))
+    /// What the heads of tokens `x` read, put together.
+    pub(super) fn answer<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
+        self.output.apply(ops, &self.options.gated(ops, x, read))
     }
 
     /// Attention of new tokens over a cache that ends with them, and the output projection.
@@ -237,11 +255,15 @@ impl Reader {
             Reach::Window { size, sinks: 0 } => Sight::Window(size),
             Reach::Past | Reach::Window { .. } => Sight::Past,
         };
+        let scale = self.options.scale.unwrap_or_else(|| self.config.scale());
+        if !self.options.plain_scores() {
+            let read = self.options.read(ops, self.config, &query, cache, sight, scale);
+            return self.answer(ops, x, &read);
+        }
         let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
-        let scale = self.config.scale();
         let (key, value) = (&cache.key, &cache.value);
         let attention = Attention { query: &query, key, value, bias: bias.as_ref(), sight, scale };
-        self.answer(ops, &self.config.accumulator.read(ops, &attention))
+        self.answer(ops, x, &self.config.accumulator.read(ops, &attention))
     }
 
     /// Penalties on distance, and on what lies between the sinks and the window.
@@ -324,12 +346,12 @@ impl Heads {
 
     /// Keys and values of tokens after `seen` others, as they are kept; no values where keys serve as such.
     pub(super) fn made<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> (O::Tensor, Option<O::Tensor>) {
-        let project = |linear: &Linear| linear.heads(ops, x, self.reader.config.kv_heads);
-        let key = project(&self.key);
+        let kv_heads = self.reader.config.kv_heads;
+        let key = project(ops, &self.key, self.reader.options.key_norm.as_ref(), x, kv_heads);
         // One that is tied is kept unturned, since it is a value too.
         let key = if self.value.is_some() { self.reader.turned(ops, &key, seen) } else { key };
         let kept = |x: &O::Tensor| rounded(ops, x, self.rounding);
-        (kept(&key), self.value.as_ref().map(|value| kept(&project(value))))
+        (kept(&key), self.value.as_ref().map(|value| kept(&value.heads(ops, x, kv_heads))))
     }
 
     /// What is kept after `seen` tokens.

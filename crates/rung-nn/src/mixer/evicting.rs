@@ -218,6 +218,6 @@ impl TokenMixer for EvictingAttention {
             ops.reshape(&ops.gather_rows(&flat, &rows), &shape)
         };
         let next = State::new(seen + time, [Some(kept(&both[0])), Some(kept(&both[1])), mass.as_ref().map(kept)]);
-        (reader.answer(ops, &read), next)
+        (reader.answer(ops, x, &read), next)
     }
 }

@@ -111,7 +111,7 @@ impl TokenMixer for BlockAttention {
         let choice = self.choose(ops, &query, &cache.key);
         let (key, value, scale) = (&cache.key, &cache.value, self.config.heads.scale());
         let read = ops.block_attention(&Blocks { query: &query, key, value, choice: &choice, scale });
-        (self.heads.reader().answer(ops, &read), next)
+        (self.heads.reader().answer(ops, x, &read), next)
     }
 
     /// Keys and values only: no scores.

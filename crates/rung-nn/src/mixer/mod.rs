@@ -19,6 +19,7 @@
 pub mod attention;
 pub mod cases;
 mod fenwick;
+pub mod head_options;
 pub mod policy;
 mod shift;
 #[cfg(test)]

@@ -242,6 +242,6 @@ impl TokenMixer for NativeSparse {
             Some(ops.mul(read, &ops.reshape(&gate, &[batch, time, heads, 1])))
         });
         let sum = terms.reduce(|sum, term| ops.add(&sum, &term)).expect("the second branch is always there");
-        (self.heads.reader().answer(ops, &sum), next)
+        (self.heads.reader().answer(ops, x, &sum), next)
     }
 }

@@ -58,6 +58,13 @@ impl SoftmaxConfig {
     }
 }
 
+impl Softmax {
+    /// Full attention of heads that have their weights.
+    pub(crate) fn of_heads(heads: Heads) -> Self {
+        Self { front: None, heads }
+    }
+}
+
 fn reach<S: Scalar>(site: &Site<'_, S>) -> Reach {
     if site.settings.causal { Reach::Past } else { Reach::All }
 }

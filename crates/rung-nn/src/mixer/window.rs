@@ -41,6 +41,13 @@ impl WindowConfig {
     }
 }
 
+impl Window {
+    /// Windowed attention of heads that have their weights.
+    pub(crate) fn of_heads(heads: Heads) -> Self {
+        Self { heads }
+    }
+}
+
 impl MixerConfig for WindowConfig {
     type Mixer = Window;
     const NAME: &'static str = "window";

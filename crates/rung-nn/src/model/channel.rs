@@ -2,6 +2,7 @@
 
 use rung_engine::{Ops, Role, Scalar};
 
+use super::experts::Experts;
 use crate::parts::Linear;
 use crate::site::Site;
 
@@ -43,14 +44,90 @@ impl Default for ChannelConfig {
     }
 }
 
-/// A channel mixer.
+/// What a dense network does to its hidden channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `x sigmoid(x)`.
+    Silu,
+    /// GELU by a hyperbolic tangent.
+    GeluTanh,
+    /// GELU by the error function.
+    GeluExact,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)^2`.
+    ReluSquared,
+    /// gpt-oss's gate: `min(g, limit) sigmoid(alpha min(g, limit))` times the other half, clamped to `limit` and plus one.
+    ClampedSwish {
+        /// Factor inside of the sigmoid.
+        alpha: f64,
+        /// The largest size.
+        limit: f64,
+    },
+}
+
+/// One network that every token goes through.
 #[derive(Clone, Copy, Debug)]
-pub struct Channel {
-    gate: Option<Linear>,
-    up: Linear,
-    down: Linear,
-    gelu: Gelu,
-    relu: bool,
+pub struct Dense {
+    /// Where there is one, the activation is on it and multiplies what `up` gives.
+    pub gate: Option<Linear>,
+    /// To the hidden width.
+    pub up: Linear,
+    /// Back.
+    pub down: Linear,
+    /// The activation.
+    pub activation: Activation,
+}
+
+/// A channel mixer.
+pub enum Channel {
+    /// One network.
+    Dense(Dense),
+    /// Several, of which a router picks.
+    Experts(Box<Experts>),
+}
+
+impl Dense {
+    /// Applies it to the last axis.
+    pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        let up = self.up.apply(ops, x);
+        let hidden = match (&self.gate, self.activation) {
+            (Some(gate), Activation::Silu) => ops.silu_gate(&gate.apply(ops, x), &up),
+            (Some(gate), Activation::ClampedSwish { alpha, limit }) => {
+                let gate = at_most(ops, &gate.apply(ops, x), limit);
+                let up = ops.neg(&at_most(ops, &ops.neg(&at_most(ops, &up, limit)), limit));
+                let gate = ops.mul(&gate, &ops.sigmoid(&ops.scale(&gate, alpha)));
+                ops.mul(&ops.affine(&up, 1.0, 1.0), &gate)
+            }
+            (Some(gate), activation) => ops.mul(&activation.apply(ops, &gate.apply(ops, x)), &up),
+            (None, activation) => activation.apply(ops, &up),
+        };
+        self.down.apply(ops, &hidden)
+    }
+}
+
+/// `min(x, limit)`.
+fn at_most<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
+    ops.affine(&ops.relu(&ops.affine(x, -1.0, limit)), -1.0, limit)
+}
+
+impl Activation {
+    fn apply<O: Ops>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
+        match self {
+            Self::Silu => ops.silu(x),
+            Self::GeluTanh => ops.gelu(x),
+            Self::GeluExact => ops.gelu_exact(x),
+            Self::Relu => ops.relu(x),
+            Self::ReluSquared => {
+                let x = ops.relu(x);
+                ops.mul(&x, &x)
+            }
+            Self::ClampedSwish { alpha, limit } => {
+                let x = at_most(ops, x, limit);
+                ops.mul(&x, &ops.sigmoid(&ops.scale(&x, alpha)))
+            }
+        }
+    }
 }
 
 impl Channel {
@@ -66,24 +143,25 @@ impl Channel {
                 (hidden.unwrap_or((width.saturating_mul(8) / 3).next_multiple_of(8)), true)
             }
         };
-        Some(site.within("mlp", |site| Self {
+        let activation = match (config, gelu) {
+            (ChannelConfig::Glu { .. }, _) => Activation::Silu,
+            (ChannelConfig::Relu { .. }, _) => Activation::Relu,
+            (_, Gelu::Tanh) => Activation::GeluTanh,
+            (_, Gelu::Exact) => Activation::GeluExact,
+        };
+        Some(Self::Dense(site.within("mlp", |site| Dense {
             gate: gated.then(|| site.linear("gate_proj", width, hidden)),
             up: site.linear("up_proj", width, hidden),
             down: site.role(Role::Output).linear("down_proj", hidden, width),
-            gelu,
-            relu: matches!(config, ChannelConfig::Relu { .. }),
-        }))
+            activation,
+        })))
     }
 
     /// Applies it to the last axis.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
-        let up = self.up.apply(ops, x);
-        let hidden = match (&self.gate, self.gelu) {
-            (Some(gate), _) => ops.silu_gate(&gate.apply(ops, x), &up),
-            (None, _) if self.relu => ops.relu(&up),
-            (None, Gelu::Tanh) => ops.gelu(&up),
-            (None, Gelu::Exact) => ops.gelu_exact(&up),
-        };
-        self.down.apply(ops, &hidden)
+        match self {
+            Self::Dense(dense) => dense.apply(ops, x),
+            Self::Experts(experts) => experts.apply(ops, x),
+        }
     }
 }

@@ -64,6 +64,8 @@ impl Input {
 pub struct Embedding {
     columns: Vec<Column>,
     positions: Option<(Parameter, usize)>,
+    /// Factor on every vector, if not one.
+    scale: Option<f64>,
 }
 
 /// One id of each token: what it may be, and where its vectors are.
@@ -96,7 +98,13 @@ impl Embedding {
             }
             _ => None,
         };
-        Self { columns, positions }
+        Self { columns, positions, scale: None }
+    }
+
+    /// A plain vocabulary whose table exists.
+    pub(crate) fn of_table(weight: Parameter, vocabulary: usize, scale: Option<f64>) -> Self {
+        let column = Column { field: "token".to_owned(), vocabulary, blank: None, weight, gain: None };
+        Self { columns: vec![column], positions: None, scale }
     }
 
     /// Ids of a token.
@@ -139,7 +147,10 @@ impl Embedding {
         for index in 1..fields {
             x = ops.add(&x, &vectors(index)?);
         }
-        let x = ops.reshape(&x, &[batch, time, ops.shape(&x).width()]);
+        let mut x = ops.reshape(&x, &[batch, time, ops.shape(&x).width()]);
+        if let Some(scale) = self.scale {
+            x = ops.scale(&x, scale);
+        }
         let Some((table, most)) = self.positions else { return Ok(x) };
         if seen + time > most {
             return Err(ModelError::TooLong { found: seen + time, most });

@@ -15,6 +15,7 @@
 
 mod channel;
 mod embedding;
+mod experts;
 pub mod names;
 mod norm;
 mod sharing;
@@ -22,8 +23,9 @@ mod surgery;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Channel, ChannelConfig, Gelu};
+pub use channel::{Activation, Channel, ChannelConfig, Dense, Gelu};
 pub use embedding::{Embedding, Input};
+pub use experts::{Experts, Gating, GroupLimit, Routing};
 pub use norm::{Norm, NormConfig};
 pub(crate) use sharing::lends;
 pub use surgery::{Nobody, Place, Surgeon};
@@ -123,6 +125,8 @@ pub struct Model<M = Builtin> {
     layers: Vec<Layer<M>>,
     norm: Option<Norm>,
     unembedding: Unembedding,
+    /// Scores become `cap tanh(score / cap)`.
+    score_cap: Option<f64>,
 }
 
 /// What scores classes.
@@ -136,11 +140,74 @@ enum Unembedding {
 struct Layer<M> {
     name: String,
     number: usize,
-    mixer_norm: Norm,
     mixers: Vec<M>,
     /// For every mixer, the one before it in the model that lends it something, if one does.
     sources: Vec<Option<usize>>,
-    channel: Option<(Norm, Channel)>,
+    mixer_branch: Branch,
+    channel: Option<(Branch, Channel)>,
+}
+
+/// What stands around mixers, or around a channel mixer, inside of the residual connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Branch {
+    /// Where [`Placement`] says.
+    pub(crate) norm: Norm,
+    /// On what comes out, before it is added to the stream.
+    pub(crate) after: Option<Norm>,
+    /// Factor on what comes out, if not one.
+    pub(crate) scale: Option<f64>,
+}
+
+impl Branch {
+    /// A norm and nothing else.
+    pub(crate) fn of(norm: Norm) -> Self {
+        Self { norm, after: None, scale: None }
+    }
+}
+
+/// A layer whose weights were read from a checkpoint.
+pub(crate) struct LayerParts<M> {
+    /// Token mixers side by side, and what stands around them.
+    pub(crate) mixers: (Branch, Vec<M>),
+    /// The channel mixer, and what stands around it.
+    pub(crate) channel: Option<(Branch, Channel)>,
+}
+
+/// A model whose weights were read from a checkpoint.
+pub(crate) struct ModelParts<M> {
+    pub(crate) width: usize,
+    pub(crate) classes: usize,
+    pub(crate) embedding: Embedding,
+    pub(crate) layers: Vec<LayerParts<M>>,
+    pub(crate) norm: Norm,
+    /// `[classes, width]`.
+    pub(crate) unembedding: Parameter,
+    pub(crate) score_cap: Option<f64>,
+}
+
+impl<M> From<ModelParts<M>> for Model<M> {
+    fn from(parts: ModelParts<M>) -> Self {
+        let layer = |(number, parts): (usize, LayerParts<M>)| Layer {
+            name: format!("layers.{number}"),
+            number,
+            sources: vec![None; parts.mixers.1.len()],
+            mixers: parts.mixers.1,
+            mixer_branch: parts.mixers.0,
+            channel: parts.channel,
+        };
+        Self {
+            width: parts.width,
+            classes: parts.classes,
+            causal: true,
+            placement: Placement::Pre,
+            message: None,
+            embedding: parts.embedding,
+            layers: parts.layers.into_iter().enumerate().map(layer).collect(),
+            norm: Some(parts.norm),
+            unembedding: Unembedding::Matrix(parts.unembedding),
+            score_cap: parts.score_cap,
+        }
+    }
 }
 
 /// What training makes small.
@@ -363,6 +430,7 @@ impl ModelConfig {
             layers: done,
             norm,
             unembedding,
+            score_cap: None,
         })
     }
 
@@ -373,11 +441,11 @@ impl ModelConfig {
         build: impl FnOnce(&mut Site<'_, S>) -> Result<Vec<M>, ModelError>,
     ) -> Result<Layer<M>, ModelError> {
         let number = site.depth.layer;
-        let mixer_norm = Norm::init(site, "mixer_norm", self.norm);
+        let mixer_branch = Branch::of(Norm::init(site, "mixer_norm", self.norm));
         let mixers = build(site)?;
         let channel = Channel::init(site, self.channel, self.gelu);
-        let channel = channel.map(|channel| (Norm::init(site, "mlp_norm", self.norm), channel));
-        Ok(Layer { name: name.to_owned(), number, mixer_norm, mixers, sources: Vec::new(), channel })
+        let channel = channel.map(|channel| (Branch::of(Norm::init(site, "mlp_norm", self.norm)), channel));
+        Ok(Layer { name: name.to_owned(), number, mixers, sources: Vec::new(), mixer_branch, channel })
     }
 }
 
@@ -446,7 +514,7 @@ impl<M: TokenMixer> Model<M> {
         let others = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
         for layer in &self.layers[front..] {
             let before: Option<Vec<_>> = others.as_ref().map(|others| {
-                let normed = layer.mixer_norm.apply(ops, others);
+                let normed = layer.mixer_branch.norm.apply(ops, others);
                 layer.mixers.iter().map(|mixer| mixer.absorb(ops, &normed, None)).collect()
             });
             let out = ops.scope(&layer.name, || {
@@ -545,7 +613,10 @@ impl<M: TokenMixer> Model<M> {
 
     /// Scores of all classes for rows of `forward`'s result, whatever their leading axes.
     pub fn logits<O: Ops>(&self, ops: &O, hidden: &O::Tensor) -> O::Tensor {
-        ops.scope("lm_head", || ops.linear(hidden, &self.class_vectors(ops), None))
+        ops.scope("lm_head", || {
+            let scores = ops.linear(hidden, &self.class_vectors(ops), None);
+            self.score_cap.map_or(scores.clone(), |cap| ops.scale(&ops.tanh(&ops.scale(&scores, 1.0 / cap)), cap))
+        })
     }
 
     /// A vector for each class.
@@ -701,7 +772,7 @@ impl<M: TokenMixer> Layer<M> {
     /// What its mixers ask for beside the model's loss, from the stream before the layer.
     fn own_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: Placement) -> Option<O::Tensor> {
         let input = || match placement {
-            Placement::Pre => self.mixer_norm.apply(ops, x),
+            Placement::Pre => self.mixer_branch.norm.apply(ops, x),
             Placement::Post => x.clone(),
         };
         let losses = self.mixers.iter().filter_map(|mixer| mixer.own_loss(ops, input));
@@ -718,7 +789,7 @@ impl<M: TokenMixer> Layer<M> {
         surgeon: &mut impl Surgeon<O>,
     ) -> O::Tensor {
         let skips = surgeon.skips();
-        let mut x = residual(ops, x, &self.mixer_norm, placement, skips, |x| {
+        let mut x = residual(ops, x, &self.mixer_branch, placement, skips, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
                 let own = before.map(|before| &before[index]);
@@ -735,8 +806,8 @@ impl<M: TokenMixer> Layer<M> {
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
         });
         x = surgeon.between(ops, self.number, x);
-        if let Some((norm, channel)) = self.channel.as_ref().filter(|_| surgeon.channels()) {
-            x = residual(ops, &x, norm, placement, true, |x| channel.apply(ops, x));
+        if let Some((branch, channel)) = self.channel.as_ref().filter(|_| surgeon.channels()) {
+            x = residual(ops, &x, branch, placement, true, |x| channel.apply(ops, x));
         }
         x
     }
@@ -745,14 +816,19 @@ impl<M: TokenMixer> Layer<M> {
 fn residual<O: Ops>(
     ops: &O,
     x: &O::Tensor,
-    norm: &Norm,
+    branch: &Branch,
     placement: Placement,
     skips: bool,
-    branch: impl FnOnce(&O::Tensor) -> O::Tensor,
+    body: impl FnOnce(&O::Tensor) -> O::Tensor,
 ) -> O::Tensor {
-    let past = |out: O::Tensor| if skips { ops.add(x, &out) } else { out };
+    let Branch { norm, after, scale } = branch;
+    let past = |out: O::Tensor| {
+        let out = after.as_ref().map_or(out.clone(), |after| after.apply(ops, &out));
+        let out = scale.map_or(out.clone(), |scale| ops.scale(&out, scale));
+        if skips { ops.add(x, &out) } else { out }
+    };
     match placement {
-        Placement::Pre => past(branch(&norm.apply(ops, x))),
-        Placement::Post => norm.apply(ops, &past(branch(x))),
+        Placement::Pre => past(body(&norm.apply(ops, x))),
+        Placement::Post => norm.apply(ops, &past(body(x))),
     }
 }

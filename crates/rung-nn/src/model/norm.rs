@@ -21,6 +21,7 @@ pub enum NormConfig {
 pub struct Norm {
     weight: Option<Parameter>,
     bias: Option<Parameter>,
+    epsilon: f64,
 }
 
 impl Norm {
@@ -34,15 +35,20 @@ impl Norm {
         };
         let weight = (config != NormConfig::None).then(|| offset(Role::StreamNorm, "weight", 1.0));
         let bias = (config == NormConfig::Layer).then(|| offset(Role::Other, "bias", 0.0));
-        Self { weight, bias }
+        Self { weight, bias, epsilon: Self::EPSILON }
+    }
+
+    /// A norm with weights that exist: a layer norm if it has a bias, else an RMS norm; none at all without a weight.
+    pub(crate) fn of(weight: Option<Parameter>, bias: Option<Parameter>, epsilon: f64) -> Self {
+        Self { weight, bias, epsilon }
     }
 
     /// Norms the last axis.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let Some(weight) = self.weight.map(|weight| ops.parameter(weight)) else { return x.clone() };
         match self.bias {
-            Some(bias) => ops.layer_norm(x, Some(&weight), Some(&ops.parameter(bias)), Self::EPSILON),
-            None => ops.rms_norm(x, Some(&weight), Self::EPSILON),
+            Some(bias) => ops.layer_norm(x, Some(&weight), Some(&ops.parameter(bias)), self.epsilon),
+            None => ops.rms_norm(x, Some(&weight), self.epsilon),
         }
     }
 }

@@ -1,0 +1,268 @@
+//! The parts that most families share: attention, the gated network, and the frame of a decoder.
+
+use rung_engine::{Role, Scalar};
+use rung_theory::stack::{Layer, Mixer};
+
+use super::{FamilyError, Loader};
+use crate::mixer::Builtin;
+use crate::mixer::attention::{HeadsConfig, Reach};
+use crate::mixer::head_options::{HeadNorm, HeadOptions};
+use crate::mixer::softmax::Softmax;
+use crate::mixer::window::Window;
+use crate::model::{Activation, Branch, Channel, Dense, Embedding, LayerParts, ModelParts, Norm};
+use crate::position::Rotation;
+
+/// Norms on queries and keys, `q_norm` and `k_norm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKeyNorm {
+    /// None.
+    None,
+    /// Each head by itself.
+    EachHead,
+    /// Each head by itself, with weights that are stored as their distance from one.
+    EachHeadBeyondOne,
+    /// All heads together.
+    AllHeads,
+}
+
+/// What a family's attention has besides its heads.
+#[derive(Clone)]
+pub struct AttentionParts {
+    /// Biases on queries, keys and values.
+    pub bias: bool,
+    /// A bias on the output.
+    pub output_bias: bool,
+    /// Norms on queries and keys.
+    pub norm: QueryKeyNorm,
+    /// Added to the norms' means of squares.
+    pub epsilon: f64,
+    /// How queries and keys turn.
+    pub rotation: Option<Rotation>,
+    /// Whether a GGUF file of the family has the two channels of a pair side by side.
+    pub pairs_side_by_side: bool,
+    /// Factor on scores, if not the root of the key width.
+    pub scale: Option<f64>,
+    /// Cap on scores.
+    pub score_cap: Option<f64>,
+    /// `sinks`: a score that reads nothing, for each head.
+    pub sinks: bool,
+}
+
+impl AttentionParts {
+    /// Heads that turn, and nothing else.
+    pub fn plain(rotation: Rotation) -> Self {
+        Self {
+            bias: false,
+            output_bias: false,
+            norm: QueryKeyNorm::None,
+            epsilon: 0.0,
+            rotation: Some(rotation),
+            pairs_side_by_side: false,
+            scale: None,
+            score_cap: None,
+            sinks: false,
+        }
+    }
+}
+
+/// The attention mixer of a layer of the plan.
+///
+/// # Errors
+/// It is another mixer, or a part of a layer.
+pub fn attention_of<'a, S: Scalar>(loader: &Loader<'_, S>, layer: &'a Layer) -> Result<&'a Mixer, FamilyError> {
+    match &layer.mixers[..] {
+        [mixer] if ["full", "window"].contains(&mixer.name()) && !layer.shares_cache => Ok(mixer),
+        _ => Err(loader.fields.wrong("layer_types", "a layer of another kind", "full and sliding attention")),
+    }
+}
+
+/// Reads `q_proj`, `k_proj`, `v_proj` and `o_proj` and what goes with them.
+///
+/// # Errors
+/// A tensor is missing or of another shape, or sizes do not fit each other.
+pub fn attention<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    mixer: &Mixer,
+    width: usize,
+    parts: AttentionParts,
+) -> Result<Builtin, FamilyError> {
+    let config = HeadsConfig::resolve(mixer)?;
+    let HeadsConfig { heads, kv_heads, key, value, .. } = config;
+    let AttentionParts { bias, norm, epsilon, .. } = parts;
+    let side_by_side = parts.pairs_side_by_side && loader.is_gguf();
+    let query = loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key], bias, side_by_side)?;
+    let keys = loader.role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key], bias, side_by_side)?;
+    let values = loader.role(Role::Value).linear("v_proj", width, kv_heads * value, bias)?;
+    let output = loader.role(Role::Output).linear("o_proj", heads * value, width, parts.output_bias)?;
+    let mut head_norm = |name: &str, heads: usize| -> Result<Option<HeadNorm>, FamilyError> {
+        let over_all_heads = norm == QueryKeyNorm::AllHeads;
+        let weight = match norm {
+            QueryKeyNorm::None => return Ok(None),
+            QueryKeyNorm::EachHead => loader.tensor(&format!("{name}.weight"), &[key])?,
+            QueryKeyNorm::EachHeadBeyondOne => loader.gain_beyond_one(name, key)?,
+            QueryKeyNorm::AllHeads => loader.tensor(&format!("{name}.weight"), &[heads * key])?,
+        };
+        Ok(Some(HeadNorm { weight, epsilon, over_all_heads }))
+    };
+    let options = HeadOptions {
+        scale: parts.scale,
+        query_norm: head_norm("q_norm", heads)?,
+        key_norm: head_norm("k_norm", kv_heads)?,
+        score_cap: parts.score_cap,
+        sinks: if parts.sinks { Some(loader.tensor("sinks", &[heads])?) } else { None },
+        gate: None,
+    };
+    let linears = [query, keys, output];
+    Ok(match mixer.number("size") {
+        Some(size) => {
+            let reach = Reach::Window { size: size as usize, sinks: 0 };
+            Builtin::Window(Window::of_heads(config.assemble(reach, linears, Some(values), parts.rotation, options)))
+        }
+        None => Builtin::Softmax(Softmax::of_heads(config.assemble(
+            Reach::Past,
+            linears,
+            Some(values),
+            parts.rotation,
+            options,
+        ))),
+    })
+}
+
+/// Reads `gate_proj`, `up_proj` and `down_proj`: all of a dense channel mixer.
+///
+/// # Errors
+/// A tensor is missing or of another shape.
+pub fn gated_network<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    [width, hidden]: [usize; 2],
+    bias: bool,
+    activation: Activation,
+) -> Result<Dense, FamilyError> {
+    Ok(Dense {
+        gate: Some(loader.linear("gate_proj", width, hidden, bias)?),
+        up: loader.linear("up_proj", width, hidden, bias)?,
+        down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
+        activation,
+    })
+}
+
+/// A layer of Llama's shape: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a channel mixer that is read under `mlp`.
+///
+/// # Errors
+/// A tensor is missing or of another shape.
+pub fn pre_norm_layer<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    index: usize,
+    mixer: &Mixer,
+    (width, epsilon): (usize, f64),
+    parts: AttentionParts,
+    channel: impl FnOnce(&mut Loader<'_, S>) -> Result<Channel, FamilyError>,
+) -> Result<LayerParts<Builtin>, FamilyError> {
+    loader.within(&format!("model.layers.{index}"), |loader| {
+        let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
+        let mixer = loader.within("self_attn", |loader| attention(loader, mixer, width, parts))?;
+        let channel_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
+        let channel = loader.within("mlp", channel)?;
+        Ok(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: Some((Branch::of(channel_norm), channel)) })
+    })
+}
+
+/// The activation that a config names under `hidden_act` or `hidden_activation`.
+///
+/// # Errors
+/// It is not known.
+pub fn activation<S>(loader: &Loader<'_, S>, default: &str) -> Result<Activation, FamilyError> {
+    let fields = loader.fields;
+    let name = match fields.text("hidden_activation")? {
+        Some(name) => name,
+        None => fields.text("hidden_act")?.unwrap_or(default),
+    };
+    Ok(match name {
+        "silu" | "swish" => Activation::Silu,
+        "gelu_pytorch_tanh" | "gelu_new" => Activation::GeluTanh,
+        "gelu" => Activation::GeluExact,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::ReluSquared,
+        other => {
+            let known = "silu, gelu_pytorch_tanh, gelu, relu or relu2";
+            return Err(fields.wrong("hidden_act", format!("`{other}`"), known));
+        }
+    })
+}
+
+/// Everything around the layers.
+pub struct Frame {
+    /// Prefix of the embeddings and the last norm, `model.` mostly; the head stands outside.
+    pub prefix: &'static str,
+    /// Factor on embeddings.
+    pub embedding_scale: Option<f64>,
+    /// The last norm's weight is stored as its distance from one.
+    pub norm_beyond_one: bool,
+    /// Added to the last norm's mean of squares.
+    pub epsilon: f64,
+    /// Factor on the logits, folded into the last norm.
+    pub logit_scale: f64,
+    /// Cap on the logits.
+    pub logit_cap: Option<f64>,
+    /// Whether the embeddings are the head where the config does not say.
+    pub tied_by_default: bool,
+}
+
+impl Frame {
+    /// Embeddings, an RMS norm and a head.
+    pub fn plain(epsilon: f64) -> Self {
+        Self {
+            prefix: "model",
+            embedding_scale: None,
+            norm_beyond_one: false,
+            epsilon,
+            logit_scale: 1.0,
+            logit_cap: None,
+            tied_by_default: false,
+        }
+    }
+
+    /// Reads `embed_tokens`, `norm` and `lm_head` (or none of its own, if `tie_word_embeddings`) and puts the layers between them.
+    ///
+    /// # Errors
+    /// A tensor is missing or of another shape.
+    pub fn around<S: Scalar>(
+        &self,
+        loader: &mut Loader<'_, S>,
+        layers: Vec<LayerParts<Builtin>>,
+    ) -> Result<ModelParts<Builtin>, FamilyError> {
+        let fields = loader.fields;
+        let (width, vocabulary) = (fields.required_size("hidden_size")?, fields.required_size("vocab_size")?);
+        let table = loader.within(self.prefix, |loader| {
+            loader.role(Role::Embedding).tensor("embed_tokens.weight", &[vocabulary, width])
+        })?;
+        let gain = loader.within(self.prefix, |loader| {
+            let mut values = loader.values("norm.weight", &[width])?;
+            let beyond = if self.norm_beyond_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
+            for x in &mut values {
+                *x = (*x + beyond) * S::of(self.logit_scale);
+            }
+            Ok::<_, FamilyError>(loader.role(Role::StreamNorm).add("norm.weight", &[width], values))
+        })?;
+        let tied = if loader.is_gguf() {
+            !loader.has("lm_head.weight")
+        } else {
+            fields.flag("tie_word_embeddings", self.tied_by_default)?
+        };
+        let unembedding = if tied {
+            loader.ignore("lm_head.weight");
+            table
+        } else {
+            loader.tensor("lm_head.weight", &[vocabulary, width])?
+        };
+        Ok(ModelParts {
+            width,
+            classes: vocabulary,
+            embedding: Embedding::of_table(table, vocabulary, self.embedding_scale),
+            layers,
+            norm: Norm::of(Some(gain), None, self.epsilon),
+            unembedding,
+            score_cap: self.logit_cap,
+        })
+    }
+}

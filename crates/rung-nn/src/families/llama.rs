@@ -1,0 +1,48 @@
+//! Llama, Mistral, SmolLM: pre-norm decoders with rotary positions, grouped heads and a gated network.
+//!
+//! # Classes
+//! `LlamaForCausalLM` (also SmolLM and SmolLM2), `MistralForCausalLM` (a window in every layer, if set).
+//!
+//! # Unusual options
+//! `attention_bias`, `mlp_bias`, `head_dim`, `rope_type` llama3, yarn, linear; tied embeddings.
+//!
+//! # GGUF
+//! `llama`: the two channels of a rotary pair lie side by side; `rope_freqs` divides the frequencies.
+
+use rung_engine::Scalar;
+
+use super::decoder::{self, AttentionParts, Frame};
+use super::{FamilyError, Loader};
+use crate::mixer::Builtin;
+use crate::model::{Channel, ModelParts};
+
+/// Names in `model_type`.
+pub const MODEL_TYPES: &[&str] = &["llama", "mistral", "smollm"];
+
+/// Names in a GGUF file's `general.architecture`.
+pub const ARCHITECTURES: &[&str] = &["llama"];
+
+/// Tensors whose GGUF names differ from the usual ones.
+pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+
+/// Reads a network.
+///
+/// # Errors
+/// A field or a tensor is not what it should be.
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+    let fields = loader.fields;
+    let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
+    let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
+    let (bias, mlp_bias) = (fields.flag("attention_bias", false)?, fields.flag("mlp_bias", false)?);
+    let activation = decoder::activation(loader, "silu")?;
+    let mut layers = Vec::new();
+    for (index, layer) in loader.layers.iter().enumerate() {
+        let mixer = decoder::attention_of(loader, layer)?;
+        let plain = AttentionParts::plain(loader.rotation(mixer, 10_000.0)?);
+        let parts = AttentionParts { bias, output_bias: bias, pairs_side_by_side: true, ..plain };
+        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, |loader| {
+            Ok(Channel::Dense(decoder::gated_network(loader, [width, hidden], mlp_bias, activation)?))
+        })?);
+    }
+    Frame::plain(epsilon).around(loader, layers)
+}

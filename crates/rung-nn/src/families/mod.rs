@@ -1,0 +1,175 @@
+//! Checkpoints of other programs as networks, one family per file.
+//!
+//! A checkpoint is a Hugging Face folder (`config.json`, safetensors files) or a GGUF file. The auditor reads its config and says
+//! what every layer is, with every number explicit; the family's file reads the tensors and puts a [`Model`] together, the same kind
+//! that is trained and constructed here. So instruments, traces and conversion run on it.
+//!
+//! ```text
+//! config --> rung-audit --> layers of the plan --+
+//! config --> Fields (transformers' names) -------+--> family::build --> ModelParts --> Model + Parameters
+//! files  --> WeightFiles --> Loader -------------+
+//! ```
+//!
+//! # To add a family
+//! 1. Write `NAME.rs` with `MODEL_TYPES` (in `config.json`), `ARCHITECTURES` (in GGUF; may be empty), `GGUF_TENSORS` (GGUF names that are
+//!    not among the usual ones of `gguf.rs`) and `build`, which reads every tensor exactly once through the `Loader`, under the names that
+//!    transformers saves. Take sizes from `loader.layers` (the auditor's mixers, `mixer.number("heads")`) and the rest from `loader.fields`. Mixers
+//!    of [`crate::mixer`] are assembled from their weights by a `pub(crate)` constructor beside their `init` (see `Softmax::of_heads`); what they lack
+//!    is added there as an option that is off by default. `decoder.rs` has attention, gated networks and the frame; experts are
+//!    [`crate::model::Experts`]; factors that can be folded into a weight are folded while it is read.
+//! 2. Refuse, by name, what the config asks for and is not built: [`Fields::refuse`], or an error of [`Fields::wrong`].
+//! 3. Add a line to the registry below.
+//! 4. Add two variants to `tests/fixtures/make_families.py` in this crate: one plain, one with the unusual options on. Run it (it needs transformers), and
+//!    `tests/families.rs` finds the new folders by itself: logits of the whole prompt and token by token within 1e-4.
+//!
+//! Traps: transformers 5 spells some fields differently from older files (`rope_parameters` for `rope_theta` and `rope_scaling`); read both. GGUF
+//! stores some weights otherwise than transformers does; ask `Loader::is_gguf`.
+
+mod decoder;
+mod error;
+mod fields;
+mod gguf;
+mod loader;
+mod rotary;
+
+pub use error::FamilyError;
+pub use fields::Fields;
+use loader::Loader;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use rung_audit::gguf::Header;
+use rung_audit::json::{self, Value};
+use rung_audit::{Audit, Options, audit_path};
+use rung_engine::{Parameters, Scalar};
+use rung_theory::stack::{Layer, Plan};
+
+use crate::mixer::Builtin;
+use crate::model::{Input, Model, ModelConfig, ModelParts, NormConfig};
+use crate::weight_files::{WeightError, WeightFiles};
+
+macro_rules! registry {
+    ($($module:ident)*) => {
+        $(mod $module;)*
+
+        /// Names of the families.
+        pub const NAMES: &[&str] = &[$(stringify!($module)),*];
+
+        /// What is known of a family without reading a tensor: its name, and its GGUF names of tensors.
+        fn find(name: &str, gguf: bool) -> Option<(&'static str, gguf::Names)> {
+            $(if (if gguf { $module::ARCHITECTURES } else { $module::MODEL_TYPES }).contains(&name) {
+                return Some((stringify!($module), gguf::Names::new($module::GGUF_TENSORS)));
+            })*
+            None
+        }
+
+        /// Names that configs, or GGUF files, may have.
+        pub fn known(gguf: bool) -> Vec<&'static str> {
+            let mut names: Vec<&str> = Vec::new();
+            $(names.extend(if gguf { $module::ARCHITECTURES } else { $module::MODEL_TYPES });)*
+            names.sort_unstable();
+            names
+        }
+
+        fn build<S: Scalar>(family: &str, loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+            match family {
+                $(stringify!($module) => $module::build(loader),)*
+                _ => unreachable!("a family of the registry"),
+            }
+        }
+    };
+}
+
+registry! {
+    llama qwen gemma olmo gpt_oss
+}
+
+/// A checkpoint as a network.
+pub struct Checkpoint<S> {
+    /// The family's name.
+    pub family: &'static str,
+    /// What the auditor says of it.
+    pub audit: Audit,
+    /// Its layers.
+    pub plan: Plan,
+    /// What instruments ask of a model beside its plan.
+    pub config: ModelConfig,
+    /// The network.
+    pub model: Model,
+    /// Its weights, under the names that models of this crate have for them.
+    pub weights: Parameters<S>,
+    /// Bytes of the weights as they are stored.
+    pub stored_bytes: usize,
+}
+
+/// Whether a path is a checkpoint of another program: a folder with `config.json`, or a GGUF file.
+pub fn recognise(path: &Path) -> bool {
+    if path.is_dir() {
+        return path.join("config.json").is_file();
+    }
+    let mut start = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == b"GGUF"
+}
+
+/// Opens a Hugging Face folder or a GGUF file.
+///
+/// # Errors
+/// The family is not known, or a file, a field or a tensor is not what it should be; the error names it.
+pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
+    let config_path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let config_error = |source| FamilyError::Config { path: config_path.clone(), source };
+    let is_gguf = !path.is_dir();
+    let (fields, architecture) = if is_gguf { read_header(path)? } else { read_config(&config_path)? };
+    let Some((family, names)) = find(&architecture, is_gguf) else {
+        let known = known(is_gguf).join(", ");
+        return Err(FamilyError::Unknown { path: config_path, found: architecture, known });
+    };
+    let audit = audit_path(&config_path, &Options::default()).map_err(config_error)?;
+    let Some(plan) = audit.plan.clone() else {
+        return Err(FamilyError::Layers { path: config_path, why: audit.unknown.join("; ") });
+    };
+    let layers: Vec<Layer> = audit.layers.iter().flat_map(|layer| layer.plan_layers.clone()).collect();
+    let files = WeightFiles::open(path)?;
+    let mut loader = Loader::new(path, &files, &fields, &layers, is_gguf.then_some(&names));
+    let parts = build(family, &mut loader)?;
+    let weights = loader.finish(family)?;
+    let config = ModelConfig {
+        input: Input::Vocabulary(parts.classes),
+        classes: parts.classes,
+        norm: NormConfig::Rms,
+        ..ModelConfig::default()
+    };
+    Ok(Checkpoint { family, audit, plan, config, model: parts.into(), weights, stored_bytes: files.bytes() })
+}
+
+/// The fields of a `config.json`, and its `model_type`.
+fn read_config(path: &Path) -> Result<(Fields, String), FamilyError> {
+    let system = |source| WeightError::System { path: path.to_owned(), source };
+    let length = std::fs::metadata(path).map_err(system)?.len();
+    if length > json::MAX_BYTES {
+        let expected = format!("at most {}", json::MAX_BYTES);
+        return Err(WeightError::malformed(path, format!("{length} bytes"), expected).into());
+    }
+    let text = std::fs::read_to_string(path).map_err(system)?;
+    let value = json::parse(&text).map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
+    let fields = Fields::new(path, value);
+    let Some(Value::Text(name)) = fields.get("model_type") else {
+        return Err(fields.wrong("model_type", "nothing", "the name of an architecture"));
+    };
+    let name = name.clone();
+    Ok((fields, name))
+}
+
+/// The fields of a GGUF header under transformers' names, and its architecture.
+fn read_header(path: &Path) -> Result<(Fields, String), FamilyError> {
+    let file = File::open(path).map_err(|source| WeightError::System { path: path.to_owned(), source })?;
+    let header = Header::read(std::io::BufReader::with_capacity(1 << 16, file))
+        .map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
+    let Some(Value::Text(architecture)) = header.get("general.architecture") else {
+        let fields = Fields::new(path, Value::Null);
+        return Err(fields.wrong("general.architecture", "nothing", "the name of an architecture"));
+    };
+    Ok((gguf::fields(path, &header, architecture), architecture.clone()))
+}

@@ -1,0 +1,110 @@
+//! The safetensors files of a Hugging Face folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
+
+use rung_audit::json::{MAX_BYTES, Value, parse};
+use safetensors::tensor::{Dtype, SafeTensors};
+
+use super::{Format, Found, WeightError, WeightFiles, map};
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// More files than this are refused: the largest models have a few hundred.
+const MOST_FILES: usize = 1 << 12;
+
+impl WeightFiles {
+    /// Maps the safetensors files of a folder.
+    pub(super) fn open_folder(folder: &Path) -> Result<Self, WeightError> {
+        let mut files = Self::empty();
+        let index = folder.join(INDEX);
+        if index.exists() {
+            let places = read_index(&index)?;
+            for shard in places.values().collect::<BTreeSet<_>>() {
+                let path = folder.join(shard);
+                if !path.is_file() {
+                    let found = format!("`{}`, which is not there", shard.escape_debug());
+                    return Err(WeightError::malformed(&index, found, "files of its own folder"));
+                }
+                files.add_safetensors(&path)?;
+            }
+            for (name, shard) in &places {
+                let found = match files.get(name).map(|tensor| files.path_of(tensor) == folder.join(shard)) {
+                    Some(true) => continue,
+                    Some(false) => "it in another file",
+                    None => "no such tensor",
+                };
+                let expected = format!("it in `{}`, as {INDEX} says", shard.escape_debug());
+                return Err(WeightError::tensor(&index, name, found, expected));
+            }
+            return Ok(files);
+        }
+        let single = folder.join(SINGLE);
+        if single.exists() {
+            files.add_safetensors(&single)?;
+            return Ok(files);
+        }
+        let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth"];
+        let found = match pickled.into_iter().find(|name| folder.join(name).exists()) {
+            Some(name) => format!("`{name}`, a pickle file, whose reading would run code from it"),
+            None => "no weights".to_owned(),
+        };
+        Err(WeightError::malformed(folder, found, format!("{SINGLE}, or {INDEX} with its files")))
+    }
+
+    fn add_safetensors(&mut self, path: &Path) -> Result<(), WeightError> {
+        let map = map(path)?;
+        let (header, metadata) = SafeTensors::read_metadata(&map)
+            .map_err(|error| WeightError::malformed(path, format!("{error}"), "a whole safetensors file"))?;
+        let data = header + 8;
+        let mut found = Vec::new();
+        for (name, info) in metadata.tensors() {
+            let format = match info.dtype {
+                Dtype::F64 => Format::F64,
+                Dtype::F32 => Format::F32,
+                Dtype::F16 => Format::F16,
+                Dtype::BF16 => Format::BF16,
+                other => {
+                    let found = format!("numbers of type {other:?}");
+                    return Err(WeightError::tensor(path, &name, found, "F32, F16 or BF16"));
+                }
+            };
+            let start = data.checked_add(info.data_offsets.0);
+            found.push(Found { name, format, shape: info.shape.clone(), start });
+        }
+        self.add(path, map, found)
+    }
+}
+
+/// The file of every tensor.
+fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightError> {
+    let system = |source: std::io::Error| WeightError::System { path: path.to_owned(), source };
+    let length = std::fs::metadata(path).map_err(system)?.len();
+    if length > MAX_BYTES {
+        return Err(WeightError::malformed(path, format!("{length} bytes"), format!("at most {MAX_BYTES}")));
+    }
+    let text = std::fs::read_to_string(path).map_err(system)?;
+    let root = parse(&text).map_err(|error| WeightError::malformed(path, error.to_string(), "an index in JSON"))?;
+    let Some(Value::Object(entries)) = root.get("weight_map") else {
+        return Err(WeightError::malformed(path, "no weight_map", "an object that names the file of every tensor"));
+    };
+    let mut places = BTreeMap::new();
+    let mut shards = BTreeSet::new();
+    for (name, shard) in entries {
+        let Value::Text(shard) = shard else {
+            return Err(WeightError::tensor(path, name, shard.describe(), "the name of a file"));
+        };
+        let mut parts = Path::new(shard).components();
+        let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        if !plain || !shard.ends_with(".safetensors") {
+            let found = format!("`{}`", shard.escape_debug());
+            return Err(WeightError::tensor(path, name, found, "the name of a safetensors file in this folder"));
+        }
+        shards.insert(shard);
+        places.insert(name.clone(), shard.clone());
+    }
+    if shards.len() > MOST_FILES {
+        return Err(WeightError::malformed(path, format!("{} files", shards.len()), format!("at most {MOST_FILES}")));
+    }
+    Ok(places)
+}
