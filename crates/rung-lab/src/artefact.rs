@@ -1,6 +1,36 @@
 //! What experiments and chapters have in common: how much work they do, and the files that they leave.
 
 use rung_figure::figure::Chart;
+use serde::{Deserialize, Serialize};
+
+/// A chart as it was drawn, for evidence whose chart needs the network that it was computed from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drawing {
+    title: String,
+    svg: String,
+    csv: String,
+}
+
+impl Drawing {
+    /// Draws a chart.
+    pub fn of(chart: &dyn Chart) -> Self {
+        Self { title: chart.title().to_owned(), svg: chart.svg(), csv: chart.csv() }
+    }
+}
+
+impl Chart for Drawing {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn svg(&self) -> String {
+        self.svg.clone()
+    }
+
+    fn csv(&self) -> String {
+        self.csv.clone()
+    }
+}
 
 /// How much work a chapter does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

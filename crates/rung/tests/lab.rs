@@ -320,6 +320,45 @@ fn reproduce_trains_resumes_and_reports() {
     assert_eq!(std::fs::read_to_string(out.join("report.html")).unwrap(), report, "not deterministic");
     let lines = std::fs::read_to_string(out.join("records/staircase.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 2);
+    // Without its record a run is missing visibly.
+    let place = std::fs::read_dir(out.join("runs")).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(place.join("record.json")).unwrap();
+    let render = ["reproduce", "--preset", "smoke", "--only", "measured", "--render-only", "--out", text(&out)];
+    assert_eq!(rung(&render).status.code(), Some(0));
+    assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("not run, or not finished"));
+}
+
+#[test]
+fn reports_are_rendered_again_from_records_alone() {
+    let directory = scratch("render");
+    let out = directory.join("out");
+    let parts = ["reproduce", "--preset", "smoke", "--only", "proved,constructed,audited", "--out", text(&out)];
+    assert!(rung(&parts).status.success());
+    let report = || std::fs::read_to_string(out.join("report.html")).unwrap();
+    let first = report();
+    let render = [&parts[..], &["--render-only"]].concat();
+    for folder in ["figures", "certificates"] {
+        std::fs::remove_dir_all(out.join(folder)).unwrap();
+    }
+    for _ in 0..2 {
+        std::fs::remove_file(out.join("report.html")).unwrap();
+        assert_eq!(rung(&render).status.code(), Some(0));
+        assert_eq!(report(), first);
+    }
+    assert!(out.join("figures/gap.svg").exists() && out.join("certificates/ladder-u1-hops2.json").exists());
+    let record = |name: &str| out.join("evidence/smoke").join(name);
+    std::fs::remove_file(record("constructed/u1-hops2.json")).unwrap();
+    std::fs::write(record("proved/sparse.json"), r#"{"schema":0,"version":"0.0.1","data":1}"#).unwrap();
+    std::fs::write(record("audited/models.json"), "half a rec").unwrap();
+    assert_eq!(rung(&render).status.code(), Some(0));
+    let shown = report();
+    for line in [
+        "constructed/u1-hops2: not run",
+        "proved/sparse: recorded by version 0.0.1",
+        "audited/models: the record cannot be read",
+    ] {
+        assert!(shown.contains(line) && !first.contains(line), "{line}");
+    }
 }
 
 #[test]

@@ -9,10 +9,10 @@ use rung_figure::figure::label::{self, Label, PlacedLabel};
 use rung_figure::figure::palette::{Colour, GRID, MUTED};
 use rung_figure::figure::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
 
-use rung_theory::stack::Capacity;
+use serde::{Deserialize, Serialize};
 
 use super::bytes;
-use crate::{Attention, Audit, CacheBytes};
+use crate::{Attention, Audit};
 
 const WIDTH: f64 = 1500.0;
 const HEIGHT: f64 = 1050.0;
@@ -47,20 +47,34 @@ fn family(audit: &Audit) -> usize {
 }
 
 /// A model on the plot.
-#[derive(Debug, Clone, PartialEq)]
-struct Model {
-    name: String,
-    layers: usize,
-    capacity: Capacity,
-    cache: CacheBytes,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlottedModel {
+    /// What it is called.
+    pub name: String,
+    /// Its layers.
+    pub layers: usize,
+    /// Layers of full attention.
+    pub full_layers: usize,
+    /// Hops that its layout allows.
+    pub rungs: usize,
+    /// KV cache that grows.
+    pub bytes_per_token: u64,
+    /// Recurrent state.
+    pub state_bytes: u64,
+    /// KV cache of windows.
+    pub window_bytes: u64,
+    /// All of it at the context of the plot.
+    pub cache_bytes: u64,
+    /// Kind of stack, an index into the legend.
     family: usize,
 }
 
 /// Cache bytes against rungs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachePlot {
     title: String,
-    models: Vec<Model>,
+    /// The models, in the order in which they were given.
+    pub models: Vec<PlottedModel>,
 }
 
 /// Ends of both axes: log10 of bytes, and log2 of 1 + rungs.
@@ -86,9 +100,18 @@ impl CachePlot {
     /// A plot of those audits whose cache and rungs are known.
     pub fn new(audits: &[Audit]) -> Self {
         let model = |audit: &Audit| {
-            let (cache, capacity) = (audit.cache?, audit.capacity.clone()?);
-            let (name, layers, family) = (audit.model.clone(), audit.layers.len(), family(audit));
-            Some(Model { name, layers, capacity, cache, family })
+            let (cache, capacity) = (audit.cache?, audit.capacity.as_ref()?);
+            Some(PlottedModel {
+                name: audit.model.clone(),
+                layers: audit.layers.len(),
+                full_layers: capacity.full,
+                rungs: capacity.rungs,
+                bytes_per_token: cache.per_token,
+                state_bytes: cache.state,
+                window_bytes: cache.window,
+                cache_bytes: cache.total,
+                family: family(audit),
+            })
         };
         let context = audits.first().map_or(0, |audit| audit.context);
         let title = format!("What a rung costs: cache at {} tokens against rungs", super::commas(context));
@@ -101,7 +124,7 @@ impl CachePlot {
     }
 
     fn axes(&self) -> Axes {
-        let points = || self.models.iter().map(Model::point);
+        let points = || self.models.iter().map(PlottedModel::point);
         let least = points().map(|(x, _)| x).fold(6.0, f64::min) - 0.15;
         let most = points().map(|(x, _)| x).fold(9.0, f64::max) + 0.1;
         let top = points().map(|(_, y)| y).fold(1.0, f64::max) + 0.45;
@@ -112,7 +135,7 @@ impl CachePlot {
         let mut spots: Vec<Spot> = Vec::new();
         for model in &self.models {
             let (x, y) = model.point();
-            let (at, colour) = (axes.at(x, y), FAMILIES[model.family].1);
+            let (at, colour) = (axes.at(x, y), model.colour());
             // Models that fall on one point share it, and its label.
             let same = |spot: &&mut Spot| {
                 let (x, y) = spot.label.at;
@@ -127,10 +150,15 @@ impl CachePlot {
     }
 }
 
-impl Model {
+impl PlottedModel {
+    fn colour(&self) -> Colour {
+        // Records come from files: an index beyond the legend is the last kind.
+        FAMILIES[self.family.min(FAMILIES.len() - 1)].1
+    }
+
     /// log10 of its cache in bytes, and log2 of 1 + its rungs.
     fn point(&self) -> (f64, f64) {
-        ((self.cache.total.max(1) as f64).log10(), (1.0 + self.capacity.rungs as f64).log2())
+        ((self.cache_bytes.max(1) as f64).log10(), (1.0 + self.rungs as f64).log2())
     }
 }
 
@@ -176,16 +204,16 @@ impl Chart for CachePlot {
             "window_bytes",
             "cache_bytes",
         ]);
-        for Model { name, layers, capacity, cache, .. } in &self.models {
+        for model in &self.models {
             csv.row([
-                name.clone(),
-                layers.to_string(),
-                capacity.full.to_string(),
-                capacity.rungs.to_string(),
-                cache.per_token.to_string(),
-                cache.state.to_string(),
-                cache.window.to_string(),
-                cache.total.to_string(),
+                model.name.clone(),
+                model.layers.to_string(),
+                model.full_layers.to_string(),
+                model.rungs.to_string(),
+                model.bytes_per_token.to_string(),
+                model.state_bytes.to_string(),
+                model.window_bytes.to_string(),
+                model.cache_bytes.to_string(),
             ]);
         }
         csv.finish()

@@ -3,17 +3,30 @@
 //! Everything is read from the configs that ship with the audit; the figures are arithmetic on their numbers. The bounds are
 //! quoted with care: for models of this size they do not reach any context of today, and the chapter says so.
 
-use rung_audit::report::plot::CachePlot;
+use rung_audit::report::plot::{CachePlot, PlottedModel};
 use rung_audit::report::{bytes, commas};
 use rung_audit::{Audit, Options, audit_preset, presets};
 
-use super::Made;
+use super::ChapterOutput;
 use crate::artefact::figure_files;
+use crate::store::EvidenceStore;
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_nn::file::WriteError;
 
-/// Makes the chapter.
-pub fn make() -> Made {
+/// The record of all models.
+const MODELS: &str = "audited/models";
+
+/// Audits the configs that ship with the program.
+///
+/// # Errors
+/// The record cannot be written.
+pub fn compute(store: &EvidenceStore) -> Result<(), WriteError> {
     let audits: Vec<Audit> = presets().filter_map(|name| audit_preset(name, &Options::default()).ok()).collect();
+    store.write(MODELS, &CachePlot::new(&audits))
+}
+
+/// Draws the chapter from its record.
+pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("audited", "Audited");
     chapter.paragraph(
         "A model's config says which of its layers are attention, but every family says it in its own way, and several well-known \
@@ -32,24 +45,25 @@ pub fn make() -> Made {
         Column::number("cache at 128k"),
     ];
     let mut table = Table::new("Public models, from their own configs", columns);
-    let mut sorted: Vec<&Audit> = audits.iter().collect();
-    sorted.sort_by_key(|audit| (audit.capacity.as_ref().map(|capacity| capacity.rungs), audit.model.clone()));
-    for audit in sorted {
-        let (Some(capacity), Some(cache)) = (&audit.capacity, &audit.cache) else { continue };
+    let Some(chart) = store.read_or_note::<CachePlot>(MODELS, &mut chapter) else {
+        return ChapterOutput { chapter, summary: "not run.".to_owned(), artefacts: Vec::new() };
+    };
+    let mut sorted: Vec<&PlottedModel> = chart.models.iter().collect();
+    sorted.sort_by_key(|model| (model.rungs, &model.name));
+    for model in sorted {
         table.row([
-            Cell::from(audit.model.as_str()),
-            Cell::from(audit.layers.len().to_string()),
-            Cell::from(capacity.full.to_string()),
-            Cell::from(capacity.rungs.to_string()),
-            Cell::from(commas(cache.per_token)),
-            Cell::from(bytes(cache.state)),
-            Cell::from(bytes(cache.window)),
-            Cell::from(bytes(cache.total)),
+            Cell::from(model.name.as_str()),
+            Cell::from(model.layers.to_string()),
+            Cell::from(model.full_layers.to_string()),
+            Cell::from(model.rungs.to_string()),
+            Cell::from(commas(model.bytes_per_token)),
+            Cell::from(bytes(model.state_bytes)),
+            Cell::from(bytes(model.window_bytes)),
+            Cell::from(bytes(model.cache_bytes)),
         ]);
     }
     chapter.table(table);
     chapter.command("rung audit --all --sort rungs");
-    let chart = CachePlot::new(&audits);
     let caption =
         "Every point is a model. To the left: less to keep. Upwards: more hops of function composition in one pass.";
     chapter.figure(Figure::new(&chart, caption, "rung audit --all --plot cache.svg", "cache.csv"));
@@ -63,7 +77,7 @@ pub fn make() -> Made {
             .code("--what-if")
             .text(" shows what a change of layout would do."),
     );
-    let summary = format!("{} public models read from their configs; cache and rungs of each.", audits.len());
+    let summary = format!("{} public models read from their configs; cache and rungs of each.", chart.models.len());
     let artefacts = figure_files("cache", &chart);
-    Made { chapter, summary, artefacts }
+    ChapterOutput { chapter, summary, artefacts }
 }

@@ -4,23 +4,30 @@
 //! many instances. On the other, the same layout with a full layer taken away has a certificate, which was searched for, written
 //! out, read back and checked. Then one forward pass as a picture, and three as the conversation that the proofs speak of.
 
-use rung_nn::construct::{self, Construction, Request, Verified, Which, verify};
+use rung_nn::construct::{self, Construction, Request, Which, verify};
 use rung_theory::bound::question::Question;
 use rung_theory::bound::{certificate, checker, search};
 use rung_theory::stack::{Convention, Defaults, Plan};
 use rung_theory::task::{Prompt, seeded};
 
-use super::Made;
-use crate::artefact::{Artefact, Preset, figure_files};
+use super::ChapterOutput;
+use crate::artefact::{Artefact, Drawing, Preset, figure_files};
+use crate::store::EvidenceStore;
 use rung_figure::Evidence;
 use rung_figure::figure::text;
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
 use rung_inspect::protocol::Ledger;
 use rung_inspect::trace::{Cut, Picture};
-use rung_train::parallel;
+use rung_nn::file::WriteError;
+use serde::{Deserialize, Serialize};
 
 /// Sizes of the stacks that are proved to fail.
 const SIZES: Defaults = Defaults { heads: 1, head_dim: 8, kv_heads: None, model_width: None, bits: 32 };
+
+/// The record of the forward pass that is drawn.
+const TRACE: &str = "constructed/trace";
+/// The record of the protocols.
+const PROTOCOL: &str = "constructed/protocol";
 
 /// Most hops of the ladder.
 const HOPS: usize = 5;
@@ -36,13 +43,46 @@ struct Job {
     hops: usize,
 }
 
-/// What came of it.
-struct Outcome {
-    built: Construction<f32>,
-    found: Verified,
+/// A construction that was built and verified.
+#[derive(Serialize, Deserialize)]
+struct VerifiedConstruction {
+    /// Its layers.
+    outline: String,
+    /// What it solves.
+    task: String,
+    /// Tokens of a prompt.
+    tokens: usize,
+    /// Tokens of a chain of thought before the answer.
+    emitted: usize,
+    /// Instances that were run.
+    instances: u64,
+    /// Those answered rightly.
+    correct: u64,
+    /// Whether these are all instances.
+    exhaustive: bool,
+    /// What builds and verifies it.
     command: String,
-    /// Log2 of the tokens from which the layout without one full layer fails, with its stack and the certificate's text.
-    fails: Option<(String, f64, String)>,
+    /// The layout with one full layer fewer, and from where on that fails.
+    fails: Option<CertifiedFailure>,
+}
+
+/// A stack that is proved to fail.
+#[derive(Serialize, Deserialize)]
+struct CertifiedFailure {
+    stack: String,
+    log2_tokens: f64,
+    certificate: String,
+}
+
+/// What crossed each border in one epoch of a protocol.
+#[derive(Serialize, Deserialize)]
+struct EpochBits {
+    construction: String,
+    epoch: String,
+    crossed: Vec<u64>,
+    bound: String,
+    /// Whether each player, run alone, gave the same bits.
+    exact: bool,
 }
 
 fn jobs() -> Vec<Job> {
@@ -50,12 +90,16 @@ fn jobs() -> Vec<Job> {
     ladder.chain(OTHERS.map(|(name, hops)| Job { name, hops })).collect()
 }
 
-/// How many units of work the chapter has, for a progress bar.
+/// How many records the chapter has, for a progress bar.
 pub fn units() -> u64 {
-    jobs().len() as u64
+    jobs().len() as u64 + 2
 }
 
 impl Job {
+    fn key(&self) -> String {
+        format!("constructed/{}-hops{}", self.name.replace('\'', "-prime").to_lowercase(), self.hops)
+    }
+
     fn request(self) -> Request {
         let (m, growth) = match (self.name, self.hops) {
             (_, 1) => (4, 2),
@@ -82,43 +126,59 @@ impl Job {
         }
     }
 
-    fn run(self, preset: Preset) -> Option<Outcome> {
-        let built = construct::build::<f32>(self.name, &self.request()).ok()?;
+    fn compute(self, preset: Preset) -> Result<VerifiedConstruction, String> {
+        let built = construct::build::<f32>(self.name, &self.request()).map_err(|error| error.to_string())?;
         let (few, samples) = if preset == Preset::Full { (1_000_000, 50_000) } else { (20_000, 2_000) };
         let all = built.task.instances().is_some_and(|count| count <= few);
         let which = if all { Which::All } else { Which::Samples { count: samples, seed: 0 } };
-        let found = verify(&built, which, 1, &|_| {}).ok()?;
+        let found = verify(&built, which, 1, &|_| {}).map_err(|error| error.to_string())?;
         let how = if all { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
-        let command = format!("{}; rung verify c {how}", self.command());
-        let fails =
-            self.shorter().and_then(|stack| certified(&stack, self.hops).map(|(size, text)| (stack, size, text)));
-        Some(Outcome { built, found, command, fails })
+        Ok(VerifiedConstruction {
+            outline: built.plan.outline(),
+            task: built.sheet.task.clone(),
+            tokens: found.tokens,
+            emitted: built.sheet.thoughts.as_ref().map_or(0, |thoughts| thoughts.count),
+            instances: found.instances,
+            correct: found.correct,
+            exhaustive: found.exhaustive,
+            command: format!("{}; rung verify c {how}", self.command()),
+            fails: self.shorter().and_then(|stack| certified(stack, self.hops)),
+        })
     }
 }
 
 /// Searches for a certificate, writes it, reads the text back and checks that.
-fn certified(stack: &str, hops: usize) -> Option<(f64, String)> {
-    let plan = Plan::parse(stack, &SIZES).ok()?;
+fn certified(stack: String, hops: usize) -> Option<CertifiedFailure> {
+    let plan = Plan::parse(&stack, &SIZES).ok()?;
     let question = Question::of(&plan.capacity(), hops, [1; 3])?;
     let found = search::smallest(&question)?;
-    let text = format!(
-        "{:#}\n",
-        certificate::write(&found.point, stack, &certificate::conventions(&SIZES, Convention::Paper))
-    );
-    let accepted = checker::check(&certificate::read(&text).ok()?).ok()?;
-    Some((rung_theory::bound::question::log2(&accepted.tokens), text))
+    let conventions = certificate::conventions(&SIZES, Convention::Paper);
+    let certificate = format!("{:#}\n", certificate::write(&found.point, &stack, &conventions));
+    let log2_tokens = check_certificate(&certificate)?;
+    Some(CertifiedFailure { stack, log2_tokens, certificate })
 }
 
-/// Makes the chapter. `tick` is called after each unit of work.
-pub fn make(preset: Preset, tick: &(dyn Fn() + Sync)) -> Made {
-    let jobs = jobs();
-    let outcomes = parallel::map(&jobs, |job| {
-        let outcome = job.run(preset);
-        tick();
-        outcome
-    });
-    let done: Vec<(Job, Outcome)> =
-        jobs.iter().zip(outcomes).filter_map(|(job, outcome)| Some((*job, outcome?))).collect();
+/// log2 tokens of a certificate that the checker accepts.
+fn check_certificate(text: &str) -> Option<f64> {
+    let accepted = checker::check(&certificate::read(text).ok()?).ok()?;
+    Some(rung_theory::bound::question::log2(&accepted.tokens))
+}
+
+/// Computes the chapter's evidence. `tick` is called after each record.
+///
+/// # Errors
+/// A record cannot be written.
+pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+    store.write_all(&jobs(), Job::key, |job| job.compute(store.preset()), tick)?;
+    store.write(TRACE, &trace_forward_pass())?;
+    tick();
+    store.write(PROTOCOL, &run_protocols())?;
+    tick();
+    Ok(())
+}
+
+/// Draws the chapter from its records.
+pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("constructed", "Constructed");
     let mut artefacts = Vec::new();
     chapter.paragraph(
@@ -127,23 +187,25 @@ pub fn make(preset: Preset, tick: &(dyn Fn() + Sync)) -> Made {
          unembedding. Nothing was trained. Each was run against the oracle of its task, on every instance where they are few and \
          on samples where they are many.",
     );
+    let read = |job: Job| Some((job, store.read_outcome(&job.key(), &mut chapter)?));
+    let done: Vec<(Job, VerifiedConstruction)> = jobs().into_iter().filter_map(read).collect();
     ladder(&mut chapter, &mut artefacts, &done);
     others(&mut chapter, &done);
-    trace(&mut chapter, &mut artefacts);
-    protocol(&mut chapter);
-    let right = done.iter().filter(|(_, outcome)| outcome.found.correct == outcome.found.instances).count();
-    let instances: u64 = done.iter().map(|(_, outcome)| outcome.found.instances).sum();
+    trace(&mut chapter, &mut artefacts, store);
+    protocol(&mut chapter, store);
+    let right = done.iter().filter(|(_, verified)| verified.correct == verified.instances).count();
+    let instances: u64 = done.iter().map(|(_, verified)| verified.instances).sum();
     let summary =
         format!("{right} of {} constructions right on all of their instances, {instances} in all.", done.len());
-    Made { chapter, summary, artefacts }
+    ChapterOutput { chapter, summary, artefacts }
 }
 
-fn share(found: &Verified) -> String {
+fn share(found: &VerifiedConstruction) -> String {
     let how = if found.exhaustive { "all instances" } else { "sampled" };
     format!("{} of {} right, {how}", found.correct, found.instances)
 }
 
-fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Outcome)]) {
+fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, VerifiedConstruction)]) {
     chapter.heading("The ladder, with evidence on both sides");
     let columns = [
         Column::number("hops"),
@@ -154,27 +216,31 @@ fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Ou
         Column::number("fails from, tokens"),
     ];
     let mut table = Table::new("What a stack composes, and what it does not with one full layer fewer", columns);
-    for (job, outcome) in done.iter().filter(|(job, _)| job.shorter().is_some()) {
-        let (stack, fails) = match &outcome.fails {
-            Some((stack, size, text)) => {
-                let path = format!("certificates/ladder-{}-hops{}.json", job.name.to_lowercase(), job.hops);
-                artefacts.push(Artefact { path, bytes: text.clone().into_bytes() });
-                (Cell::code(stack), Cell::from(text::power(2, (size * 10.0).round() / 10.0)).known(Evidence::Proved))
-            }
-            None => (Cell::code(job.shorter().unwrap_or_default()), Cell::from("not certified")),
-        };
+    for (job, verified) in done.iter().filter(|(job, _)| job.shorter().is_some()) {
+        let (stack, fails) =
+            match verified.fails.as_ref().filter(|fails| check_certificate(&fails.certificate).is_some()) {
+                Some(CertifiedFailure { stack, log2_tokens, certificate }) => {
+                    let path = format!("certificates/ladder-{}-hops{}.json", job.name.to_lowercase(), job.hops);
+                    artefacts.push(Artefact { path, bytes: certificate.clone().into_bytes() });
+                    (
+                        Cell::code(stack),
+                        Cell::from(text::power(2, (log2_tokens * 10.0).round() / 10.0)).known(Evidence::Proved),
+                    )
+                }
+                None => (Cell::code(job.shorter().unwrap_or_default()), Cell::from("not certified")),
+            };
         table.row([
             Cell::from(job.hops.to_string()),
-            Cell::code(outcome.built.plan.outline()),
+            Cell::code(&verified.outline),
             Cell::from(job.name),
-            Cell::from(share(&outcome.found)).known(Evidence::Constructed),
+            Cell::from(share(verified)).known(Evidence::Constructed),
             stack,
             fails,
         ]);
     }
     chapter.table(table);
     let example = done.iter().find(|(job, _)| job.name == "U2" && job.hops == 2);
-    chapter.command(example.map_or_else(String::new, |(_, outcome)| outcome.command.clone()));
+    chapter.command(example.map_or_else(String::new, |(_, verified)| verified.command.clone()));
     chapter.command("rung check certificates/ladder-u2-hops2.json");
     chapter.note(
         Prose::new()
@@ -185,7 +251,7 @@ fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Ou
     );
 }
 
-fn others(chapter: &mut Chapter, done: &[(Job, Outcome)]) {
+fn others(chapter: &mut Chapter, done: &[(Job, VerifiedConstruction)]) {
     chapter.heading("Other ways up");
     let columns = [
         Column::text("construction"),
@@ -196,15 +262,14 @@ fn others(chapter: &mut Chapter, done: &[(Job, Outcome)]) {
         Column::text("verified"),
     ];
     let mut table = Table::new("Thoughts, both directions, 2-Sum, and what recurrences do better", columns);
-    for (job, outcome) in done.iter().filter(|(job, _)| job.shorter().is_none()) {
-        let sheet = &outcome.built.sheet;
+    for (job, verified) in done.iter().filter(|(job, _)| job.shorter().is_none()) {
         table.row([
             Cell::from(job.name),
-            Cell::code(outcome.built.plan.outline()),
-            Cell::code(&sheet.task),
-            Cell::from(outcome.found.tokens.to_string()),
-            Cell::from(sheet.thoughts.as_ref().map_or(0, |thoughts| thoughts.count).to_string()),
-            Cell::from(share(&outcome.found)).known(Evidence::Constructed),
+            Cell::code(&verified.outline),
+            Cell::code(&verified.task),
+            Cell::from(verified.tokens.to_string()),
+            Cell::from(verified.emitted.to_string()),
+            Cell::from(share(verified)).known(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
@@ -212,17 +277,22 @@ fn others(chapter: &mut Chapter, done: &[(Job, Outcome)]) {
 }
 
 /// A construction for two hops, and a prompt for it.
-fn two_hops(name: &str) -> Option<(Construction<f32>, Vec<u32>)> {
-    let built = construct::build::<f32>(name, &Request::default()).ok()?;
+fn two_hops(name: &str) -> Result<(Construction<f32>, Vec<u32>), String> {
+    let built = construct::build::<f32>(name, &Request::default()).map_err(|error| error.to_string())?;
     let mut prompt = Prompt::new();
     built.task.prompt(&mut seeded(0), &mut prompt);
-    Some((built, prompt.tokens().to_vec()))
+    Ok((built, prompt.tokens().to_vec()))
 }
 
-fn trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>) {
-    let Some((built, prompt)) = two_hops("U2'") else { return };
-    let Ok(picture) = Picture::take("U2'", &built.subject(), &prompt, None, Cut::default()) else { return };
+fn trace_forward_pass() -> Result<Drawing, String> {
+    let (built, prompt) = two_hops("U2'")?;
+    let picture = Picture::take("U2'", &built.subject(), &prompt, None, Cut::default());
+    picture.map(|picture| Drawing::of(&picture)).map_err(|error| error.to_string())
+}
+
+fn trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     chapter.heading("One forward pass");
+    let Some(picture) = store.read_outcome::<Drawing>(TRACE, chapter) else { return };
     artefacts.extend(figure_files("trace", &picture));
     let caption = "Two hops with a full layer, a linear one and a full one. The start value looks itself up; the state hands what \
                    it found to the query; the query looks that up. Weights are those of the forward pass itself.";
@@ -234,7 +304,23 @@ fn trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>) {
     ));
 }
 
-fn protocol(chapter: &mut Chapter) {
+fn run_protocols() -> Result<Vec<EpochBits>, String> {
+    let mut rows = Vec::new();
+    for name in ["U1", "U2", "U2'"] {
+        let (built, prompt) = two_hops(name)?;
+        let ledger = Ledger::keep(name, &built.subject(), &prompt, None).map_err(|error| error.to_string())?;
+        rows.extend(ledger.epochs.iter().map(|epoch| EpochBits {
+            construction: name.to_owned(),
+            epoch: epoch.name.clone(),
+            crossed: epoch.crossed.clone(),
+            bound: epoch.bound(),
+            exact: ledger.exact(),
+        }));
+    }
+    Ok(rows)
+}
+
+fn protocol(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.heading("The same as a conversation");
     chapter.paragraph(
         "The proofs see a forward pass as a conversation: whoever holds the entries of z_2 speaks to whoever holds z_1, and so on \
@@ -251,16 +337,13 @@ fn protocol(chapter: &mut Chapter) {
         Column::text("replay"),
     ];
     let mut table = Table::new("Bits that crossed, on one prompt of two hops, numbers of 32 bits", columns);
-    for name in ["U1", "U2", "U2'"] {
-        let Some((built, prompt)) = two_hops(name) else { continue };
-        let Ok(ledger) = Ledger::keep(name, &built.subject(), &prompt, None) else { continue };
-        let replay = if ledger.exact() { "same bits" } else { "other bits" };
-        for epoch in &ledger.epochs {
-            let mut row = vec![Cell::from(name), Cell::from(epoch.name.as_str())];
-            row.extend(epoch.crossed.iter().map(|bits| Cell::from(bits.to_string()).known(Evidence::Measured)));
-            row.extend([Cell::from(epoch.bound()), Cell::from(replay)]);
-            table.row(row);
-        }
+    let Some(rows) = store.read_outcome::<Vec<EpochBits>>(PROTOCOL, chapter) else { return };
+    for EpochBits { construction, epoch, crossed, bound, exact } in rows {
+        let replay = if exact { "same bits" } else { "other bits" };
+        let mut row = vec![Cell::from(construction), Cell::from(epoch)];
+        row.extend(crossed.iter().map(|bits| Cell::from(bits.to_string()).known(Evidence::Measured)));
+        row.extend([Cell::from(bound), Cell::from(replay)]);
+        table.row(row);
     }
     chapter.table(table);
     chapter.command("rung construct U2 --out c; rung protocol c");
@@ -273,13 +356,15 @@ mod tests {
     #[test]
     fn jobs_of_the_ladder_have_both_sides() {
         for name in ["U1", "U2"] {
-            let outcome = Job { name, hops: 2 }.run(Preset::Quick).unwrap();
-            assert_eq!(outcome.found.correct, outcome.found.instances);
-            assert!(outcome.found.exhaustive && outcome.found.instances == 4096);
-            let (stack, size, _) = outcome.fails.unwrap();
-            let full = |plan: &Plan| plan.full_layers();
-            let shorter = Plan::parse(&stack, &SIZES).unwrap();
-            assert!(full(&shorter) + 1 == full(&outcome.built.plan) && size > 4.0, "{stack} from 2^{size}");
+            let verified = Job { name, hops: 2 }.compute(Preset::Quick).unwrap();
+            assert_eq!(verified.correct, verified.instances);
+            assert!(verified.exhaustive && verified.instances == 4096);
+            let CertifiedFailure { stack, log2_tokens, .. } = verified.fails.unwrap();
+            let [shorter, own] = [&stack, &verified.outline].map(|stack| Plan::parse(stack, &SIZES).unwrap());
+            assert!(
+                shorter.full_layers() + 1 == own.full_layers() && log2_tokens > 4.0,
+                "{stack} from 2^{log2_tokens}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The gap between what is solved and what is impossible, hop by hop, for one size of model.
 //!
 //! Four lines: where the papers' own parameters start to apply, where the first form of our proof does (stored certificates,
-//! checked again when the figure is drawn), where today's theorems do, and up to where a protocol in the same model solves every
+//! checked again when the evidence is computed), where today's theorems do, and up to where a protocol in the same model solves every
 //! instance of a family of tables. Between the last two nothing is known.
 
 use num_bigint::BigUint;
@@ -14,6 +14,7 @@ use crate::artefact::{Artefact, figure_files};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_figure::report::{Chapter, Figure};
+use serde::{Deserialize, Serialize};
 
 /// Certificates of the first form of the proof, for 16 heads of 128 at 16 bits with three linear layers in every block.
 const FIRST_FORM: &str = include_str!("first_form.json");
@@ -46,15 +47,31 @@ fn protocol(plan: &Plan, hops: usize) -> Option<f64> {
     tables(low).map(|tables| log2(&tables.tokens()))
 }
 
-/// Adds the figure. `certified` has hops and log2 tokens of today's certificates, `plan` the stack for a number of hops.
-pub(super) fn figure(
-    chapter: &mut Chapter,
-    artefacts: &mut Vec<Artefact>,
-    certified: &[(usize, f64)],
-    plan: impl Fn(usize) -> Option<Plan>,
-    heads_dim_bits: u128,
-) {
-    chapter.heading("The gap");
+/// The lines of the figure beside that of today's certificates: hops, and log2 of the tokens.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Lines {
+    papers: Vec<(usize, f64)>,
+    first_form: Vec<(usize, f64)>,
+    protocols: Vec<(usize, f64)>,
+}
+
+impl Lines {
+    /// `plan` has the stack for a number of hops.
+    pub(super) fn compute(
+        hops: std::ops::RangeInclusive<usize>,
+        plan: impl Fn(usize) -> Option<Plan>,
+        heads_dim_bits: u128,
+    ) -> Self {
+        Self {
+            papers: hops.clone().map(|hops| (hops, papers::own_parameters(heads_dim_bits, hops))).collect(),
+            first_form: first_form().into_iter().filter(|(known, _)| hops.contains(known)).collect(),
+            protocols: hops.filter_map(|hops| Some((hops, protocol(&plan(hops)?, hops)?))).collect(),
+        }
+    }
+}
+
+/// Adds the figure. `certified` has hops and log2 tokens of today's certificates.
+pub(super) fn figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, lines: Lines, certified: Vec<(usize, f64)>) {
     chapter.paragraph(
         "For 16 heads of 128 at 16 bits per number, one full layer fewer than hops, and three linear layers in every block: the \
          number of tokens from which the hops are certified to be impossible, by the papers' own parameters, by the first form of our \
@@ -62,22 +79,18 @@ pub(super) fn figure(
          tables whose second and later levels have too many branches for looking ahead. A protocol is not weights. Between the two \
          lowest lines neither is known.",
     );
-    let hops: Vec<usize> = certified.iter().map(|(hops, _)| *hops).collect();
     let line =
         |points: Vec<(usize, f64)>| points.into_iter().map(|(hops, log2)| Point::new(hops as f64, log2)).collect();
-    let of_papers = hops.iter().map(|&hops| (hops, papers::own_parameters(heads_dim_bits, hops))).collect();
-    let old = first_form().into_iter().filter(|(known, _)| hops.contains(known)).collect();
-    let protocols = hops.iter().filter_map(|&hops| Some((hops, protocol(&plan(hops)?, hops)?))).collect();
     let series = |name: &str, points: Vec<Point>, evidence| Series::line_and_points(name, points).known(evidence);
     let chart = LineChart::new(
         "From how many tokens on L hops are impossible",
         AxisSpec::new("hops", Scale::Linear),
         AxisSpec::new("log2 of the tokens", Scale::Log2),
     )
-    .series(series("papers, by their own parameters", line(of_papers), Evidence::Proved))
-    .series(series("first form of the proof", line(old), Evidence::Proved))
-    .series(series("today's theorems", line(certified.to_vec()), Evidence::Proved))
-    .series(series("a protocol in the model solves up to here", line(protocols), Evidence::Proved));
+    .series(series("papers, by their own parameters", line(lines.papers), Evidence::Proved))
+    .series(series("first form of the proof", line(lines.first_form), Evidence::Proved))
+    .series(series("today's theorems", line(certified), Evidence::Proved))
+    .series(series("a protocol in the model solves up to here", line(lines.protocols), Evidence::Proved));
     artefacts.extend(figure_files("gap", &chart));
     let caption = "Lower is sharper; the lowest line is a limit that no proof of this kind can pass for these tables.";
     let command = "rung bound \"linear*3 full linear*3\" --hops 2 --heads 16 --head-dim 128 --bits 16";

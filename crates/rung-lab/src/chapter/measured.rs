@@ -1,13 +1,13 @@
 //! "Measured" and "Open questions": what training finds, experiment by experiment, from the records of its runs and nothing else.
 
-use super::Made;
+use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset};
 use crate::experiment::{Chapter as Place, Experiment, Page, Reading};
 use rung_figure::report::{Chapter, Prose};
 use rung_train::run::Record;
 
 /// An experiment with what was recorded of it.
-pub struct Done {
+pub struct ExperimentRecords {
     /// Which.
     pub experiment: &'static Experiment,
     /// Its records, in the order of its sweep.
@@ -16,8 +16,8 @@ pub struct Done {
     pub missing: Vec<String>,
 }
 
-/// A chapter with its experiments, and what each of them says.
-pub fn make(place: Place, preset: Preset, done: &[&Done]) -> (Made, Vec<Reading>) {
+/// Draws a chapter from the records of its experiments, and says what each of them says.
+pub fn render(place: Place, preset: Preset, experiments: &[&ExperimentRecords]) -> (ChapterOutput, Vec<Reading>) {
     let mut chapter = match place {
         Place::Measured => Chapter::new("measured", "Measured"),
         Place::Open => Chapter::new("open", "Open questions"),
@@ -25,7 +25,7 @@ pub fn make(place: Place, preset: Preset, done: &[&Done]) -> (Made, Vec<Reading>
     let mut artefacts = Vec::new();
     introduction(place, &mut chapter, preset);
     let mut readings = Vec::new();
-    for Done { experiment, records, missing } in done {
+    for ExperimentRecords { experiment, records, missing } in experiments {
         chapter.heading(experiment.title);
         let command = format!("rung reproduce --preset {} --only {}", preset.name(), experiment.name);
         let place = chapter.blocks.len();
@@ -48,15 +48,15 @@ pub fn make(place: Place, preset: Preset, done: &[&Done]) -> (Made, Vec<Reading>
         artefacts.push(Artefact { path: format!("records/{}.jsonl", experiment.name), bytes: lines.into_bytes() });
         readings.push(reading);
     }
-    let runs: usize = done.iter().map(|done| done.records.len()).sum();
+    let runs: usize = experiments.iter().map(|found| found.records.len()).sum();
     let against: usize = readings.iter().map(|reading| reading.contradictions.len()).sum();
-    let missing: usize = done.iter().map(|done| done.missing.len()).sum();
+    let missing: usize = experiments.iter().map(|found| found.missing.len()).sum();
     let mut summary = format!("{runs} training runs; {against} results against the prediction");
     if missing > 0 {
         summary = format!("{summary}; {missing} runs missing");
     }
-    let made = Made { chapter, summary: format!("{summary}."), artefacts };
-    (made, readings)
+    let output = ChapterOutput { chapter, summary: format!("{summary}."), artefacts };
+    (output, readings)
 }
 
 /// A reading without judgement: a few steps neither confirm nor refute anything.

@@ -1,21 +1,23 @@
 //! "Proved": what no weights can do, with certificates; and what a stack's layout is worth.
 //!
-//! Every certificate in the chapter is searched for, written out as a file, read back from that text and checked. The
-//! chapter shows only what the checker accepted.
+//! Every certificate in the chapter is searched for, recorded as text, read back from that text and checked. The chapter shows only
+//! what the checker accepted.
 
 use rung_theory::bound::question::Question;
-use rung_theory::bound::search::{self, Certified};
+use rung_theory::bound::search;
 use rung_theory::bound::sparse::Sparse;
 use rung_theory::bound::{certificate, checker, papers};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
-use super::{Made, gap};
+use super::{ChapterOutput, gap};
 use crate::artefact::{Artefact, Preset, figure_files};
-use crate::hop_map::{self, Rung};
+use crate::hop_map::{self, MapRow};
+use crate::store::EvidenceStore;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series, text};
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
-use rung_train::parallel;
+use rung_nn::file::WriteError;
+use serde::{Deserialize, Serialize};
 
 /// A model size and the linear layers in each of its blocks.
 #[derive(Clone, Copy)]
@@ -32,6 +34,15 @@ const MODELS: [Model; 4] = [
     Model { heads: 1, head: 8, bits: 8, linear: 3 },
     Model { heads: 16, head: 128, bits: 16, linear: 3 },
 ];
+
+/// The last of them, at which maps and the gap are drawn.
+const LARGEST: Model = MODELS[3];
+
+/// Numbers of hops in a map.
+const MAPPED_HOPS: std::ops::RangeInclusive<usize> = 1..=5;
+
+/// Powers of two that the values of 2-Sum are taken modulo.
+const SPARSE_VALUES: [u32; 3] = [10, 16, 20];
 
 /// Stacks whose map is drawn: the smallest hybrid, a hybrid of today's rhythm, and full attention only.
 const MAPPED: [(&str, &str); 3] = [
@@ -71,96 +82,154 @@ impl Model {
     }
 }
 
-/// One search of the table.
-struct Job {
+/// A certificate to search for.
+#[derive(Clone, Copy)]
+struct Search {
     model: Model,
     case: u8,
     hops: usize,
 }
 
-/// One job for the threads: a certificate of the table, or a row of a map.
-enum Work {
-    Certificate(Job),
-    Map(usize, usize),
+impl Search {
+    fn name(&self) -> String {
+        let Model { heads, head, bits, .. } = self.model;
+        format!("h{heads}-d{head}-p{bits}-case{}-hops{}", self.case, self.hops)
+    }
+
+    fn stack(&self) -> String {
+        self.model.stack(self.case, self.hops)
+    }
+
+    fn compute(&self) -> Outcome {
+        let stack = self.stack();
+        let plan = Plan::parse(&stack, &self.model.defaults()).map_err(|error| error.to_string())?;
+        let question = Question::of(&plan.capacity(), self.hops, [1; 3]);
+        let found = question.as_ref().and_then(search::smallest);
+        let conventions = certificate::conventions(&self.model.defaults(), Convention::Paper);
+        let written = found.map(|found| FoundCertificate {
+            log2_tokens: found.log2_tokens(),
+            certificate: format!("{:#}\n", certificate::write(&found.point, &stack, &conventions)),
+        });
+        Ok(Piece::Certificate(written))
+    }
 }
 
-enum Done {
-    Certificate(Job, Option<Certified>),
-    Map(Rung),
+/// A certificate as it was found.
+#[derive(Serialize, Deserialize)]
+struct FoundCertificate {
+    log2_tokens: f64,
+    certificate: String,
 }
 
-/// How many units of work the chapter has, for a progress bar.
+/// A row of the capacity table.
+#[derive(Serialize, Deserialize)]
+struct CountedStack {
+    stack: String,
+    full_layers: usize,
+    extra_hop: bool,
+    rungs: usize,
+    at_least: usize,
+}
+
+/// One piece of work: a record.
+enum Job {
+    Capacity,
+    Certificate(Search),
+    MapRow(usize, usize),
+    Gap,
+    Sparse,
+}
+
+/// What a record holds.
+#[derive(Serialize, Deserialize)]
+enum Piece {
+    Capacity(Vec<CountedStack>),
+    Certificate(Option<FoundCertificate>),
+    MapRow(MapRow),
+    Gap(gap::Lines),
+    /// For each power of two that values are taken modulo: tokens in a block, and the bits that its summary needs.
+    Sparse(Vec<(u32, Vec<(f64, f64)>)>),
+}
+
+type Outcome = Result<Piece, String>;
+
+impl Job {
+    fn key(&self) -> String {
+        match self {
+            Self::Capacity => "proved/capacity".to_owned(),
+            Self::Certificate(search) => format!("proved/{}", search.name()),
+            Self::MapRow(stack, hops) => format!("proved/map-{}-hops{hops}", stack + 1),
+            Self::Gap => "proved/gap".to_owned(),
+            Self::Sparse => "proved/sparse".to_owned(),
+        }
+    }
+
+    fn compute(&self, preset: Preset) -> Outcome {
+        match self {
+            Self::Capacity => count_stacks().map(Piece::Capacity),
+            Self::Certificate(search) => search.compute(),
+            Self::MapRow(stack, hops) => {
+                let plan = mapped_plan(*stack)?;
+                Ok(Piece::MapRow((&hop_map::rung(&plan, &plan.capacity(), *hops)).into()))
+            }
+            Self::Gap => {
+                let plan = |hops| Plan::parse(&LARGEST.stack(1, hops), &LARGEST.defaults()).ok();
+                let product = u128::from(LARGEST.heads * LARGEST.head * LARGEST.bits);
+                Ok(Piece::Gap(gap::Lines::compute(2..=most_hops(preset), plan, product)))
+            }
+            Self::Sparse => Ok(Piece::Sparse(SPARSE_VALUES.map(|power| (power, sparse_points(1 << power))).into())),
+        }
+    }
+}
+
+fn most_hops(preset: Preset) -> usize {
+    if preset == Preset::Full { 8 } else { 4 }
+}
+
+fn searches(preset: Preset) -> Vec<Search> {
+    let of_model = |model: Model| {
+        let of_case = move |case| (2..=most_hops(preset)).map(move |hops| Search { model, case, hops });
+        [1, 0].into_iter().flat_map(of_case)
+    };
+    MODELS.into_iter().flat_map(of_model).collect()
+}
+
+fn jobs(preset: Preset) -> Vec<Job> {
+    let certificates = searches(preset).into_iter().map(Job::Certificate);
+    let maps = (0..MAPPED.len()).flat_map(|stack| MAPPED_HOPS.map(move |hops| Job::MapRow(stack, hops)));
+    certificates.chain(maps).chain([Job::Capacity, Job::Gap, Job::Sparse]).collect()
+}
+
+/// How many records the chapter has, for a progress bar.
 pub fn units(preset: Preset) -> u64 {
-    works(preset).len() as u64
+    jobs(preset).len() as u64
 }
 
-fn works(preset: Preset) -> Vec<Work> {
-    let most = if preset == Preset::Full { 8 } else { 4 };
-    let certificates = MODELS.into_iter().flat_map(|model| {
-        [1, 0]
-            .into_iter()
-            .flat_map(move |case| (2..=most).map(move |hops| Work::Certificate(Job { model, case, hops })))
-    });
-    let maps = (0..MAPPED.len()).flat_map(|stack| (1..=5).map(move |hops| Work::Map(stack, hops)));
-    certificates.chain(maps).collect()
+fn mapped_plan(index: usize) -> Result<Plan, String> {
+    Plan::parse(MAPPED[index].0, &LARGEST.defaults()).map_err(|error| error.to_string())
 }
 
-fn mapped_plan(index: usize) -> Option<Plan> {
-    let model = MODELS[3];
-    Plan::parse(MAPPED[index].0, &model.defaults()).ok()
+/// Computes the chapter's evidence. `tick` is called after each record.
+///
+/// # Errors
+/// A record cannot be written.
+pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+    store.write_all(&jobs(store.preset()), Job::key, |job| job.compute(store.preset()), tick)
 }
 
-fn run(work: Work) -> Option<Done> {
-    match work {
-        Work::Certificate(job) => {
-            let plan = Plan::parse(&job.model.stack(job.case, job.hops), &job.model.defaults()).ok()?;
-            let question = Question::of(&plan.capacity(), job.hops, [1; 3])?;
-            let found = search::smallest(&question);
-            Some(Done::Certificate(job, found))
-        }
-        Work::Map(stack, hops) => {
-            let plan = mapped_plan(stack)?;
-            Some(Done::Map(hop_map::rung(&plan, &plan.capacity(), hops)))
-        }
-    }
-}
-
-/// Makes the chapter. `tick` is called after each unit of work.
-pub fn make(preset: Preset, tick: &(dyn Fn() + Sync)) -> Made {
-    let slots: Vec<std::sync::Mutex<Option<Work>>> =
-        works(preset).into_iter().map(|work| std::sync::Mutex::new(Some(work))).collect();
-    let done = parallel::map(&slots, |slot| {
-        let work = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let done = work.and_then(run);
-        tick();
-        done
-    });
-    let (mut certificates, mut rungs) = (Vec::new(), Vec::new());
-    for done in done.into_iter().flatten() {
-        match done {
-            Done::Certificate(job, found) => certificates.push((job, found)),
-            Done::Map(rung) => rungs.push(rung),
-        }
-    }
+/// Draws the chapter from its records.
+pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut artefacts = Vec::new();
     let mut chapter = Chapter::new("proved", "Proved");
     introduction(&mut chapter);
-    capacity_table(&mut chapter);
-    let checked = certificate_table(&mut chapter, &mut artefacts, &certificates);
-    let largest = MODELS[3];
-    let sharpest = |(job, found): &(Job, Option<Certified>)| {
-        let wanted = job.case == 1 && job.model.heads == largest.heads;
-        found.as_ref().filter(|_| wanted).map(|found| (job.hops, found.log2_tokens()))
-    };
-    let certified: Vec<(usize, f64)> = certificates.iter().filter_map(sharpest).collect();
-    let plan = |hops| Plan::parse(&largest.stack(1, hops), &largest.defaults()).ok();
-    let heads_dim_bits = u128::from(largest.heads * largest.head * largest.bits);
-    gap::figure(&mut chapter, &mut artefacts, &certified, plan, heads_dim_bits);
-    maps(&mut chapter, &mut artefacts, &rungs);
-    sparse_curve(&mut chapter, &mut artefacts);
+    capacity_table(&mut chapter, store);
+    let (checked, certified) = certificate_table(&mut chapter, &mut artefacts, store);
+    gap_figure(&mut chapter, &mut artefacts, store, certified);
+    maps(&mut chapter, &mut artefacts, store);
+    sparse_curve(&mut chapter, &mut artefacts, store);
     conventions(&mut chapter);
     let summary = format!("{checked} certificates found, written, read back and checked.");
-    Made { chapter, summary, artefacts }
+    ChapterOutput { chapter, summary, artefacts }
 }
 
 fn introduction(chapter: &mut Chapter) {
@@ -178,7 +247,21 @@ fn introduction(chapter: &mut Chapter) {
     );
 }
 
-fn capacity_table(chapter: &mut Chapter) {
+fn count_stacks() -> Result<Vec<CountedStack>, String> {
+    let count = |stack: &&str| {
+        let capacity = Plan::parse(stack, &Defaults::default()).map_err(|error| error.to_string())?.capacity();
+        Ok(CountedStack {
+            stack: (*stack).to_owned(),
+            full_layers: capacity.full,
+            extra_hop: capacity.extra_hop,
+            rungs: capacity.rungs,
+            at_least: capacity.at_least,
+        })
+    };
+    COUNTED.iter().map(count).collect()
+}
+
+fn capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
     chapter.heading("What a layout is worth");
     let columns = [
         Column::text("stack"),
@@ -188,26 +271,26 @@ fn capacity_table(chapter: &mut Chapter) {
         Column::number("at least"),
     ];
     let mut table = Table::new("Rungs: hops of function composition in one forward pass, for large tables", columns);
-    for stack in COUNTED {
-        let Ok(plan) = Plan::parse(stack, &Defaults::default()) else { continue };
-        let capacity = plan.capacity();
+    let Some(Piece::Capacity(rows)) = store.read_outcome(&Job::Capacity.key(), chapter) else { return };
+    for row in rows {
         table.row([
-            Cell::code(stack),
-            Cell::from(capacity.full.to_string()),
-            Cell::from(usize::from(capacity.extra_hop).to_string()),
-            Cell::from(capacity.rungs.to_string()).known(Evidence::Proved),
-            Cell::from(capacity.at_least.to_string()).known(Evidence::Constructed),
+            Cell::code(row.stack),
+            Cell::from(row.full_layers.to_string()),
+            Cell::from(usize::from(row.extra_hop).to_string()),
+            Cell::from(row.rungs.to_string()).known(Evidence::Proved),
+            Cell::from(row.at_least.to_string()).known(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
     chapter.command("rung capacity \"full linear full\"");
 }
 
+/// How many certificates were accepted; and for the largest model, hops and log2 tokens of those of the first case.
 fn certificate_table(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
-    found: &[(Job, Option<Certified>)],
-) -> usize {
+    store: &EvidenceStore,
+) -> (usize, Vec<(usize, f64)>) {
     chapter.heading("From how many tokens on it is impossible");
     chapter.paragraph(
         "For each model size, stack and number of hops: the smallest text for which we certify that no weights compose all \
@@ -222,49 +305,64 @@ fn certificate_table(
         Column::number("by the papers' parameters"),
     ];
     let mut table = Table::new("Certified lower bounds, each read back from its file and checked", columns);
-    let mut checked = 0;
-    for (job, certified) in found {
-        let model = job.model;
-        let stack = model.stack(job.case, job.hops);
-        let cell = match certified.as_ref().and_then(|found| written(job, &stack, found, artefacts)) {
-            Some((log2_tokens, trivial)) => {
+    let (mut checked, mut largest) = (0, Vec::new());
+    for search in searches(store.preset()) {
+        let Search { model, case, hops } = search;
+        let stack = search.stack();
+        let key = Job::Certificate(search).key();
+        let Some(Piece::Certificate(found)) = store.read_outcome(&key, chapter) else { continue };
+        let accepted = found.as_ref().and_then(|found| accepted(&found.certificate));
+        let cell = match (found, accepted) {
+            (Some(found), Some((log2_tokens, trivial))) => {
                 checked += 1;
+                if case == 1 && model.heads == LARGEST.heads {
+                    largest.push((hops, found.log2_tokens));
+                }
+                let path = format!("certificates/{}.json", search.name());
+                artefacts.push(Artefact { path, bytes: found.certificate.into_bytes() });
                 let star = if trivial { " *" } else { "" };
                 Cell::from(format!("{}{star}", text::power(2, log2_tokens))).known(Evidence::Proved)
             }
-            None => Cell::from("not certified"),
+            _ => Cell::from("not certified"),
         };
         let product = u128::from(model.heads * model.head * model.bits);
         table.row([
             Cell::from(format!("{} x {}, {}", model.heads, model.head, model.bits)),
             Cell::code(stack),
-            Cell::from(job.hops.to_string()),
+            Cell::from(hops.to_string()),
             cell,
-            Cell::from(text::power(2, papers::own_parameters(product, job.hops).round())),
+            Cell::from(text::power(2, papers::own_parameters(product, hops).round())),
         ]);
     }
     chapter.table(table);
-    let model = MODELS[3];
+    let model = LARGEST;
     chapter.command(format!("rung bound \"{}\" --hops 2 {} --out certificate.json", model.stack(1, 2), model.flags()));
     chapter.command("rung check certificate.json");
     chapter.paragraph("The certificates of this table are in the folder certificates beside this report.");
-    checked
+    (checked, largest)
 }
 
-/// Writes a certificate as text, reads the text back and checks that; what fails is not shown.
-fn written(job: &Job, stack: &str, found: &Certified, artefacts: &mut Vec<Artefact>) -> Option<(f64, bool)> {
-    let conventions = certificate::conventions(&job.model.defaults(), Convention::Paper);
-    let text = format!("{:#}\n", certificate::write(&found.point, stack, &conventions));
-    let point = certificate::read(&text).ok()?;
-    let accepted = checker::check(&point).ok().filter(|_| certificate::names_its_stack(&text, &point) == Ok(true))?;
-    let Model { heads, head, bits, .. } = job.model;
-    let path = format!("certificates/h{heads}-d{head}-p{bits}-case{}-hops{}.json", job.case, job.hops);
-    artefacts.push(Artefact { path, bytes: text.into_bytes() });
+/// log2 tokens of a certificate that the checker accepts and that names its stack rightly, and whether it is trivial.
+fn accepted(text: &str) -> Option<(f64, bool)> {
+    let point = certificate::read(text).ok()?;
+    let accepted = checker::check(&point).ok().filter(|_| certificate::names_its_stack(text, &point) == Ok(true))?;
     Some((rung_theory::bound::question::log2(&accepted.tokens), accepted.trivial))
 }
 
-fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, rungs: &[Rung]) {
-    let model = MODELS[3];
+fn gap_figure(
+    chapter: &mut Chapter,
+    artefacts: &mut Vec<Artefact>,
+    store: &EvidenceStore,
+    certified: Vec<(usize, f64)>,
+) {
+    chapter.heading("The gap");
+    if let Some(Piece::Gap(lines)) = store.read_outcome(&Job::Gap.key(), chapter) {
+        gap::figure(chapter, artefacts, lines, certified);
+    }
+}
+
+fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+    let model = LARGEST;
     chapter.heading("Maps");
     chapter.paragraph(format!(
         "Solved: for all tables of at most so many tokens, whatever their shape, a construction is named. Impossible: for some \
@@ -274,9 +372,14 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, rungs: &[Rung]) {
         model.heads, model.head, model.bits
     ));
     for (index, (stack, words)) in MAPPED.iter().enumerate() {
-        let Some(plan) = mapped_plan(index) else { continue };
-        let rows = &rungs[index * 5..(index + 1) * 5];
-        let chart = hop_map::draw(&format!("{stack}: what one forward pass can do"), &plan, Convention::Paper, rows);
+        let Ok(plan) = mapped_plan(index) else { continue };
+        let rows: Vec<MapRow> = MAPPED_HOPS
+            .filter_map(|hops| match store.read_outcome(&Job::MapRow(index, hops).key(), chapter) {
+                Some(Piece::MapRow(row)) => Some(row),
+                _ => None,
+            })
+            .collect();
+        let chart = hop_map::draw(&format!("{stack}: what one forward pass can do"), &plan, Convention::Paper, &rows);
         let name = format!("map-{}", index + 1);
         artefacts.extend(figure_files(&name, &chart));
         let caption = format!("The hop map of {words}.");
@@ -285,7 +388,17 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, rungs: &[Rung]) {
     }
 }
 
-fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>) {
+/// Tokens in a block, and the bits that its summary needs at least for 2-Sum with values modulo `values`.
+fn sparse_points(values: u64) -> Vec<(f64, f64)> {
+    let point = |block: u64| {
+        let sparse = Sparse { block, select: 16, bits: 0, values, blocks: 512, same_map: false };
+        let needed = sparse.verdict().ok()?.needed?;
+        Some((block as f64, needed as f64))
+    };
+    (0..=10).map(|power| 1_u64 << power).filter_map(point).collect()
+}
+
+fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     chapter.heading("Block-sparse attention and 2-Sum");
     chapter.paragraph(
         "A block-sparse layer sees most of the text only through block summaries. If those are too short, two contents of a block \
@@ -293,23 +406,16 @@ fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>) {
          shows how many bits a summary needs at least, against the size of a block; one full-attention head of a few dozen \
          bits solves the same task.",
     );
-    let needed = |values: u64| {
-        let sizes = (0..=10).map(|power| 1_u64 << power);
-        let point = |block: u64| {
-            let sparse = Sparse { block, select: 16, bits: 0, values, blocks: 512, same_map: false };
-            let needed = sparse.verdict().ok()?.needed?;
-            Some(Point::new(block as f64, needed as f64))
-        };
-        sizes.filter_map(point).collect::<Vec<_>>()
-    };
+    let Some(Piece::Sparse(curves)) = store.read_outcome(&Job::Sparse.key(), chapter) else { return };
     let mut chart = LineChart::new(
         "Bits that a block's summary needs for 2-Sum",
         AxisSpec::new("tokens in a block", Scale::Log2),
         AxisSpec::new("bits of a summary, at least", Scale::Log2),
     );
-    for power in [10, 16, 20] {
+    for (power, points) in curves {
         let name = format!("values modulo {}", text::power(2, f64::from(power)));
-        chart = chart.series(Series::line_and_points(name, needed(1 << power)).known(Evidence::Proved));
+        let points = points.into_iter().map(|(block, bits)| Point::new(block, bits)).collect();
+        chart = chart.series(Series::line_and_points(name, points).known(Evidence::Proved));
     }
     // MoBA as published keeps one mean key of 128 numbers per key/value head; 8 heads of 16 bits.
     chart = chart.guide(16_384.0, "8 mean keys of 128 numbers of 16 bits");

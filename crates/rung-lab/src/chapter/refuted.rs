@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use rung_nn::construct::{self, Request};
 
-use super::Made;
+use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset, figure_files};
+use crate::store::EvidenceStore;
 use rung_falsify::page::Page;
-use rung_falsify::{Asked, Effort, Found, Method, Origin, Suspect, check, falsify};
+use rung_falsify::{Asked, Effort, FalsifyError, Method, Origin, Suspect, Witness, check, falsify};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_nn::file::WriteError;
 use rung_train::run::RunConfig;
+use serde::{Deserialize, Serialize};
 
 /// A model to be refuted: what it is called, stack, task, bits.
 const MODELS: [(&str, &str, &str, Option<u32>); 9] = [
@@ -68,13 +71,92 @@ fn widths(preset: Preset) -> std::ops::RangeInclusive<u64> {
     }
 }
 
-/// How many units of work the chapter has, for a progress bar.
+/// What the search came to for one model.
+#[derive(Serialize, Deserialize)]
+struct Refutation {
+    /// The method that found the witness, or the last that was tried.
+    method: String,
+    /// Candidates that it ran.
+    candidates: u64,
+    /// The counterexample, if one was found.
+    witness: Option<RecordedWitness>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RecordedWitness {
+    /// As the file that `rung witness check` reads.
+    json: String,
+    answers: Vec<u32>,
+    outputs: Vec<u32>,
+    /// Whether the checker accepts it.
+    holds: bool,
+    /// Where the prompts differ and where the model stops seeing it, in words and as a page.
+    text: String,
+    html: String,
+}
+
+/// The smallest table of a model of the figure for which two contents with one state were found.
+#[derive(Serialize, Deserialize)]
+struct SmallestCollision {
+    state_bits: f64,
+    table: u32,
+}
+
+/// A construction of which every instance was asked.
+#[derive(Serialize, Deserialize)]
+struct ExhaustiveSearch {
+    checked: u64,
+    total: u64,
+    found: bool,
+}
+
+/// Constructions that are searched: name, hops, m, n.
+const CONSTRUCTIONS: [(&str, usize, u32, &[u32]); 2] = [("U1", 2, 2, &[2]), ("U2", 1, 4, &[])];
+
+/// How many records the chapter has, for a progress bar.
 pub fn units(preset: Preset) -> u64 {
     MODELS.len() as u64 + RISING.len() as u64 * widths(preset).count() as u64 + 2
 }
 
-/// The chapter. `step` is called once for every unit of work.
-pub fn make(preset: Preset, step: &(dyn Fn() + Sync)) -> Made {
+/// Computes the chapter's evidence. `tick` is called after each record. Each search has all cores.
+///
+/// # Errors
+/// A record cannot be written.
+pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+    for (name, stack, task, bits) in MODELS {
+        store.write(&model_key(name), &refutation(name, stack, task, bits).map_err(|error| error.to_string()))?;
+        tick();
+    }
+    let most = if store.preset() == Preset::Full { 1 << 22 } else { 1 << 18 };
+    for (index, (_, stack)) in RISING.iter().enumerate() {
+        for width in widths(store.preset()) {
+            let stack = stack.replace("WIDTH", &width.to_string());
+            store.write(&width_key(index, width), &smallest(&stack, most).map_err(|error| error.to_string()))?;
+            tick();
+        }
+    }
+    for (name, hops, m, n) in CONSTRUCTIONS {
+        let request = Request { hops, m, n: n.to_vec(), ..Request::default() };
+        store.write(&construction_key(name), &search_construction(name, &request))?;
+        tick();
+    }
+    Ok(())
+}
+
+fn model_key(name: &str) -> String {
+    format!("refuted/{name}")
+}
+
+fn width_key(series: usize, width: u64) -> String {
+    format!("refuted/smallest-{}-width{width}", series + 1)
+}
+
+fn construction_key(name: &str) -> String {
+    format!("refuted/construction-{}", name.to_lowercase())
+}
+
+/// Draws the chapter from its records.
+pub fn render(store: &EvidenceStore) -> ChapterOutput {
     let mut chapter = Chapter::new("refuted", "Refuted");
     chapter.paragraph(
         "A bound says that a failure exists. Here are failures that do: concrete models, untrained unless said otherwise, with two \
@@ -82,22 +164,35 @@ pub fn make(preset: Preset, step: &(dyn Fn() + Sync)) -> Made {
          side by side and confirmed by a checker that reads each prompt whole. A witness speaks for its model alone.",
     );
     let mut artefacts = Vec::new();
-    let held = witnesses(&mut chapter, &mut artefacts, step);
-    rising(preset, &mut chapter, &mut artefacts, step);
-    upheld(&mut chapter, step);
+    let held = witnesses(&mut chapter, &mut artefacts, store);
+    rising(&mut chapter, &mut artefacts, store);
+    upheld(&mut chapter, store);
     let summary = format!("{held} of {} models have a witness that the checker accepts", MODELS.len());
-    Made { chapter, summary, artefacts }
+    ChapterOutput { chapter, summary, artefacts }
 }
 
-/// A model and what the search came to.
-fn refute(stack: &str, task: &str, bits: Option<u32>, most: u64) -> Option<(Suspect, Found)> {
+/// Searches a model for a witness, and checks it.
+fn refutation(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<Refutation, FalsifyError> {
     let asked = bits.map_or(Asked::Own, |bits| Asked::Bits(bits, None));
-    let suspect = Suspect::open(Origin::Fresh(Box::new(config(stack, task))), None, asked).ok()?;
-    let found = falsify(&suspect, &effort(most), &|_, _| true).ok()?;
-    Some((suspect, found))
+    let suspect = Suspect::open(Origin::Fresh(Box::new(config(stack, task))), None, asked)?;
+    let found = falsify(&suspect, &effort(1 << 18), &|_, _| true)?;
+    let (method, candidates) = found.tried.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
+    let record = |witness: Witness| {
+        let page = Page::new(&witness, &suspect).ok();
+        let command = format!("rung witness check witnesses/{name}.json");
+        RecordedWitness {
+            json: format!("{}\n", witness.text()),
+            holds: check::check(&witness, &suspect).is_ok_and(|verdict| verdict.is_ok()),
+            text: page.as_ref().map_or_else(String::new, Page::text),
+            html: page.and_then(|page| page.html(&command).ok()).unwrap_or_default(),
+            answers: witness.answers.clone(),
+            outputs: witness.outputs.clone(),
+        }
+    };
+    Ok(Refutation { method: method.to_owned(), candidates, witness: found.witness.map(record) })
 }
 
-fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn Fn() + Sync)) -> usize {
+fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) -> usize {
     let mut held = 0;
     let mut table = Table::new(
         "A witness for each kind of layer",
@@ -114,40 +209,33 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn F
     );
     let mut example = None;
     for (name, stack, task, bits) in MODELS {
-        let found = refute(stack, task, bits, 1 << 18);
-        step();
+        let Some(found) = store.read_outcome::<Refutation>(&model_key(name), chapter) else { continue };
         let bits = bits.map_or_else(|| "32".to_owned(), |bits| bits.to_string());
-        let Some((suspect, Found { witness: Some(witness), tried, .. })) = found else {
+        let Refutation { method, candidates, witness: Some(witness) } = found else {
             let none = ["none found", "", "", "", ""].map(Cell::from);
             table.row([Cell::code(stack), Cell::code(task), Cell::from(bits)].into_iter().chain(none));
             continue;
         };
-        let holds = check::check(&witness, &suspect).is_ok_and(|verdict| verdict.is_ok());
-        held += usize::from(holds);
+        held += usize::from(witness.holds);
         let listed = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        let (method, tries) = tried.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
         table.row([
             Cell::code(stack),
             Cell::code(task),
             Cell::from(bits),
             Cell::from(method),
-            Cell::from(tries.to_string()).known(Evidence::Measured),
+            Cell::from(candidates.to_string()).known(Evidence::Measured),
             Cell::from(listed(&witness.answers)),
             Cell::from(listed(&witness.outputs)),
-            Cell::from(if holds { "holds" } else { "refused" }),
+            Cell::from(if witness.holds { "holds" } else { "refused" }),
         ]);
-        if let Ok(page) = Page::new(&witness, &suspect) {
-            if name == "deltanet" {
-                example = Some(page.text());
-            }
-            if let Ok(html) = page.html(&format!("rung witness check witnesses/{name}.json")) {
-                artefacts.push(Artefact { path: format!("witnesses/{name}.html"), bytes: html.into_bytes() });
-            }
+        if name == "deltanet" {
+            example = Some(witness.text);
         }
-        artefacts.push(Artefact {
-            path: format!("witnesses/{name}.json"),
-            bytes: format!("{}\n", witness.text()).into_bytes(),
-        });
+        if !witness.html.is_empty() {
+            let path = format!("witnesses/{name}.html");
+            artefacts.push(Artefact { path, bytes: witness.html.into_bytes() });
+        }
+        artefacts.push(Artefact { path: format!("witnesses/{name}.json"), bytes: witness.json.into_bytes() });
     }
     chapter.table(table);
     if let Some(example) = example {
@@ -158,8 +246,7 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn F
 }
 
 /// The smallest table at which a birthday finds a collision, against the pigeonhole.
-fn rising(preset: Preset, chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, step: &(dyn Fn() + Sync)) {
-    let most = if preset == Preset::Full { 1 << 22 } else { 1 << 18 };
+fn rising(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     let (mut chart, mut largest) = (
         LineChart::new(
             "How close attacks come to the proof",
@@ -168,17 +255,16 @@ fn rising(preset: Preset, chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, 
         ),
         1.0_f64,
     );
-    for (name, stack) in RISING {
+    for (index, (name, _)) in RISING.iter().enumerate() {
         let mut points = Vec::new();
-        for width in widths(preset) {
-            let stack = stack.replace("WIDTH", &width.to_string());
-            if let Some((bits, table)) = smallest(&stack, most) {
-                largest = largest.max(bits);
-                points.push(Point::new(bits, f64::from(table)));
+        for width in widths(store.preset()) {
+            let found = store.read_outcome::<Option<SmallestCollision>>(&width_key(index, width), chapter);
+            if let Some(Some(SmallestCollision { state_bits, table })) = found {
+                largest = largest.max(state_bits);
+                points.push(Point::new(state_bits, f64::from(table)));
             }
-            step();
         }
-        chart = chart.series(Series::line_and_points(name, points));
+        chart = chart.series(Series::line_and_points(*name, points));
     }
     let line = (1..=largest as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole(bits))));
     chart = chart.series(Series::line("pigeonhole: m log m > bits", line.collect()).known(Evidence::Proved));
@@ -196,21 +282,22 @@ fn rising(preset: Preset, chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, 
     );
 }
 
-/// State bits, and the smallest table with a collision.
-fn smallest(stack: &str, most: u64) -> Option<(f64, u32)> {
+/// The smallest table with a collision, if there is one within the effort.
+fn smallest(stack: &str, most: u64) -> Result<Option<SmallestCollision>, FalsifyError> {
     for m in 2..=24 {
         let task = format!("funccomp{{hops=1,m={m}}}");
         let asked = Asked::Bits(BITS, None);
-        let suspect = Suspect::open(Origin::Fresh(Box::new(config(stack, &task))), None, asked).ok()?;
+        let suspect = Suspect::open(Origin::Fresh(Box::new(config(stack, &task))), None, asked)?;
         let effort = Effort { only: Some(Method::StateCollision), ..effort(most) };
-        let found = falsify(&suspect, &effort, &|_, _| true).ok()?;
+        let found = falsify(&suspect, &effort, &|_, _| true)?;
         if found.witness.is_some() {
             let numbers: u128 = suspect.network.plan.layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
             let own = suspect.network.plan.layers[0].mixers[0].bits();
-            return Some((numbers as f64 / own as f64 * f64::from(BITS), m));
+            let state_bits = numbers as f64 / own as f64 * f64::from(BITS);
+            return Ok(Some(SmallestCollision { state_bits, table: m }));
         }
     }
-    None
+    Ok(None)
 }
 
 /// The first table whose contents are more than the states: m log m above the bits.
@@ -218,31 +305,26 @@ fn pigeonhole(bits: u32) -> u32 {
     (1..=bits + 2).find(|m| f64::from(*m) * f64::from(*m).log2() > f64::from(bits)).unwrap_or(u32::MAX)
 }
 
-/// Constructions of which every instance was asked.
-fn upheld(chapter: &mut Chapter, step: &(dyn Fn() + Sync)) {
-    chapter.heading("Not refuted");
-    for (name, hops, m, n) in [("U1", 2, 2, vec![2]), ("U2", 1, 4, vec![])] {
-        let request = Request { hops, m, n, ..Request::default() };
-        let sentence = match construct::build::<f32>(name, &request) {
-            Err(error) => format!("{name}: {error}"),
-            Ok(built) => {
-                let suspect = Suspect::of(built.into(), Origin::Folder(name.into()), None, Asked::Own);
-                match suspect.and_then(|suspect| falsify(&suspect, &effort(u64::MAX), &|_, _| true)) {
-                    Err(error) => format!("{name}: {error}"),
-                    Ok(found) => told(name, &found),
-                }
-            }
-        };
-        chapter.paragraph(Prose::new().text(sentence));
-        step();
-    }
+/// Asks a construction every instance.
+fn search_construction(name: &str, request: &Request) -> Result<ExhaustiveSearch, String> {
+    let built = construct::build::<f32>(name, request).map_err(|error| error.to_string())?;
+    let suspect = Suspect::of(built.into(), Origin::Folder(name.into()), None, Asked::Own);
+    let found = suspect.and_then(|suspect| falsify(&suspect, &effort(u64::MAX), &|_, _| true));
+    let found = found.map_err(|error| error.to_string())?;
+    let (checked, total) = found.tried.last().map_or((0, 0), |tried| (tried.candidates, tried.total.unwrap_or(0)));
+    Ok(ExhaustiveSearch { checked, total, found: found.witness.is_some() })
 }
 
-fn told(name: &str, found: &Found) -> String {
-    let last = found.tried.last();
-    let (checked, total) = last.map_or((0, 0), |tried| (tried.candidates, tried.total.unwrap_or(0)));
-    match &found.witness {
-        Some(_) => format!("Construction {name} has a witness, which its verification should have met."),
-        None => format!("Construction {name}: none found, {checked} of {total} instances checked."),
+fn upheld(chapter: &mut Chapter, store: &EvidenceStore) {
+    chapter.heading("Not refuted");
+    for (name, ..) in CONSTRUCTIONS {
+        let key = construction_key(name);
+        let Some(ExhaustiveSearch { checked, total, found }) = store.read_outcome(&key, chapter) else { continue };
+        let sentence = if found {
+            format!("Construction {name} has a witness, which its verification should have met.")
+        } else {
+            format!("Construction {name}: none found, {checked} of {total} instances checked.")
+        };
+        chapter.paragraph(Prose::new().text(sentence));
     }
 }

@@ -1,9 +1,9 @@
 //! "In two minutes": what somebody who designs a model takes away.
 //!
 //! The rule, whether training bears it out, what it costs, and what it does not say. Every number comes from the chapters that were
-//! made; a chapter that was left out leaves its sentence out.
+//! drawn; a chapter that was left out leaves its sentence out.
 
-use super::Made;
+use super::ChapterOutput;
 use crate::experiment::Reading;
 use rung_figure::Evidence;
 use rung_figure::report::{Cell, Chapter, Column, Prose, Table};
@@ -18,8 +18,8 @@ const LAYOUTS: [(&str, &str); 5] = [
     ("full full gdn*6", "state only after the full layers"),
 ];
 
-/// Makes the page.
-pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
+/// Draws the page.
+pub fn render(chapters: &[ChapterOutput], readings: &[(&str, &Reading)]) -> Chapter {
     let mut chapter = Chapter::new("in-two-minutes", "In two minutes");
     chapter.paragraph(
         "A full-attention layer can look one thing up in the text. A layer with a state of fixed size cannot look anything up in a table \
@@ -48,13 +48,13 @@ pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
         ]);
     }
     chapter.table(table);
-    let told: Vec<_> = readings.iter().filter(|(_, reading)| !reading.line.is_empty()).collect();
-    if !told.is_empty() {
+    let read: Vec<_> = readings.iter().filter(|(_, reading)| !reading.line.is_empty()).collect();
+    if !read.is_empty() {
         let columns =
             [Column::text("experiment"), Column::number("against the prediction"), Column::text("what came out")];
-        let caption = "What training finds, all of it measured; what is against a prediction is told in its section";
+        let caption = "What training finds, all of it measured; what is against a prediction is said in its section";
         let mut table = Table::new(caption, columns);
-        for (name, reading) in told {
+        for (name, reading) in read {
             table.row([
                 Cell::from(*name),
                 Cell::from(reading.contradictions.len().to_string()).known(Evidence::Measured),
@@ -77,11 +77,11 @@ pub fn make(made: &[Made], readings: &[(&str, &Reading)]) -> Chapter {
              do something.",
         ),
     );
-    for made in made {
+    for output in chapters {
         chapter.paragraph(
             Prose::new()
-                .link(made.chapter.title.clone(), format!("#{}", made.chapter.id))
-                .text(format!(": {}", made.summary)),
+                .link(output.chapter.title.clone(), format!("#{}", output.chapter.id))
+                .text(format!(": {}", output.summary)),
         );
     }
     chapter

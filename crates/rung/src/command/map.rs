@@ -56,7 +56,8 @@ impl Map {
         bar.finish_and_clear();
         if let Some(path) = &self.out {
             let title = format!("{}: what one forward pass can do", plan.outline());
-            let chart = hop_map::draw(&title, &plan, self.sizes.convention(), &rungs);
+            let rows: Vec<hop_map::MapRow> = rungs.iter().map(Into::into).collect();
+            let chart = hop_map::draw(&title, &plan, self.sizes.convention(), &rows);
             write_chart(path, &chart)?;
         }
         if self.json {

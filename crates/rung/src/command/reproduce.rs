@@ -1,8 +1,10 @@
 //! `rung reproduce`: the main job. Rebuilds everything there is to show into one report.
 //!
-//! Training runs are kept below the output directory, each with its record, so the command can be stopped and given again: what is
-//! recorded is not run twice, and the report is made from records alone.
+//! First compute, then render. Training runs and all other evidence are recorded below the output directory, and the report is drawn
+//! from these records alone; `--render-only` draws it again without computing anything. Finished training runs are skipped, so an
+//! interrupted command can be resumed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,10 +12,14 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use rung_figure::report::Report;
-use rung_lab::chapter::measured::Done;
-use rung_lab::chapter::{Artefact, Made, Preset, audited, constructed, looked, measured, proved, refuted, summary};
+use rung_lab::chapter::measured::ExperimentRecords;
+use rung_lab::chapter::{
+    Artefact, ChapterOutput, Preset, audited, constructed, inspected, measured, proved, refuted, summary,
+};
 use rung_lab::experiment::{self, Chapter as Place, Experiment, Reading};
+use rung_lab::store::EvidenceStore;
 use rung_nn::file::write_atomically;
+use rung_train::run::{Run, RunError, place, record};
 use rung_train::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
@@ -38,6 +44,9 @@ pub struct Reproduce {
     /// Training runs at the same time; all cores if not given. It changes the time and nothing else.
     #[arg(long)]
     threads: Option<usize>,
+    /// Compute nothing: draw the report from the records in the output directory.
+    #[arg(long)]
+    render_only: bool,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -62,19 +71,22 @@ fn parts() -> clap::builder::PossibleValuesParser {
         ("refuted", "Failures that were found, and checked"),
         ("measured", "The experiments of the main job"),
         ("open", "The experiments on open questions, about an hour"),
-        ("looked", "What the instruments see, in a construction and in a trained network"),
+        ("inspected", "What the instruments see, in a construction and in a trained network"),
         ("audited", "Public models"),
     ];
-    let chapters = chapters.map(|(name, help)| PossibleValue::new(name).help(help));
+    let alias = |name: &str| if name == "inspected" { "looked" } else { "" };
+    let chapters = chapters.map(|(name, help)| match alias(name) {
+        "" => PossibleValue::new(name).help(help),
+        alias => PossibleValue::new(name).alias(alias).help(help),
+    });
     let experiments =
         experiment::ALL.iter().map(|experiment| PossibleValue::new(experiment.name).help(experiment.title));
     clap::builder::PossibleValuesParser::new(chapters.into_iter().chain(experiments))
 }
 
-/// What the training part came to.
+/// How training ended.
 #[derive(Default)]
 struct Training {
-    done: Vec<Done>,
     interrupted: bool,
     failed: bool,
 }
@@ -96,45 +108,13 @@ impl Reproduce {
         }
         fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
         let sweeps = self.sweeps(preset)?;
-        self.announce(preset, &sweeps)?;
-        let mut made: Vec<Made> = Vec::new();
-        if self.wants("proved") {
-            let bar = steps(proved::units(preset)).with_message("proved");
-            made.push(proved::make(preset, &|| bar.inc(1)));
-            bar.finish_and_clear();
-        }
-        if self.wants("constructed") {
-            let bar = steps(constructed::units()).with_message("constructed");
-            made.push(constructed::make(preset, &|| bar.inc(1)));
-            bar.finish_and_clear();
-        }
-        if self.wants("refuted") {
-            let bar = steps(refuted::units(preset)).with_message("refuted");
-            made.push(refuted::make(preset, &|| bar.inc(1)));
-            bar.finish_and_clear();
-        }
-        let training = self.train(sweeps);
-        let mut readings: Vec<(&str, Reading)> = Vec::new();
-        for place in [Place::Measured, Place::Open] {
-            let own: Vec<&Done> = training.done.iter().filter(|done| done.experiment.chapter == place).collect();
-            if !own.is_empty() {
-                let (chapter, found) = measured::make(place, preset, &own);
-                made.push(chapter);
-                readings.extend(own.iter().map(|done| done.experiment.name).zip(found));
-            }
-        }
-        if self.wants("looked") && !training.interrupted {
-            let bar = spinner("looked inside".to_owned());
-            made.push(self.look(preset));
-            bar.finish_and_clear();
-        }
-        if self.wants("audited") {
-            made.push(audited::make());
-        }
-        let path = self.write(preset, &made, &readings)?;
+        let store = EvidenceStore::new(&self.out, preset);
+        let training = if self.render_only { Training::default() } else { self.compute(&store, &sweeps)? };
+        let (chapters, readings) = self.render(&store, &sweeps);
+        let path = self.write(preset, &chapters, &readings)?;
         let seconds = started.elapsed().as_secs_f64();
         let mut lines: Vec<String> =
-            made.iter().map(|made| format!("{}: {}", made.chapter.title, made.summary)).collect();
+            chapters.iter().map(|output| format!("{}: {}", output.chapter.title, output.summary)).collect();
         for (name, reading) in &readings {
             lines.push(format!("  {name}: {}", reading.line));
             lines.extend(
@@ -142,7 +122,7 @@ impl Reproduce {
             );
         }
         if training.interrupted {
-            lines.push("interrupted: the same command goes on where this one stopped".to_owned());
+            lines.push("interrupted: the same command resumes".to_owned());
         }
         if self.json {
             print_json(
@@ -162,13 +142,91 @@ impl Reproduce {
         if self.only.is_empty() {
             return part != "open" || self.preset == Amount::Full;
         }
-        self.only.iter().any(|only| only == part)
+        self.only.iter().any(|only| only == part || (part == "inspected" && only == "looked"))
     }
 
-    /// Looks into a construction, and into one of the runs that are there.
-    fn look(&self, preset: Preset) -> Made {
-        let runs = sweep::records(&self.runs()).unwrap_or_default();
-        looked::make(preset, looked::choose(&runs).map(|(path, _)| path.as_path()))
+    /// Computes and records the evidence of the chapters that are asked for.
+    fn compute(&self, store: &EvidenceStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<Training> {
+        self.announce(store.preset(), sweeps)?;
+        if self.wants("proved") {
+            let bar = steps(proved::units(store.preset())).with_message("proved");
+            proved::compute(store, &|| bar.inc(1))?;
+            bar.finish_and_clear();
+        }
+        if self.wants("constructed") {
+            let bar = steps(constructed::units()).with_message("constructed");
+            constructed::compute(store, &|| bar.inc(1))?;
+            bar.finish_and_clear();
+        }
+        if self.wants("refuted") {
+            let bar = steps(refuted::units(store.preset())).with_message("refuted");
+            refuted::compute(store, &|| bar.inc(1))?;
+            bar.finish_and_clear();
+        }
+        if self.wants("audited") {
+            audited::compute(store)?;
+        }
+        let training = self.train(store, sweeps)?;
+        if self.wants("inspected") && !training.interrupted {
+            let bar = spinner("inspecting".to_owned());
+            inspected::compute(store, &sweep::records(&self.runs()).unwrap_or_default())?;
+            bar.finish_and_clear();
+        }
+        Ok(training)
+    }
+
+    /// Draws the chapters that are asked for, from records.
+    fn render(
+        &self,
+        store: &EvidenceStore,
+        sweeps: &[(&'static Experiment, Sweep)],
+    ) -> (Vec<ChapterOutput>, Vec<(&'static str, Reading)>) {
+        let mut chapters = Vec::new();
+        if self.wants("proved") {
+            chapters.push(proved::render(store));
+        }
+        if self.wants("constructed") {
+            chapters.push(constructed::render(store));
+        }
+        if self.wants("refuted") {
+            chapters.push(refuted::render(store));
+        }
+        let records: Vec<ExperimentRecords> =
+            sweeps.iter().map(|(experiment, sweep)| self.read_records(store, experiment, sweep)).collect();
+        let mut readings = Vec::new();
+        for place in [Place::Measured, Place::Open] {
+            let own: Vec<&ExperimentRecords> =
+                records.iter().filter(|found| found.experiment.chapter == place).collect();
+            if !own.is_empty() {
+                let (chapter, found) = measured::render(place, store.preset(), &own);
+                chapters.push(chapter);
+                readings.extend(own.iter().map(|own| own.experiment.name).zip(found));
+            }
+        }
+        if self.wants("inspected") {
+            chapters.push(inspected::render(store));
+        }
+        if self.wants("audited") {
+            chapters.push(audited::render(store));
+        }
+        (chapters, readings)
+    }
+
+    /// The records of an experiment's runs, and what is to be said of those that have none.
+    fn read_records(&self, store: &EvidenceStore, experiment: &'static Experiment, sweep: &Sweep) -> ExperimentRecords {
+        let failures: Failures = store.read(&failures_key(experiment)).map(|found| found.data).unwrap_or_default();
+        let (mut records, mut missing) = (Vec::new(), Vec::new());
+        for run in &sweep.runs {
+            let (id, config) = (record::id(run), &run.config);
+            let name = format!("{} on {}, seed {}", config.stack, config.task, config.seed);
+            match (place::recorded(run, &self.run_directory(run)), failures.get(&id)) {
+                (Ok(Some(record)), _) => records.push(record),
+                (Err(error), _) => missing.push(format!("{name}: {error}")),
+                (Ok(None), Some(reason)) => missing.push(format!("{name} failed: {reason}")),
+                (Ok(None), None) => missing.push(format!("{name}: not run, or not finished.")),
+            }
+        }
+        ExperimentRecords { experiment, records, missing }
     }
 
     fn threads(&self) -> usize {
@@ -177,6 +235,10 @@ impl Reproduce {
 
     fn runs(&self) -> PathBuf {
         self.out.join("runs")
+    }
+
+    fn run_directory(&self, run: &Run) -> PathBuf {
+        self.runs().join(record::id(run))
     }
 
     fn sweeps(&self, preset: Preset) -> anyhow::Result<Vec<(&'static Experiment, Sweep)>> {
@@ -206,18 +268,19 @@ impl Reproduce {
         print(&format!("rung reproduce: at most about {} on {threads} threads, into {out}\n", duration(seconds)))
     }
 
-    fn train(&self, sweeps: Vec<(&'static Experiment, Sweep)>) -> Training {
+    /// Trains what has no record yet, and records which runs failed.
+    fn train(&self, store: &EvidenceStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<Training> {
         let mut training = Training::default();
         if sweeps.is_empty() {
-            return training;
+            return Ok(training);
         }
         let interrupt = Interrupt::install();
         for (experiment, sweep) in sweeps {
             if !self.json {
                 eprintln!("{}: {} runs", experiment.name, sweep.runs.len());
             }
-            let watcher = SweepWatcher::new(&sweep, Shard::WHOLE, !self.json);
-            let tally = sweep::carry_out(&sweep, &self.runs(), Shard::WHOLE, self.threads(), &|event| {
+            let watcher = SweepWatcher::new(sweep, Shard::WHOLE, !self.json);
+            let tally = sweep::carry_out(sweep, &self.runs(), Shard::WHOLE, self.threads(), &|event| {
                 watcher.show(&event);
                 !interrupt.seen()
             });
@@ -227,19 +290,11 @@ impl Reproduce {
             }
             training.interrupted |= interrupt.seen();
             training.failed |= !tally.failed.is_empty();
-            let name = |number: usize| {
-                let config = &sweep.runs[number].config;
-                format!("{} on {}, seed {}", config.stack, config.task, config.seed)
-            };
-            let mut missing: Vec<String> =
-                tally.failed.iter().map(|(number, error)| format!("{} failed: {error}", name(*number))).collect();
-            let stopped = (0..sweep.runs.len()).filter(|number| {
-                tally.records[*number].is_none() && !tally.failed.iter().any(|(failed, _)| failed == number)
-            });
-            missing.extend(stopped.map(|number| format!("{} was not finished.", name(number))));
-            training.done.push(Done { experiment, records: tally.records.into_iter().flatten().collect(), missing });
+            let failure = |(number, error): &(usize, RunError)| (record::id(&sweep.runs[*number]), error.to_string());
+            let failures: Failures = tally.failed.iter().map(failure).collect();
+            store.write(&failures_key(experiment), &failures)?;
         }
-        training
+        Ok(training)
     }
 
     /// The command that makes the same report.
@@ -249,11 +304,16 @@ impl Reproduce {
     }
 
     /// Files first, the report last: whoever finds a report finds everything it speaks of.
-    fn write(&self, preset: Preset, made: &[Made], readings: &[(&str, Reading)]) -> anyhow::Result<PathBuf> {
-        for artefact in made.iter().flat_map(|made| &made.artefacts) {
+    fn write(
+        &self,
+        preset: Preset,
+        chapters: &[ChapterOutput],
+        readings: &[(&str, Reading)],
+    ) -> anyhow::Result<PathBuf> {
+        for artefact in chapters.iter().flat_map(|output| &output.artefacts) {
             write_below(&self.out, artefact)?;
         }
-        let told: Vec<(&str, &Reading)> = readings.iter().map(|(name, reading)| (*name, reading)).collect();
+        let borrowed: Vec<(&str, &Reading)> = readings.iter().map(|(name, reading)| (*name, reading)).collect();
         let mut report = Report::new("Rung: what one forward pass can climb")
             .summary(
                 "How many steps of reasoning an attention stack can climb in one forward pass, and how we know. A figure tagged \
@@ -262,14 +322,21 @@ impl Reproduce {
             )
             .fact("made by", format!("rung {}", env!("CARGO_PKG_VERSION")))
             .fact("command", self.as_typed(preset))
-            .chapter(summary::make(made, &told));
-        for made in made {
-            report = report.chapter(made.chapter.clone());
+            .chapter(summary::render(chapters, &borrowed));
+        for output in chapters {
+            report = report.chapter(output.chapter.clone());
         }
         let path = self.out.join("report.html");
         write_atomically(&path, report.html()?.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
+}
+
+/// Why runs failed, by their ids.
+type Failures = BTreeMap<String, String>;
+
+fn failures_key(experiment: &Experiment) -> String {
+    format!("measured/{}-failures", experiment.name)
 }
 
 fn write_below(directory: &Path, artefact: &Artefact) -> anyhow::Result<()> {
