@@ -230,7 +230,10 @@ fn detect(http: &Http) -> Result<Protocol, AskError> {
 
 fn first_model(http: &Http) -> String {
     let value = http.get("/v1/models").unwrap_or_default();
-    value["data"][0]["id"].as_str().unwrap_or("default").to_owned()
+    let name = value["data"][0]["id"].as_str().unwrap_or("default");
+    // llama.cpp names a model by its path on the server's machine; only the file says something, and may be shown.
+    let file = name.rsplit(['/', '\\']).next().filter(|file| file.to_lowercase().ends_with("gguf"));
+    file.unwrap_or(name).chars().filter(|letter| !letter.is_control()).take(200).collect()
 }
 
 #[cfg(test)]

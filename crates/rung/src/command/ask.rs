@@ -22,7 +22,7 @@ use rung_ask::summary::{Rate, measured_hops, rates};
 use rung_ask::{Model, symbols};
 use serde_json::{Value, json};
 
-use crate::output::{check_destination, print, print_json, steps, write_chart};
+use crate::output::{check_destination, hops, print, print_json, steps, write_chart};
 use crate::watch::Interrupt;
 
 /// The most questions of one run.
@@ -313,10 +313,10 @@ fn rungs(config: &str) -> anyhow::Result<(Option<usize>, String)> {
         return Ok((None, format!("{}: some layers are unknown, so their hops are not counted", audit.model)));
     };
     let sentence = format!(
-        "{} rungs: {} {} full layers allow that many hops for large tables; measured hops are about prompting, not about weights",
-        capacity.rungs,
-        audit.model,
-        audit.full_layers().unwrap_or_default()
+        "{} full layers, at most {} in one pass for large tables ({})",
+        audit.full_layers().unwrap_or_default(),
+        hops(capacity.rungs),
+        audit.model
     );
     Ok((Some(capacity.rungs), sentence))
 }
@@ -361,19 +361,19 @@ impl Measured {
                 };
                 let _ = writeln!(
                     text,
-                    "    {} hops  {:5.1}%  ({:.1} to {:.1}%, {} questions{mass}{reasoned})",
-                    rate.hops,
+                    "    {:6}  {:5.1}%  ({:.1} to {:.1}%, {} questions{mass}{reasoned})",
+                    hops(rate.hops),
                     100.0 * rate.accuracy,
                     100.0 * rate.interval.0,
                     100.0 * rate.interval.1,
                     rate.answers
                 );
             }
-            let hops = match measured_hops(rates, &variant, entries, threshold) {
+            let measured = match measured_hops(rates, &variant, entries, threshold) {
                 Some(hops) => format!("{hops} (accuracy surely above {:.0}% up to there)", 100.0 * threshold),
                 None => format!("none: not even the control is surely above {:.0}%", 100.0 * threshold),
             };
-            let _ = writeln!(text, "    measured hops: {hops}");
+            let _ = writeln!(text, "    measured hops: {measured}");
         }
         if rates.iter().any(|rate| rate.read_by == ReadBy::Text) {
             text.push_str("  note       the server gives no log-probabilities: answers are the generated token, compared exactly\n");
