@@ -3,4 +3,4 @@ From Coq Require Import Extraction ExtrOcamlBasic ExtrOcamlZBigInt.
 From Rung Require Import Verify.
 
 Extraction Language OCaml.
-Extraction "build/verified.ml" verify decimal.
+Extraction "build/verified.ml" verify_file decimal.

@@ -4,4 +4,4 @@ From Coq Require Import Extraction ExtrOcamlBasic.
 From Rung Require Import Verify.
 
 Extraction Language OCaml.
-Extraction "build/plain/verified.ml" verify decimal.
+Extraction "build/plain/verified.ml" verify_file decimal.

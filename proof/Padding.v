@@ -1,7 +1,7 @@
 (* What a certificate says beyond its own sizes: fewer full layers, and constant padding in front of the prompt. *)
 From mathcomp Require Import all_ssreflect zify.
 From Coq Require Import Lia NArith.
-From Rung Require Import Counting Model LowerBound Logarithm Certificate Network Statement.
+From Rung Require Import Counting Model LowerBound Logarithm Certificate Network Locality Statement.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
 Section Fewer.
@@ -78,15 +78,23 @@ Qed.
 End Padding.
 
 (* what is impossible for stacks is impossible for networks with at most as many full layers and any constant padding *)
-Lemma no_stack_no_net L m (n : nat -> nat) te t0 tw F' B (s sd : nat -> nat) : 0 < tw ->
-  (forall P : stack L m n te t0 tw F' B s sd, ~ solves P) ->
-  forall F, F <= F' -> forall (W : net L n F B s sd) (pad : seq (H W)),
-    ~ (forall u : Inp L m n, padded_answer te t0 tw pad u = answer u).
+Section NoNet.
+Variables (L m : nat) (n : nat -> nat) (te t0 tw F' B : nat) (s sd : nat -> nat).
+Hypothesis tw0 : 0 < tw.
+Notation no_net := (forall F, F <= F' -> forall (W : net L n F B s sd) (pad : seq (H W)),
+  ~ (forall u : Inp L m n, padded_answer te t0 tw pad u = answer u)).
+Lemma no_stack_no_net : (forall P : stack L m n te t0 tw F' B s sd, ~ solves P) -> no_net.
 Proof.
-move=> tw0 no F FF W pad sol.
-apply: (no (net_stack m te t0 tw (more F' (shifted pad)))); apply: net_solves => // u.
+move=> no F FF W pad sol; apply: (no (net_stack m te t0 tw (more F' (shifted pad)))); apply: net_solves => // u.
 by rewrite -sol padded_answerE ?answer_more.
 Qed.
+(* the same where a theorem needs local reads *)
+Lemma no_local_stack_no_net : s 0 = 0 -> (forall P : stack L m n te t0 tw F' B s sd, local_reads P -> ~ solves P) -> no_net.
+Proof.
+move=> s0 no F FF W pad sol; apply: (no (net_stack m te t0 tw (more F' (shifted pad)))); first exact: net_local.
+apply: net_solves => // u; by rewrite -sol padded_answerE ?answer_more.
+Qed.
+End NoNet.
 
 Section All.
 Variable c : cert.

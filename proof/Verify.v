@@ -2,13 +2,13 @@
 
    verify answers as `rung check` does: accepted, refused (an inequality fails), or malformed (a list has the wrong length, a size is zero, a
    divisibility fails, or the theorem does not speak of such a stack). *)
-From mathcomp Require Import all_ssreflect.
-From Coq Require Import NArith.
-From Rung Require Import Counting Model LowerBound Logarithm Certificate Network Statement Padding TheoremOne TheoremOneCheck StateOnly.
+From mathcomp Require Import all_ssreflect zify.
+From Coq Require Import Lia NArith.
+From Rung Require Import Counting Model LowerBound Logarithm Certificate Network Statement Padding TheoremOne TheoremOneCheck TheoremThreeCheck StateOnly Embedding.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
-(* the names that certificate files use *)
-Inductive theorem_name : Type := Decomposition | Entropy | State.
+(* the names that certificate files use; Cells has its own numbers r and nu *)
+Inductive theorem_name : Type := Decomposition | Entropy | State | Cells (r nu : N).
 Inductive verdict : Type := Accepted | Refused | Malformed.
 
 Section Verify.
@@ -23,6 +23,8 @@ Definition common_ok (blocks : nat) : bool :=
   [&& 0 < L, size (state_bits c) == blocks, size (cert_n c) == L.-1,
       all (fun a => N.leb 1 a) [:: B; m; per_entry c; per_start c; tw] & all (fun a => N.leb 1 a) (cert_n c)].
 
+Definition divides (a b : N) : bool := N.leb 1 a && N.eqb (N.modulo b a) 0.
+
 Definition verify : verdict :=
   match th with
   | Decomposition => if well_formed c then (if accepts c then Accepted else Refused) else Malformed
@@ -32,11 +34,14 @@ Definition verify : verdict :=
   | State =>
       if ~~ case_zero c && common_ok 1
       then (if final_ok 128 80 (s 0) (sizeN m n L.-1) (sizeN m n L.-1) then Accepted else Refused) else Malformed
+  | Cells r nu =>
+      if [&& case_zero c, L == 2, common_ok 3, all (N.eqb 0) [:: s 0; s 1; sd 1], divides r m & divides nu (n 1)]
+      then (if check_three m (n 1) B (N.add (s 2) (sd 2)) (per_entry c) (per_start c) tw r nu then Accepted else Refused) else Malformed
   end.
 
 (* full layers of the stacks that the theorem speaks of *)
 Definition full_layers : nat :=
-  match th with Decomposition => L.-1 + case_zero c | Entropy => 1 | State => 0 end.
+  match th with Decomposition => L.-1 + case_zero c | Entropy => 1 | State => 0 | Cells _ _ => 2 end.
 
 Theorem verify_sound : verify = Accepted -> forall F, F <= full_layers ->
   forall (W : net L (fun e => tn (n e)) F (tn B) (fun e => tn (s e)) (fun e => tn (sd e))) (pad : seq (H W)),
@@ -52,8 +57,62 @@ rewrite /verify /full_layers; case: th.
   rewrite tn_le in tw0; rewrite tn_le in m0; apply: no_stack_no_net => //.
   have n0' e : 0 < tn (n e) by apply: pos_nth; rewrite /= n0.
   apply: state_only => //; have := final_okP _ ok; rewrite tn_size; apply; exact: Draw.Nn_pos.
+- move=> r nu; case: ifP => // /and5P[_ /eqP L2 co /= /and4P[z0 z1 z2 _] /andP[dr dn]]; case: ifP => // ok _.
+  case/and5P: co => _ _ _ /= /and5P[B0 m0 _ _ /andP[tw0 _]] n0; rewrite !tn_le in B0 m0 tw0.
+  have zero a : N.eqb 0 a -> tn a = 0 by move=> /N.eqb_spec <-.
+  have n0' : 0 < tn (n 1) by apply: pos_nth; rewrite /= n0.
+  have dv a b : divides a b -> 0 < tn a /\ tn a %| tn b.
+    by case/andP; rewrite tn_le tn1 => a0 ab; split=> //; apply: modN.
+  have [r0 rm] := dv _ _ dr; have [nu0 nn] := dv _ _ dn.
+  apply: no_local_stack_no_net => //; first exact: zero.
+  rewrite L2; apply: (check_cells_sound m0 n0' B0 tw0 r0 nu0 rm nn ok) => //; try exact: zero.
+  by rewrite tnD.
 Qed.
 End Verify.
+
+(* A task of L' hops behind d identity tables, inside the tables of a certificate. *)
+Section VerifyEmbedded.
+Variables (th : theorem_name) (c : cert) (inside : option (nat * nat)).
+Let L := hops c. Let m := cert_m c. Let B := message_bits c. Let te := per_entry c. Let t0 := per_start c. Let tw := per_query c.
+Let s i := nth N0 (state_bits c) i.
+Let n i := nth 1%num (1%num :: cert_n c) i.
+Let sd i := nth N0 (N0 :: side_bits c) i.
+
+Definition inner_cert (L' d : nat) : cert :=
+  Cert (case_zero c) L' B (state_bits c) m (take L'.-1 (drop d (cert_n c))) (cert_x c) (cert_sigma c) (cert_kappa c)
+       te (N.add t0 (N.mul (N.mul te (N.of_nat d)) m)) tw (side_bits c).
+(* the certificate that the theorem speaks of *)
+Definition spoken_of : cert := if inside is Some (L', d) then inner_cert L' d else c.
+
+Definition embedding_ok : bool :=
+  if inside is Some (L', d)
+  then [&& 0 < L', L' < L, d + L' <= L, size (cert_n c) == L.-1, all (fun a => N.leb 1 a) [:: B; m; te; t0; tw],
+           all (fun a => N.leb 1 a) (cert_n c) & all (N.eqb 1) (take d (cert_n c))]
+  else true.
+Definition verify_file : verdict := if embedding_ok then verify th spoken_of else Malformed.
+
+(* An accepted certificate excludes every network with these bits, with or without an embedding. *)
+Theorem verify_file_sound : verify_file = Accepted -> forall F, F <= full_layers th spoken_of ->
+  forall (W : net L (fun e => tn (n e)) F (tn B) (fun e => tn (s e)) (fun e => tn (sd e))) (pad : seq (H W)),
+    ~ (forall u : Inp L (tn m) (fun e => tn (n e)), padded_answer (tn te) (tn t0) (tn tw) pad u = answer u).
+Proof.
+rewrite /verify_file /spoken_of /embedding_ok; case: inside => [[L' d]|]; last by move=> ok F FF W pad; apply: (verify_sound ok).
+case: ifP => // /and5P[L'0 _ room /eqP sz /and3P[/= /and5P[_ m0 _ _ _] n0 ones]] ok F FF W pad sol; rewrite tn_le in m0.
+have n0' e : 0 < tn (n e) by apply: pos_nth; rewrite /= n0.
+pose n' e := tn (nth 1%num (1%num :: take L'.-1 (drop d (cert_n c))) e).
+have one e : 0 < e <= d -> tn (n e) = 1.
+  case: e => // e /andP[_ ed]; rewrite /n /=; case: (ltnP e (size (cert_n c))) => es; last by rewrite nth_default.
+  have ed' : e < size (take d (cert_n c)) by rewrite size_take; case: ifP.
+  by have /N.eqb_spec := allP ones _ (mem_nth 1%num ed'); rewrite nth_take // => <-.
+have nE e : 0 < e < L' -> n' e = tn (n (d + e)).
+  case: e => // e /andP[_ eL]; rewrite /n' /n /= addnS /= nth_take ?nth_drop //.
+  by rewrite -ltnS prednK.
+have := @verify_sound th (inner_cert L' d) ok F FF (@Embedding.inner _ L' d (tn m) _ n' (tn te) _ _ _ _ n0' W)
+  (pad ++ map (emb W) (front L L' d (tn m) (fun e => tn (n e)) (tn te))).
+apply=> u'; rewrite /inner_cert /= tnD !tnM Nat2N.id.
+exact: (inner_solves L'0 room m0 n0' one nE sol).
+Qed.
+End VerifyEmbedded.
 
 (* decimal digits, most significant first *)
 Definition decimal (digits : seq nat) : N := foldl (fun a d => N.add (N.mul 10 a) (N.of_nat d)) N0 digits.

@@ -42,9 +42,11 @@ class Checkers:
 
 def places(point):
     """Where the numbers of a certificate stand: (field, index), index None for a single number."""
-    for name in ("message_bits", "m", "beside_bits"):
+    for name in ("message_bits", "m", "beside_bits", "cell", "group"):
         if name in point:
             yield name, None
+    for part in point.get("embedding", []):
+        yield "embedding", part
     for name in ("state_bits", "n", "x", "sigma", "kappa", "tokens_per"):
         for index in range(len(point.get(name, []))):
             yield name, index
@@ -59,7 +61,7 @@ def change(point, place, value):
     """A copy with one number changed."""
     name, index = place
     changed = copy.deepcopy(point)
-    written = value if name == "tokens_per" else str(value)
+    written = value if name in ("tokens_per", "embedding") else str(value)
     if index is None:
         changed[name] = written
     else:
@@ -68,9 +70,11 @@ def change(point, place, value):
 
 
 def unit(point, place):
-    """Steps that keep the divisibilities: sizes n_e move by multiples of the classes around them."""
+    """Steps that keep the divisibilities: sizes move by multiples of the classes, cells and groups that divide them."""
     name, index = place
     kappa = [int(k) for k in point.get("kappa", [])]
+    if "cell" in point and name in ("m", "n"):
+        return int(point["cell" if name == "m" else "group"])
     if name == "x" and index == 0 and kappa:
         return kappa[0]
     if name == "n" and kappa:
@@ -149,6 +153,9 @@ def main():
     checkers = Checkers(str(chosen.verify), str(chosen.rung))
     points = [json.loads(line) for line in (HERE / "seeds.jsonl").read_text().splitlines()]
     assert checkers.codes([json.dumps(point) for point in points]) == [0] * len(points), "the seeds are accepted"
+    for point in points:
+        said = subprocess.run([checkers.rung, "check", "-", "--json"], input=json.dumps(point).encode(), capture_output=True, check=True)
+        assert json.loads(said.stdout)["machine_checked"], "`rung check --explain` knows what is machine-checked"
     checkers.codes(list(thresholds(checkers, points, chosen.rounds)))
     checkers.codes([scramble(source.choice(points), source) for _ in range(chosen.random)])
     checkers.codes([break_text(source.choice(points), source) for _ in range(chosen.random)])

@@ -5,8 +5,8 @@ let verdict text =
   match Certificate.read text with
   | exception Certificate.Malformed reason -> (2, "malformed: " ^ reason)
   | exception Certificate.Uncovered what -> (3, "not covered: " ^ what ^ " is not machine-checked")
-  | theorem, certificate ->
-    (match Verified.verify theorem certificate with
+  | theorem, certificate, embedding ->
+    (match Verified.verify_file theorem certificate embedding with
      | Accepted -> (0, "accepted: by the checker that is proved sound; a stack that the file names is not checked")
      | Refused -> (1, "refused: an inequality of the theorem fails")
      | Malformed -> (2, "malformed: a list has the wrong length, a size is zero, a divisibility fails, or the theorem is about other stacks"))

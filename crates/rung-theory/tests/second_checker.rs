@@ -217,7 +217,7 @@ impl Inner {
             Theorem::CellLists { cells, x, sigma } => {
                 nothing_beside && self.cells_fit(cells) && self.cell_lists(cells, x, sigma)
             }
-            Theorem::Decomposition(lists) => nothing_beside && self.decomposition(lists),
+            Theorem::Decomposition(lists) => self.decomposition(lists),
         }
     }
 
@@ -387,7 +387,7 @@ impl Inner {
         let tuples = |from: usize, to: usize| product(x.iter().copied().take(to + 1).skip(from));
         let tokens = |i: usize| if i == 0 { self.t0 } else { self.te.times(Interval::of(&self.sizes[i - 1])) };
         let extra = usize::from(self.case == 0);
-        let mut delta = if self.case == 1 { self.s[0] } else { self.b.times(self.tw).times(w) };
+        let mut delta = if self.case == 1 { self.s[0] } else { self.b.times(self.tw).times(w).plus(self.beside) };
         let mut reach = x[0];
         for e in 0..l - 1 {
             delta = x[e + 1].times(delta).plus(Interval::whole(1.0));
@@ -398,7 +398,7 @@ impl Inner {
             let into = |i: usize| self.b.times(tokens(i)).times(tuples(i, e)).times(again);
             let own = self.b.times(tokens(e + 1)).times(x[e + 1]);
             let layer = e + 1 + extra;
-            delta = delta.plus(self.b.times(self.tw).times(q).times(tuples(1, e)));
+            delta = delta.plus(self.beside).plus(self.b.times(self.tw).times(q).times(tuples(1, e)));
             if extra == 1 && e == 0 {
                 delta = delta.plus(self.b.times(self.t0).times(x[0]));
             }

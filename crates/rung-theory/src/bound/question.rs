@@ -120,37 +120,18 @@ impl Question {
     }
 
     fn is_directly_covered(&self, point: &Point, hops: usize) -> bool {
-        let mut needed = self.state_bits.clone();
-        let beside = match point.theorem {
-            Theorem::Decomposition(_) | Theorem::State => {
-                // These know no mixers beside the first layer: their bits count as state, in case 0 of the first block that may
-                // have any, and once more in wider messages at the start.
-                if let Some(block) = needed.get_mut(if self.case == 1 { 0 } else { 2 }) {
-                    *block += &self.beside;
-                }
-                self.case == 1 || self.messages_cover_beside(point)
-            }
-            _ => self.beside <= point.beside_bits,
-        };
+        let needed = &self.state_bits;
         let full = |states: &[BigUint]| states.len() - 1;
         let layers = match point.theorem {
-            Theorem::State => full(&needed) == 0,
+            Theorem::State => full(needed) == 0,
             _ => needed.len() <= point.state_bits.len() && (self.case == 1 || needed.len() == point.state_bits.len()),
         };
-        beside
-            && layers
+        layers
+            && self.beside <= point.beside_bits
             && &point.m * product(&point.n) >= self.filled_within
             && (self.case, self.hops) == (point.case, hops)
             && self.message_bits <= point.message_bits
             && needed.iter().zip(&point.state_bits).all(|(needed, had)| needed <= had)
-    }
-
-    /// Whether the messages of a point of Theorem 0, case 0, are wide enough to cover the mixers beside the first full layer.
-    fn messages_cover_beside(&self, point: &Point) -> bool {
-        let Theorem::Decomposition(lists) = &point.theorem else { return self.beside == BigUint::ZERO };
-        let queries = product(&point.n) / product(lists.kappa.iter().skip(1));
-        point.message_bits >= self.message_bits
-            && (&point.message_bits - &self.message_bits) * &point.tokens_per[2] * queries >= self.beside
     }
 }
 

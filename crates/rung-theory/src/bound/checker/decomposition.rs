@@ -3,19 +3,16 @@
 use num_bigint::BigUint;
 
 use super::exact::Tail;
-use super::{Instance, Lists, Refusal, malformed, product, sum};
+use super::{Instance, Lists, Refusal, product, sum};
 
 pub(super) fn check(p: &Instance<'_>, lists: &Lists) -> Result<(), Refusal> {
     let Lists { x, sigma, kappa: k } = lists;
     lists.well_formed(p, p.n, p.m)?;
-    if *p.beside != BigUint::ZERO {
-        return malformed("beside_bits must be 0: count them in the states and messages");
-    }
     let (l, b, s, [te, t0, tw]) = (p.hops, p.b, p.s, &p.tokens_per);
     let pairs = &x[0] * product(p.n) / product(k); // |Q|
     let queries = product(p.n) / product(k.iter().skip(1)); // W
     let tokens_of = |i: usize| if i == 0 { t0.clone() } else { te * &p.size[i - 1] };
-    let mut delta = if p.case == 1 { s[0].clone() } else { b * tw * queries };
+    let mut delta = if p.case == 1 { s[0].clone() } else { b * tw * queries + p.beside };
     let mut reach = x[0].clone(); // D
     for e in 0..l - 1 {
         let step = &x[e + 1];
@@ -25,8 +22,8 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists) -> Result<(), Refusal> {
         if !Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]).reaches(&delta) {
             return Err(Refusal::Tail { step: e + 1 });
         }
-        // Messages into w and, where it was not frozen before, into z_0.
-        delta += b * tw * &pairs * product(&x[1..=e]);
+        // Mixers beside layer 1; messages into w and, where it was not frozen before, into z_0.
+        delta += p.beside + b * tw * &pairs * product(&x[1..=e]);
         if first {
             delta += b * t0 * &x[0];
         }

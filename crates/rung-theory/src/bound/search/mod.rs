@@ -152,15 +152,13 @@ fn for_tables_by_theorem(setting: &Setting<'_>, m: &BigUint, n: &[BigUint], inne
     sharp.or_else(|| product::for_tables(setting, m, inner).find_map(certify))
 }
 
-/// The point about one table that a state, or the messages of one full layer, must hold. Messages also stand for what is
-/// beside them.
+/// The point about one table that a state, or the messages of one full layer and what is beside them, must hold.
 fn single_table(setting: &Setting<'_>, m: BigUint, n: Vec<BigUint>) -> Point {
     if setting.question.case == 1 {
         return setting.point_on(m, n, Theorem::State);
     }
     let lists = Lists { x: vec![m.clone()], sigma: vec![], kappa: vec![] };
-    let point = setting.point_on(m, n, Theorem::Decomposition(lists));
-    Point { message_bits: point.message_bits + point.beside_bits, beside_bits: BigUint::ZERO, ..point }
+    setting.point_on(m, n, Theorem::Decomposition(lists))
 }
 
 /// The smallest table that the state, or the messages, cannot hold. Without full layers only the last table counts: the
