@@ -1,15 +1,15 @@
 (* The verified checker for certificate files: which theorem, its conditions, and the statement that an accepted certificate makes.
 
    verify answers as `rung check` does: accepted, refused (an inequality fails), or malformed (a list has the wrong length, a size is zero, a
-   divisibility fails, or the theorem does not speak of such a stack). *)
+   divisibility fails, or the theorem does not speak of such a stack); uncovered where its theorem is not proved here for such a certificate. *)
 From mathcomp Require Import all_ssreflect zify.
 From Coq Require Import Lia NArith.
-From Rung Require Import Counting Model LowerBound Logarithm Certificate Network Statement Padding TheoremOne TheoremOneCheck TheoremThreeCheck StateOnly Embedding.
+From Rung Require Import Counting Model LowerBound Logarithm Certificate Network Statement Padding TheoremOne TheoremOneCheck TheoremTwoCheck TheoremThreeCheck StateOnly Embedding.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
-(* the names that certificate files use; Cells has its own numbers r and nu *)
-Inductive theorem_name : Type := Decomposition | Entropy | State | Cells (r nu : N).
-Inductive verdict : Type := Accepted | Refused | Malformed.
+(* the names that certificate files use, with the numbers of their own: r and nu of Cells; varying, live and freeze of Product *)
+Inductive theorem_name : Type := Decomposition | Entropy | State | Cells (r nu : N) | Product (u : N) (live : seq N) (freeze : seq nat).
+Inductive verdict : Type := Accepted | Refused | Malformed | Uncovered.
 
 Section Verify.
 Variables (th : theorem_name) (c : cert).
@@ -37,11 +37,20 @@ Definition verify : verdict :=
   | Cells r nu =>
       if [&& case_zero c, L == 2, common_ok 3, all (N.eqb 0) [:: s 0; s 1; sd 1], divides r m & divides nu (n 1)]
       then (if check_three m (n 1) B (N.add (s 2) (sd 2)) (per_entry c) (per_start c) tw r nu then Accepted else Refused) else Malformed
+  | Product u live freeze =>
+      let x i := nth 1%num (cert_x c) i in let k := nth 1%num (cert_kappa c) 0 in let j := nth 0 freeze 0 in
+      if case_zero c || (L != 2) then Uncovered else
+      if [&& common_ok 2, size (cert_x c) == 2, size (cert_sigma c) == 1, size (cert_kappa c) == 1, size live == 1, size freeze == 1,
+             all (fun a => N.leb 1 a) [:: x 0; x 1; k], N.eqb (nth N0 live 0) (n 1), j <= 2, N.leb u m, N.leb (x 0) u,
+             divides k (x 0) & divides k (n 1)]
+      then (if (j == 2) && ~~ N.eqb u m then Uncovered else
+            if check_two m (n 1) B (s 0) (s 1) (sd 1) (per_entry c) (per_start c) tw (x 0) (x 1) k (nth N0 (cert_sigma c) 0) u j
+            then Accepted else Refused) else Malformed
   end.
 
 (* full layers of the stacks that the theorem speaks of *)
 Definition full_layers : nat :=
-  match th with Decomposition => L.-1 + case_zero c | Entropy => 1 | State => 0 | Cells _ _ => 2 end.
+  match th with Decomposition => L.-1 + case_zero c | Entropy => 1 | State => 0 | Cells _ _ => 2 | Product _ _ _ => 1 end.
 
 Theorem verify_sound : verify = Accepted -> forall F, F <= full_layers ->
   forall (W : net L (fun e => tn (n e)) F (tn B) (fun e => tn (s e)) (fun e => tn (sd e))) (pad : seq (H W)),
@@ -67,6 +76,15 @@ rewrite /verify /full_layers; case: th.
   apply: no_local_stack_no_net => //; first exact: zero.
   rewrite L2; apply: (check_cells_sound m0 n0' B0 tw0 r0 nu0 rm nn ok) => //; try exact: zero.
   by rewrite tnD.
+- move=> u live freeze; cbv zeta; case: ifP => // /negbT; rewrite negb_or negbK => /andP[_ /eqP L2].
+  case: ifP => //; do 6! [case/andP => ?]; case/andP => /= /and4P[x0 x1 k0 _]; case/andP => _; case/andP => j2; case/andP => um; case/andP => xu.
+  case/andP => kx kn; case: ifP => // _; case: ifP => // ok _; rewrite !tn_le in x0 x1 k0 um xu.
+  have dv a b : divides a b -> tn a %| tn b by case/andP; rewrite tn_le tn1 => a0; apply: modN.
+  have co : common_ok 2 by [].
+  case/and5P: co => _ _ _ /= /and5P[_ m0 _ _ /andP[tw0 _]] n0; rewrite !tn_le in m0 tw0.
+  have n0' : 0 < tn (n 1) by apply: pos_nth; rewrite /= n0.
+  apply: no_stack_no_net => //; rewrite L2.
+  exact: (check_product_sound m0 n0' x0 x1 k0 (dv _ _ kx) (dv _ _ kn) xu um j2 ok).
 Qed.
 End Verify.
 

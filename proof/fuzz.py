@@ -3,7 +3,7 @@
 
 The certificates of seeds.jsonl are accepted. For each number of each certificate, a bisection finds two neighbouring values of which one is accepted
 and the other is not; every value that it visits is compared, and so are the values around the threshold, random changes of several
-numbers at once, and broken files. Exit code 0 if all answers agree.
+numbers at once, and broken files. Exit code 0 if all answers agree. Where the extracted checker says that no theorem covers a mutant, nothing is compared.
 """
 import argparse
 import copy
@@ -35,19 +35,19 @@ class Checkers:
         for text, code in zip(texts, codes):
             other = subprocess.run([self.rung, "check", "-"], input=text.encode(), capture_output=True).returncode
             self.counts[code] = self.counts.get(code, 0) + 1
-            if other != code:
+            if code != 3 and other != code:
                 self.mismatches.append((code, other, text))
         return codes
 
 
 def places(point):
     """Where the numbers of a certificate stand: (field, index), index None for a single number."""
-    for name in ("message_bits", "m", "beside_bits", "cell", "group"):
+    for name in ("message_bits", "m", "beside_bits", "cell", "group", "varying"):
         if name in point:
             yield name, None
     for part in point.get("embedding", []):
         yield "embedding", part
-    for name in ("state_bits", "n", "x", "sigma", "kappa", "tokens_per"):
+    for name in ("state_bits", "n", "x", "sigma", "kappa", "tokens_per", "live", "freeze"):
         for index in range(len(point.get(name, []))):
             yield name, index
 
@@ -61,7 +61,7 @@ def change(point, place, value):
     """A copy with one number changed."""
     name, index = place
     changed = copy.deepcopy(point)
-    written = value if name in ("tokens_per", "embedding") else str(value)
+    written = value if name in ("tokens_per", "embedding", "freeze") else str(value)
     if index is None:
         changed[name] = written
     else:

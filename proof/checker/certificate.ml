@@ -13,10 +13,11 @@ let optional = [ "theorem"; "beside_bits"; "embedding"; "stack"; "conventions"; 
 
 (* theorems with the fields of their own; the first is that of certificates that name none *)
 let theorems =
-  [ ("decomposition", [ "x"; "sigma"; "kappa" ]); ("entropy", []); ("state", []); ("cells", [ "cell"; "group" ]) ]
+  [ ("decomposition", [ "x"; "sigma"; "kappa" ]); ("entropy", []); ("state", []); ("cells", [ "cell"; "group" ]);
+    ("product", [ "x"; "sigma"; "kappa"; "varying"; "live"; "freeze" ]) ]
 
 (* theorems of docs/proof.md that are not machine-checked yet *)
-let uncovered = [ "product"; "cell-lists" ]
+let uncovered = [ "cell-lists" ]
 let fail format = Printf.ksprintf (fun reason -> raise (Malformed reason)) format
 let rec nat k = if k = 0 then O else S (nat (k - 1))
 
@@ -133,6 +134,11 @@ let read text =
     | "entropy" -> Entropy
     | "state" -> State
     | "cells" -> Cells (big "cell" (field "cell"), big "group" (field "group"))
+    | "product" ->
+      let freeze = match field "freeze" with
+        | Json.List items -> List.map (fun item -> nat (small "freeze" max_hops item)) items
+        | _ -> fail "field `freeze`: expected a list of whole numbers" in
+      Product (big "varying" (field "varying"), list "live", freeze)
     | _ -> Decomposition in
   ( theorem,
     { case_zero = small "case" 1 (field "case") = 0;

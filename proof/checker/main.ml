@@ -9,6 +9,7 @@ let verdict text =
     (match Verified.verify_file theorem certificate embedding with
      | Accepted -> (0, "accepted: by the checker that is proved sound; a stack that the file names is not checked")
      | Refused -> (1, "refused: an inequality of the theorem fails")
+     | Uncovered -> (3, "not covered: for such a certificate its theorem is not machine-checked")
      | Malformed -> (2, "malformed: a list has the wrong length, a size is zero, a divisibility fails, or the theorem is about other stacks"))
 
 let read_at_most limit channel =

@@ -114,10 +114,12 @@ fn theorem(point: &Point) -> Basis {
             vec![lemma("theorem_one", "TheoremOne.v"), lemma("check_one_sound", "TheoremOneCheck.v")],
             None,
         ),
-        Theorem::Product(..) if hops == 2 && point.case == 1 => (
+        Theorem::Product(_, lazy) if hops == 2 && point.case == 1 => (
             "Theorem 2: any number of hops",
-            vec![lemma("theorem_two", "TheoremTwo.v")],
-            Some("the executable check, and tables of which only a part varies"),
+            vec![lemma("theorem_two", "TheoremTwo.v"), lemma("check_product_sound", "TheoremTwoCheck.v")],
+            // Constant entries of z_1 are counted apart only where their messages are frozen.
+            (lazy.freeze == [2] && lazy.varying != point.m)
+                .then_some("messages to constant entries of z_1 counted once (freeze 2, varying below m)"),
         ),
         Theorem::Product(..) => (
             "Theorem 2: any number of hops",
