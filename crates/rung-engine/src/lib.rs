@@ -43,6 +43,7 @@ mod schedule;
 mod shape;
 
 pub use choice::{Choice, highest};
+pub use kernels::vectorised::vector_instructions;
 pub use native::{Fault, Native, Outcome, StepError, Team, Tensor};
 pub use ops::{
     AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Rounding,

@@ -3,6 +3,18 @@
 //! * [`run`] trains one stack on one task: config, loop, checkpoints, record. [`sweep`] carries out many runs, here or under Slurm.
 //! * [`network`] opens what was constructed or trained.
 //! * [`parallel`] runs independent jobs on all cores; [`strict`] and [`difference`] read and compare JSON.
+//!
+//! ```
+//! use rung_train::run::{RunConfig, carry_out};
+//!
+//! let mut config = RunConfig::new("gdn full", "funccomp{hops=1,m=4,queries=4}");
+//! (config.model.heads, config.model.head) = (1, 8);
+//! (config.train.steps, config.train.batch) = (2, 2);
+//! let record = carry_out(&config.resolve()?, None, &mut |_| true)?.record.expect("nobody stopped it");
+//! assert_eq!(record.facts.rungs, 1);
+//! assert!(record.loss > 0.0);
+//! # Ok::<(), rung_train::run::RunError>(())
+//! ```
 
 pub mod difference;
 pub mod network;

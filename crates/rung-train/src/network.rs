@@ -92,7 +92,7 @@ impl<S: Scalar> Network<S> {
             return Err(NetworkError::Unfinished(folder.to_owned()));
         }
         let text = run.config.model.largest.as_ref().unwrap_or(&run.config.task);
-        let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
+        let task = task::parse(text).map_err(|error| RunError::task("task", error))?;
         let mut weights = Parameters::new();
         let model = run.model.init(&run.plan, &mut weights, &mut seeded(0)).map_err(RunError::from)?;
         load_weights(folder, &run, &mut weights)?;
@@ -145,7 +145,7 @@ impl Network<f32> {
     /// The model cannot be built.
     pub fn fresh(run: &Run) -> Result<Self, RunError> {
         let text = run.config.model.largest.as_ref().unwrap_or(&run.config.task);
-        let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
+        let task = task::parse(text).map_err(|error| RunError::task("task", error))?;
         let (model, weights) = initial::fresh(run)?;
         let (name, plan, config) = (run.plan.outline(), run.plan.clone(), run.model.clone());
         Ok(Self { name, task, plan, config, model, weights, sheet: None })

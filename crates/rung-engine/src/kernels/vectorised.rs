@@ -47,6 +47,17 @@ pub(crate) fn level() -> Level {
     Level::Baseline
 }
 
+/// The vector instructions that kernels use on this machine: `avx512`, `avx2` or `none`. Sums are rounded differently with each.
+pub fn vector_instructions() -> &'static str {
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Wide => "avx512",
+        #[cfg(target_arch = "x86_64")]
+        Level::Middle => "avx2",
+        Level::Baseline => "none",
+    }
+}
+
 macro_rules! vectorised {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident<$scalar:ident $(, const $size:ident: usize)?>
         ($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(

@@ -18,7 +18,7 @@ use rung_inspect::analysis::{
 use rung_nn::file::WriteError;
 use rung_train::network::Network;
 use rung_train::run::initial::fresh;
-use rung_train::run::{Record, RunConfig, Trainer};
+use rung_train::run::{Record, RunConfig, RunError, Trainer};
 use serde::{Deserialize, Serialize};
 
 /// Hops of the construction.
@@ -356,7 +356,7 @@ fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::
             trainer.step()?;
         }
         let (model, _) = fresh(&run)?;
-        let task = task::parse(&run.config.task).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
+        let task = task::parse(&run.config.task).map_err(|error| RunError::task("task", error))?;
         let (plan, config) = (run.plan.clone(), run.model.clone());
         let network = Network::new(plan.outline(), task, plan, config, model, trainer.weights().clone());
         found.push((name, diversity::diversity(&network, &Ask::default())?));

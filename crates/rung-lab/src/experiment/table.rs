@@ -211,6 +211,8 @@ pub(crate) mod tests {
         let tallies = right.iter().map(|right| Tally { right: *right, count: 1000 });
         Record {
             id: record::id(&run),
+            schema: rung_train::run::record::SCHEMA,
+            program: rung_train::run::record::Program::default(),
             edition: record::EDITION,
             facts: Facts::of(&run),
             config: run.config,

@@ -25,6 +25,8 @@
 //!
 //! Every key but `stack` and `task` has a default. [`RunConfig::resolve`] checks all of it before anything is allocated.
 
+use std::sync::Arc;
+
 use rung_engine::{AdamWConfig, Course, Schedule};
 use rung_nn::{ChannelConfig, Input, ModelConfig, NormConfig, Placement, Positions, Precision};
 use rung_theory::stack::{Defaults, Plan};
@@ -34,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use super::error::RunError;
 use super::record::table_sizes;
 use super::repel::RepulsionPart;
-use super::source::Source;
+use super::source::{FittedTask, Source};
 use crate::strict;
 
 /// A run as typed.
@@ -316,6 +318,12 @@ names! {
 pub struct Run {
     /// As typed, with tasks spelled out.
     pub config: RunConfig,
+    /// The task itself.
+    pub task: FittedTask,
+    /// The easier tasks that come first.
+    pub stages: Vec<FittedTask>,
+    /// The other tasks that are asked at the end.
+    pub also: Vec<FittedTask>,
     /// The stack.
     pub plan: Plan,
     /// The network around it.
@@ -412,35 +420,36 @@ impl RunConfig {
         }
         let read = |field: &str, text: &str| task::parse(text).map_err(|error| RunError::task(field, error));
         let mut config = self.clone();
-        let task = read("task", &self.task)?;
+        let task: Arc<dyn AnyTask> = read("task", &self.task)?.into();
         config.task = task.spec();
         let largest = match &self.model.largest {
-            Some(text) => read("model.largest", text)?,
-            None => read("task", &self.task)?,
+            Some(text) => read("model.largest", text)?.into(),
+            None => Arc::clone(&task),
         };
         config.model.largest = self.model.largest.as_ref().map(|_| largest.spec());
         let (fields, classes) = (largest.fields(), largest.classes());
         let mut longest = task.length().max(largest.length());
         self.check_auxiliary("task", &*task)?;
-        Source::new("task", task, &fields, classes)?;
+        let task = FittedTask::new("task", task, &fields, classes)?;
+        let (mut stages, mut also) = (Vec::new(), Vec::new());
         for (index, stage) in config.curriculum.iter_mut().enumerate() {
             let field = format!("curriculum[{index}].task");
             let task = read(&field, &stage.task)?;
             self.check_auxiliary(&field, &*task)?;
             stage.task = task.spec();
             longest = longest.max(task.length());
-            Source::new(&field, task, &fields, classes)?;
+            stages.push(FittedTask::new(&field, task, &fields, classes)?);
         }
         for (index, other) in config.evaluate.also.iter_mut().enumerate() {
             let field = format!("evaluate.also[{index}]");
             let task = read(&field, other)?;
             *other = task.spec();
             longest = longest.max(task.length());
-            Source::new(&field, task, &fields, classes)?;
+            also.push(FittedTask::new(&field, task, &fields, classes)?);
         }
         let model = part.network(&fields, classes, longest, plan.width as f64);
         let weights = model.count(&plan)?;
-        let run = Run { config, plan, model, fields, classes, longest, weights };
+        let run = Run { config, task, stages, also, plan, model, fields, classes, longest, weights };
         let found = run.mebibytes();
         if found > MOST_MEBIBYTES {
             return Err(RunError::Memory { found, most: MOST_MEBIBYTES });
@@ -578,19 +587,7 @@ impl Run {
     /// A source of the prompts of a task of this run; `stage` is one of the curriculum, or the task itself if there is none of
     /// that number.
     pub fn source(&self, stage: usize) -> Source {
-        self.source_of(self.config.curriculum.get(stage).map_or(&self.config.task, |stage| &stage.task))
-    }
-
-    /// A source of the prompts of a task that the config names.
-    pub(super) fn source_of(&self, text: &str) -> Source {
-        let task = task::parse(text).unwrap_or_else(|error| unreachable!("resolved before: {error}"));
-        let source = Source::new("task", task, &self.fields, self.classes);
-        source.unwrap_or_else(|error| unreachable!("resolved before: {error}"))
-    }
-
-    /// The task.
-    pub fn task(&self) -> Box<dyn AnyTask> {
-        task::parse(&self.config.task).unwrap_or_else(|error| unreachable!("resolved before: {error}"))
+        self.stages.get(stage).unwrap_or(&self.task).source()
     }
 
     /// The schedule of the learning rate.

@@ -14,6 +14,7 @@ use rung_theory::stack::{Convention, Plan};
 use rung_theory::task::AnyTask;
 use rung_theory::task::funccomp::FuncComp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::config::{Run, RunConfig};
 use super::error::RunError;
@@ -22,16 +23,26 @@ use super::source::stirred;
 use super::tally::{Accuracy, rounded};
 use super::trainer::{Look, Over, Progress};
 
-/// Raised whenever a run of the same config gives other numbers: records of before are then made again.
+/// The edition of the numerics: raised whenever a run of the same config gives other numbers. It is part of a run's id, so runs of
+/// before keep their directories and are made again in others. A stored run makes sure that it is not forgotten.
 pub const EDITION: u32 = 1;
+
+/// The form of a record: raised when readers of before would misread it. New fields with a default do not change it.
+pub const SCHEMA: u32 = 1;
 
 /// A finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Its name: outline, seed, and a hash of the config.
     pub id: String,
-    /// The edition of the trainer.
+    /// The form of this record; 0 for those from before forms were counted.
+    #[serde(default)]
+    pub schema: u32,
+    /// The edition of the numerics.
     pub edition: u32,
+    /// What computed it.
+    #[serde(default)]
+    pub program: Program,
     /// What was run, every default spelled out.
     pub config: RunConfig,
     /// What the theory says about it.
@@ -52,6 +63,23 @@ pub struct Record {
     pub also: BTreeMap<String, Accuracy>,
     /// Every look on the way.
     pub looks: Vec<Look>,
+}
+
+/// What computed a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The version of rung; empty for records from before it was kept.
+    pub version: String,
+    /// The vector instructions that kernels used: `avx512`, `avx2` or `none`. Sums are rounded otherwise with others.
+    pub instructions: String,
+}
+
+impl Program {
+    /// This program on this machine.
+    pub fn current() -> Self {
+        let instructions = rung_engine::vector_instructions().to_owned();
+        Self { version: env!("CARGO_PKG_VERSION").to_owned(), instructions }
+    }
 }
 
 /// Numbers of a run that follow from its config.
@@ -84,9 +112,9 @@ pub struct Facts {
 impl Facts {
     /// Works them out.
     pub fn of(run: &Run) -> Self {
-        let (capacity, task) = (run.plan.capacity_with(Convention::Paper), run.task());
+        let (capacity, task) = (run.plan.capacity_with(Convention::Paper), run.task.task());
         let narrow = |bits: u128| u64::try_from(bits).unwrap_or(u64::MAX);
-        let sizes = table_sizes(&*task);
+        let sizes = table_sizes(task);
         let first = sizes.as_ref().map(|sizes| f64::from(sizes[0]));
         Self {
             weights: narrow(run.weights),
@@ -122,7 +150,9 @@ impl Record {
     pub fn new(run: &Run, progress: &Progress, found: Found, also: BTreeMap<String, Accuracy>) -> Self {
         Self {
             id: id(run),
+            schema: SCHEMA,
             edition: EDITION,
+            program: Program::current(),
             config: run.config.clone(),
             facts: Facts::of(run),
             over: progress.over.unwrap_or(Over::Finished),
@@ -152,13 +182,27 @@ impl Record {
     /// The file cannot be read or is no record.
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let text = std::fs::read_to_string(path).map_err(|error| RunError::file(path, error))?;
-        serde_json::from_str(&text).map_err(|error| RunError::file(path, format!("no record: {error}")))
+        let record: Self =
+            serde_json::from_str(&text).map_err(|error| RunError::file(path, format!("no record: {error}")))?;
+        if record.schema > SCHEMA {
+            let Self { schema, program: Program { version, .. }, .. } = record;
+            let reason = format!("recorded by version {version} in form {schema}, expected at most form {SCHEMA}");
+            return Err(RunError::file(path, reason));
+        }
+        Ok(record)
     }
 }
 
-/// A run's name: what its layers are, its seed, and 48 bits of a hash of its whole config and the trainer's edition.
+/// A run's name: what its layers are, its seed, and 48 bits of a hash of its config and the edition of the numerics.
+///
+/// The hash is over the keys of [`FIRST_KEYS`], default or not, and over other keys where they are not at their default. So a key that
+/// is added with a default does not change the names of runs that do not use it.
 pub fn id(run: &Run) -> String {
-    let text = serde_json::to_string(&run.config).unwrap_or_default();
+    let defaults = RunConfig::new(run.config.stack.clone(), run.config.task.clone());
+    let [mut config, defaults] =
+        [&run.config, &defaults].map(|config| serde_json::to_value(config).unwrap_or_default());
+    drop_defaults(&mut config, &defaults, "");
+    let text = config.to_string();
     let hash = text.bytes().fold(stirred(u64::from(EDITION)), |hash, byte| stirred(hash ^ u64::from(byte)));
     let outline = run.plan.outline();
     let mut slug: String = outline.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
@@ -168,10 +212,130 @@ pub fn id(run: &Run) -> String {
     format!("{}-s{}-{:012x}", slug.trim_matches('-'), run.config.seed, hash & 0xFFFF_FFFF_FFFF)
 }
 
+/// Keys that were there when names of runs were fixed; they are part of a name even at their default.
+const FIRST_KEYS: [&str; 38] = [
+    "stack",
+    "task",
+    "seed",
+    "model",
+    "model.heads",
+    "model.head",
+    "model.channel",
+    "model.norm",
+    "model.placement",
+    "model.positions",
+    "model.initial",
+    "model.shared_tables",
+    "model.tied_query_key",
+    "model.tied_value_output",
+    "model.query_key_scale",
+    "model.scale",
+    "model.embedding_scale",
+    "model.chunk",
+    "model.range",
+    "train",
+    "train.steps",
+    "train.batch",
+    "train.rate",
+    "train.warmup",
+    "train.course",
+    "train.floor",
+    "train.cooldown",
+    "train.auxiliary",
+    "train.decay",
+    "train.betas",
+    "train.clip",
+    "train.threads",
+    "evaluate",
+    "evaluate.every",
+    "evaluate.prompts",
+    "evaluate.last",
+    "evaluate.stop_at",
+    "evaluate.patience",
+];
+
+/// Takes out what is at its default and was not there from the first.
+fn drop_defaults(config: &mut Value, defaults: &Value, path: &str) {
+    let Some(fields) = config.as_object_mut() else { return };
+    fields.retain(|key, value| {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let default = defaults.get(key);
+        if default == Some(value) && !FIRST_KEYS.contains(&path.as_str()) {
+            return false;
+        }
+        drop_defaults(value, default.unwrap_or(&Value::Null), &path);
+        true
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use rung_theory::task;
+    use serde_json::json;
+
+    #[test]
+    fn a_new_key_at_its_default_does_not_change_names() {
+        let config = RunConfig::new("gdn full", "funccomp{hops=1,m=4}");
+        let before = serde_json::to_value(&config).unwrap();
+        let (mut with_new, mut used) = (before.clone(), before.clone());
+        with_new["train"]["momentum"] = json!(0.9);
+        used["train"]["momentum"] = json!(0.5);
+        let hashed = |value: &Value, defaults: &Value| {
+            let mut value = value.clone();
+            drop_defaults(&mut value, defaults, "");
+            value.to_string()
+        };
+        assert_eq!(hashed(&with_new, &with_new), hashed(&before, &before));
+        assert_eq!(hashed(&before, &before), before.to_string(), "every key of today is one of the first");
+        assert_ne!(hashed(&used, &with_new), hashed(&before, &before));
+    }
+
+    #[test]
+    fn names_are_those_of_before() {
+        let mut config = RunConfig::new("gdn full", "funccomp{hops=1,m=4,queries=4}");
+        (config.model.heads, config.model.head) = (1, 8);
+        (config.train.steps, config.train.batch, config.train.threads) = (2, 2, 2);
+        (config.evaluate.prompts, config.evaluate.last) = (4, 8);
+        assert_eq!(id(&config.resolve().unwrap()), "gdn-full-s0-58831a213a8b");
+    }
+
+    #[test]
+    fn records_of_before_are_read_and_of_later_forms_refused() {
+        let run = RunConfig::new("full", "parity").resolve().unwrap();
+        let record = Record {
+            id: id(&run),
+            schema: SCHEMA,
+            edition: EDITION,
+            program: Program::current(),
+            config: run.config.clone(),
+            facts: Facts::of(&run),
+            over: Over::Finished,
+            steps: 1,
+            loss: 0.5,
+            losses: BTreeMap::new(),
+            accuracy: Accuracy::new(),
+            also: BTreeMap::new(),
+            looks: Vec::new(),
+        };
+        let path = std::env::temp_dir().join(format!("rung-record-{}.json", std::process::id()));
+        let read = |value: &Value| {
+            std::fs::write(&path, value.to_string()).unwrap();
+            Record::read(&path)
+        };
+        let mut value: Value = serde_json::from_str(&record.line()).unwrap();
+        assert_eq!(read(&value).unwrap(), record);
+        value["schema"] = json!(SCHEMA + 1);
+        value["program"]["version"] = json!("9.9.9");
+        let message = read(&value).unwrap_err().to_string();
+        assert!(message.contains("recorded by version 9.9.9"), "{message}");
+        let fields = value.as_object_mut().unwrap();
+        fields.remove("schema");
+        fields.remove("program");
+        let old = read(&value).unwrap();
+        assert_eq!((old.schema, old.program, old.id), (0, Program::default(), record.id));
+        std::fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn table_sizes_are_read_off_the_task() {

@@ -7,6 +7,8 @@
 //! A [`Source`] also fits a task into a model made for a larger one: fields must agree in name and order, and ids that both have
 //! mean the same; only the blank, which is a field's last id, moves.
 
+use std::sync::Arc;
+
 use rung_theory::task::{AnyTask, Field, Prompt, seeded};
 
 use super::error::RunError;
@@ -61,15 +63,49 @@ pub struct Batch {
 }
 
 /// How the ids of a task become those of a model made for a larger one.
+#[derive(Clone)]
 pub struct Fit {
     /// For each field, its blank and the model's.
     blanks: Vec<Option<(u32, u32)>>,
 }
 
-/// A task, in the ids of a model.
-pub struct Source {
-    task: Box<dyn AnyTask>,
+/// A task that fits a model.
+#[derive(Clone)]
+pub struct FittedTask {
+    task: Arc<dyn AnyTask>,
     fit: Fit,
+}
+
+impl FittedTask {
+    /// Fits a task into a model with these fields and classes.
+    ///
+    /// # Errors
+    /// It does not fit; `field` is the config's key that named it.
+    pub fn new(
+        field: &str,
+        task: impl Into<Arc<dyn AnyTask>>,
+        model: &[Field],
+        classes: u32,
+    ) -> Result<Self, RunError> {
+        let task = task.into();
+        let fit = Fit::new(field, &*task, model, classes)?;
+        Ok(Self { task, fit })
+    }
+
+    /// The task.
+    pub fn task(&self) -> &dyn AnyTask {
+        &*self.task
+    }
+
+    /// A source of its prompts.
+    pub fn source(&self) -> Source {
+        Source { task: self.clone(), prompt: Prompt::new() }
+    }
+}
+
+/// Prompts of a task, in the ids of a model.
+pub struct Source {
+    task: FittedTask,
     prompt: Prompt,
 }
 
@@ -122,13 +158,12 @@ impl Source {
     /// # Errors
     /// It does not fit; `field` is the config's key that named it.
     pub fn new(field: &str, task: Box<dyn AnyTask>, model: &[Field], classes: u32) -> Result<Self, RunError> {
-        let fit = Fit::new(field, &*task, model, classes)?;
-        Ok(Self { task, fit, prompt: Prompt::new() })
+        Ok(FittedTask::new(field, task, model, classes)?.source())
     }
 
     /// The task.
     pub fn task(&self) -> &dyn AnyTask {
-        &*self.task
+        self.task.task()
     }
 
     /// Fills a batch with `rows` prompts.
@@ -140,7 +175,7 @@ impl Source {
         batch.questions = 0;
         for item in 0..rows as u64 {
             let mut rng = seeded(seed_of(seed, purpose, step, item));
-            self.task.prompt(&mut rng, &mut self.prompt);
+            self.task.task.prompt(&mut rng, &mut self.prompt);
             batch.tokens.extend_from_slice(self.prompt.tokens());
             batch.targets.extend_from_slice(self.prompt.targets());
             batch.groups.extend_from_slice(self.prompt.groups());
@@ -149,7 +184,7 @@ impl Source {
         }
         batch.length = self.prompt.len();
         batch.ids = self.prompt.tokens().len();
-        self.fit.translate(&mut batch.tokens);
+        self.task.fit.translate(&mut batch.tokens);
     }
 }
 

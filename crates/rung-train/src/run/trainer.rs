@@ -23,7 +23,7 @@ use super::evaluate::{Found, evaluate};
 use super::initial::fresh;
 use super::record::Record;
 use super::repel::Particles;
-use super::source::{Batch, Purpose, Source};
+use super::source::{Batch, FittedTask, Purpose, Source};
 use super::tally::{Accuracy, reached};
 
 /// One look at a run.
@@ -258,12 +258,12 @@ impl<'a> Trainer<'a> {
     /// The last evaluation on the other tasks that the config names.
     fn test_also(&self) -> Result<BTreeMap<String, Accuracy>, RunError> {
         let config = &self.run.config;
-        let ask = |text: &String| {
-            let (mut source, numbers) = (self.run.source_of(text), (config.seed, Purpose::Testing));
+        let ask = |task: &FittedTask| {
+            let (mut source, numbers) = (task.source(), (config.seed, Purpose::Testing));
             let found = evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?;
-            Ok((text.clone(), found.accuracy))
+            Ok((task.task().spec(), found.accuracy))
         };
-        config.evaluate.also.iter().map(ask).collect()
+        self.run.also.iter().map(ask).collect()
     }
 }
 

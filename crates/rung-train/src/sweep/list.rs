@@ -21,12 +21,83 @@ pub struct SweepConfig {
     /// What all runs share.
     #[serde(default)]
     pub base: toml::Table,
+    /// Parts of runs by name. `use = "NAME"` or `use = ["NAME", ..]` in a run lays them over the base.
+    #[serde(default)]
+    pub fragments: BTreeMap<String, toml::Table>,
     /// Dotted keys, each with the values it takes; every combination is a run.
     #[serde(default)]
     pub grid: BTreeMap<String, Vec<toml::Value>>,
-    /// Runs by themselves: what each has besides the base.
+    /// Runs by themselves: what each has besides the base. One with a `grid` of its own stands for every combination.
     #[serde(default)]
     pub runs: Vec<toml::Table>,
+}
+
+/// A run of a sweep before its grid is multiplied out.
+struct Entry {
+    fragments: Vec<String>,
+    own: toml::Table,
+    grid: Vec<(String, Vec<toml::Value>)>,
+}
+
+impl Entry {
+    fn read(table: &toml::Table) -> Result<Self, RunError> {
+        let mut own = table.clone();
+        let fragments = own.remove(USE).map_or_else(|| Ok(Vec::new()), |value| names(&value))?;
+        let wrong = || RunError::value("grid", "something else", "a table of keys with lists of values");
+        let grid = match own.remove("grid") {
+            None => Vec::new(),
+            Some(toml::Value::Table(grid)) => {
+                let values = |(key, value): (String, toml::Value)| match value {
+                    toml::Value::Array(values) => Ok((key, values)),
+                    _ => Err(wrong()),
+                };
+                grid.into_iter().map(values).collect::<Result<_, _>>()?
+            }
+            Some(_) => return Err(wrong()),
+        };
+        Ok(Self { fragments, own, grid })
+    }
+
+    /// How many runs it stands for, with one seed.
+    fn count(&self) -> usize {
+        self.grid.iter().fold(1_usize, |product, (_, values)| product.saturating_mul(values.len()))
+    }
+
+    /// The run of this number: the last key varies fastest, as nested loops would have it.
+    fn table(&self, sweep: &SweepConfig, number: usize) -> Result<toml::Table, RunError> {
+        let mut rest = number;
+        let mut picks: Vec<(&str, &toml::Value)> = Vec::new();
+        for (key, values) in self.grid.iter().rev() {
+            picks.push((key, &values[rest % values.len()]));
+            rest /= values.len();
+        }
+        let mut fragments = self.fragments.clone();
+        for (_, value) in picks.iter().filter(|(key, _)| *key == USE) {
+            fragments.extend(names(value)?);
+        }
+        let mut table = sweep.base.clone();
+        for name in fragments {
+            merge(&mut table, sweep.fragment(&name)?);
+        }
+        merge(&mut table, &self.own);
+        for (key, value) in picks.into_iter().filter(|(key, _)| *key != USE) {
+            put(&mut table, key, value.clone())?;
+        }
+        Ok(table)
+    }
+}
+
+/// The key that names fragments.
+const USE: &str = "use";
+
+/// The names of fragments: a text, or a list of them.
+fn names(value: &toml::Value) -> Result<Vec<String>, RunError> {
+    let wrong = || RunError::value(USE, value, "the name of a fragment or a list of names");
+    let name = |value: &toml::Value| value.as_str().map(str::to_owned).ok_or_else(wrong);
+    match value {
+        toml::Value::Array(values) => values.iter().map(name).collect(),
+        one => Ok(vec![name(one)?]),
+    }
 }
 
 /// The runs of a sweep, without repetition.
@@ -78,39 +149,40 @@ impl SweepConfig {
         })
     }
 
+    fn fragment(&self, name: &str) -> Result<&toml::Table, RunError> {
+        self.fragments.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.fragments.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "a table [fragments.NAME]".to_owned() } else { known.join(", ") };
+            RunError::value(USE, format!("`{name}`"), known)
+        })
+    }
+
     /// Writes every run out and resolves it.
     ///
     /// # Errors
     /// A run makes no sense; the message says which.
     pub fn resolve(&self) -> Result<Sweep, RunError> {
         let seeds = if self.seeds.is_empty() { &[0][..] } else { &self.seeds };
-        let combinations = self.grid.values().fold(1_usize, |product, values| product.saturating_mul(values.len()));
-        let grid = if self.grid.is_empty() && !self.runs.is_empty() { 0 } else { combinations };
-        let count = grid.saturating_add(self.runs.len()).saturating_mul(seeds.len());
+        let mut entries = Vec::with_capacity(self.runs.len() + 1);
+        if !self.grid.is_empty() || self.runs.is_empty() {
+            let grid = self.grid.iter().map(|(key, values)| (key.clone(), values.clone())).collect();
+            entries.push(Entry { fragments: Vec::new(), own: toml::Table::new(), grid });
+        }
+        for (index, run) in self.runs.iter().enumerate() {
+            entries.push(Entry::read(run).map_err(|error| within(&format!("runs[{index}]"), &error))?);
+        }
+        let runs = entries.iter().fold(0_usize, |sum, entry| sum.saturating_add(entry.count()));
+        let count = runs.saturating_mul(seeds.len());
         if count == 0 || count > MOST_RUNS {
             let expected = format!("1 to {MOST_RUNS}, from seeds, [grid] and [[runs]]");
             return Err(RunError::value("sweep", format!("{count} runs"), expected));
         }
-        let mut tables = Vec::with_capacity(count / seeds.len());
-        for number in 0..grid {
-            let mut table = self.base.clone();
-            let mut rest = number;
-            // The last key varies fastest, as nested loops would have it.
-            for (key, values) in self.grid.iter().rev() {
-                let value = values[rest % values.len()].clone();
-                rest /= values.len();
-                put(&mut table, key, value)?;
-            }
-            tables.push(table);
-        }
-        for more in &self.runs {
-            let mut table = self.base.clone();
-            merge(&mut table, more);
-            tables.push(table);
-        }
+        let tables = entries.iter().flat_map(|entry| (0..entry.count()).map(|number| entry.table(self, number)));
         let mut sweep = Sweep { runs: Vec::with_capacity(count) };
         let mut known = std::collections::HashSet::new();
-        for (number, table) in tables.into_iter().enumerate() {
+        for (number, table) in tables.enumerate() {
+            let place = || format!("run {} of the sweep", number + 1);
+            let table = table.map_err(|error| within(&place(), &error))?;
             let mut run_of = |seed: &u64| -> Result<(), RunError> {
                 let mut table = table.clone();
                 put(&mut table, "seed", toml::Value::Integer(i64::try_from(*seed).unwrap_or(i64::MAX)))?;
@@ -125,13 +197,14 @@ impl SweepConfig {
                 Ok(())
             };
             let outcome = seeds.iter().try_for_each(&mut run_of);
-            outcome.map_err(|error| {
-                let reason = error.to_string().trim_end().to_owned();
-                RunError::Text { place: format!("run {} of the sweep", number + 1), reason }
-            })?;
+            outcome.map_err(|error| within(&place(), &error))?;
         }
         Ok(sweep)
     }
+}
+
+fn within(place: &str, error: &RunError) -> RunError {
+    RunError::Text { place: place.to_owned(), reason: error.to_string().trim_end().to_owned() }
 }
 
 fn put(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), RunError> {
@@ -166,12 +239,29 @@ mod tests {
             "seeds = [4, 5]\n{BASE}[grid]\nstack = ['full', 'gdn full']\n'train.rate' = [1e-3, 2e-3]\n[[runs]]\nstack = 'linear full'\ntrain = {{ batch = 2 }}\n"
         );
         let runs = runs(&text);
-        let told: Vec<_> =
+        let found: Vec<_> =
             runs.iter().map(|run| (run.config.stack.as_str(), run.config.train.rate, run.config.seed)).collect();
-        assert_eq!(told.len(), 10);
-        assert_eq!(told[..3], [("full", 1e-3, 4), ("full", 1e-3, 5), ("full", 2e-3, 4)]);
-        assert_eq!(told[9], ("linear full", 4e-3, 5));
+        assert_eq!(found.len(), 10);
+        assert_eq!(found[..3], [("full", 1e-3, 4), ("full", 1e-3, 5), ("full", 2e-3, 4)]);
+        assert_eq!(found[9], ("linear full", 4e-3, 5));
         assert_eq!((runs[9].config.train.batch, runs[9].config.train.steps), (2, 3));
+    }
+
+    #[test]
+    fn fragments_say_once_what_runs_share() {
+        let short = format!(
+            "{BASE}[fragments.long]\ntrain = {{ steps = 9 }}\n[fragments.wide]\nmodel = {{ heads = 4 }}\n\
+             [[runs]]\nuse = 'long'\ngrid = {{ stack = ['full', 'gdn full'] }}\n\
+             [[runs]]\nstack = 'linear full'\ngrid = {{ use = [[], ['long', 'wide']] }}\n"
+        );
+        let long = format!(
+            "{BASE}[[runs]]\nstack = 'full'\ntrain = {{ steps = 9 }}\n[[runs]]\nstack = 'gdn full'\ntrain = {{ steps = 9 }}\n\
+             [[runs]]\nstack = 'linear full'\n\
+             [[runs]]\nstack = 'linear full'\ntrain = {{ steps = 9 }}\nmodel = {{ heads = 4 }}\n"
+        );
+        let ids = |text: &str| runs(text).iter().map(record::id).collect::<Vec<_>>();
+        assert_eq!(ids(&short), ids(&long));
+        assert_eq!(ids(&short).len(), 4);
     }
 
     #[test]
@@ -200,6 +290,11 @@ mod tests {
         fails(&format!("{BASE}[grid]\nstack = []\n"), "0 runs");
         fails(&format!("{BASE}[grid]\n'stack.x' = [1]\n"), "`stack` is not a table");
         fails("[base]\nstack = 'full'\n", "missing field `task`");
+        let run = |line: &str| format!("{BASE}[fragments.long]\ntrain = {{ steps = 9 }}\n[[runs]]\n{line}\n");
+        fails(&run("use = 'lnog'"), "run 1 of the sweep: use: found `lnog`, expected long");
+        fails(&run("use = 3"), "expected the name of a fragment");
+        fails(&run("grid = 3"), "expected a table of keys with lists of values");
+        fails(&run("grid = { seed = 3 }"), "expected a table of keys with lists of values");
         let many = format!("{BASE}[grid]\nseed = [{}]\n'train.batch' = [{}]\n", "1,".repeat(400), "1,".repeat(400));
         fails(&many, "160000 runs");
     }

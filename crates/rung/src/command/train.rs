@@ -176,7 +176,7 @@ fn heading(run: &Run, directory: &Path) -> String {
         run.config.stack,
         run.config.task,
         crate::output::grouped(run.weights),
-        run.task().length(),
+        run.task.task().length(),
         run.config.train.batch,
         capacity.rungs,
         directory.display()
