@@ -30,7 +30,7 @@ pub enum Kernel {
     /// A linear recurrence.
     Recurrence {
         /// How the state fades.
-        fade: Fade,
+        fade: DecayKind,
         /// Whether writes are delta steps.
         delta: bool,
     },
@@ -48,7 +48,7 @@ pub enum Kernel {
 
 /// Kinds of decay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fade {
+pub enum DecayKind {
     /// None.
     Never,
     /// One number per head.
@@ -64,12 +64,12 @@ pub const KERNELS: &[(&str, Kernel)] = &[
     ("product_down", Kernel::Product { outputs: 1, inputs: 4 }),
     ("softmax", Kernel::Attention { windowed: false }),
     ("window", Kernel::Attention { windowed: true }),
-    ("linear", Kernel::Recurrence { fade: Fade::Never, delta: false }),
-    ("retnet", Kernel::Recurrence { fade: Fade::Scalar, delta: false }),
-    ("gla", Kernel::Recurrence { fade: Fade::Vector, delta: false }),
-    ("deltanet", Kernel::Recurrence { fade: Fade::Never, delta: true }),
-    ("gdn", Kernel::Recurrence { fade: Fade::Scalar, delta: true }),
-    ("gdn_solver", Kernel::Recurrence { fade: Fade::Scalar, delta: true }),
+    ("linear", Kernel::Recurrence { fade: DecayKind::Never, delta: false }),
+    ("retnet", Kernel::Recurrence { fade: DecayKind::Scalar, delta: false }),
+    ("gla", Kernel::Recurrence { fade: DecayKind::Vector, delta: false }),
+    ("deltanet", Kernel::Recurrence { fade: DecayKind::Never, delta: true }),
+    ("gdn", Kernel::Recurrence { fade: DecayKind::Scalar, delta: true }),
+    ("gdn_solver", Kernel::Recurrence { fade: DecayKind::Scalar, delta: true }),
     ("mamba1", Kernel::Scan),
     ("rwkv7", Kernel::GeneralDelta),
     ("conv", Kernel::Convolution),
@@ -108,9 +108,9 @@ impl Kernel {
             Self::Recurrence { fade, delta } => {
                 let mut inputs = vec![split(), split(), split()];
                 match fade {
-                    Fade::Never => {}
-                    Fade::Scalar => inputs.push(per_head(DECAY)),
-                    Fade::Vector => inputs.push((split().0, DECAY)),
+                    DecayKind::Never => {}
+                    DecayKind::Scalar => inputs.push(per_head(DECAY)),
+                    DecayKind::Vector => inputs.push((split().0, DECAY)),
                 }
                 inputs.extend(delta.then(|| per_head(GATE)));
                 inputs
@@ -148,9 +148,9 @@ impl Kernel {
                     key: &inputs[1],
                     value: &inputs[2],
                     decay: match fade {
-                        Fade::Never => Decay::None,
-                        Fade::Scalar => Decay::Scalar(&inputs[3]),
-                        Fade::Vector => Decay::Vector(&inputs[3]),
+                        DecayKind::Never => Decay::None,
+                        DecayKind::Scalar => Decay::Scalar(&inputs[3]),
+                        DecayKind::Vector => Decay::Vector(&inputs[3]),
                     },
                     beta: delta.then(|| &inputs[inputs.len() - 1]),
                     state: None,
@@ -251,7 +251,7 @@ impl Share {
 ///
 /// # Panics
 /// If a kernel does.
-pub fn with_crew<R>(
+pub fn with_worker_pool<R>(
     (kernel, size, backward): (Kernel, Size, bool),
     threads: usize,
     measure: impl FnOnce(&mut dyn FnMut() -> Result<f64, BenchError>) -> Result<R, BenchError>,
@@ -301,7 +301,7 @@ mod tests {
             share.run();
             assert!(share.ops.gradient().iter().any(|value| *value != 0.0), "{name}");
             for (backward, threads) in [(false, 2), (true, 8)] {
-                let taken = with_crew((kernel, size, backward), threads, |run| run().and_then(|_| run()));
+                let taken = with_worker_pool((kernel, size, backward), threads, |run| run().and_then(|_| run()));
                 assert!(taken.unwrap() > 0.0, "{name}");
             }
         }

@@ -1,18 +1,18 @@
-//! How fast the engine is: kernels, training steps, and how cost grows with the text.
+//! How fast the engine is: kernels, training steps, and how cost grows with the length of a sequence.
 //!
-//! Three rooms, which `rung bench --only` picks:
+//! Three sections, which `rung bench --only` picks:
 //!
 //! - [`kernels`]: the operations that models spend their time in, forward, and forward with backward;
 //! - [`train`]: whole training steps at three shapes;
-//! - [`exponents`]: the exponent of cost in the length of the text, and the cost of one more token at two positions.
+//! - [`exponents`]: the exponent of cost in the length of the sequence, and the cost of one more token at two positions.
 //!
-//! Every row has the median time of some repetitions after two that are not counted, tokens per second, the share of the
-//! arithmetic limit, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
+//! Every row has the median time of some repetitions after two that are not counted, tokens per second, the fraction of
+//! peak FLOP/s, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
 //! a backward pass as two forward ones. The limit is the speed of a large product on all threads. Machines drift, so it is
 //! measured at the start and again after every row that has a share of it, and the fastest so far counts.
 //!
 //! # Against PyTorch
-//! With a peer, each row is measured in turns: a few repetitions here, a few there, in one run. The ratio is their median over
+//! With a peer, each row is measured interleaved with PyTorch: a few repetitions here, a few there, in one run. The ratio is their median over
 //! ours; the ratio of the fastest is shown too, as other work on the machine disturbs it least. A row without a form on the
 //! other side has no ratio.
 //!
@@ -27,9 +27,9 @@
 //! not use. Our side is the same for both. The chunks of either side are as long as is best for it: 32 tokens here, 64 there.
 //!
 //! ```
-//! use rung_bench::{Choice, Only, cases};
+//! use rung_bench::{CaseFilter, Section, cases};
 //!
-//! let choice = Choice { only: Some(Only::Train), shape: Some("S".to_owned()), ..Choice::default() };
+//! let choice = CaseFilter { only: Some(Section::Train), shape: Some("S".to_owned()), ..CaseFilter::default() };
 //! assert!(cases(&choice)?.iter().any(|case| case.mixer == "gdn"));
 //! # Ok::<(), rung_bench::BenchError>(())
 //! ```
@@ -46,7 +46,7 @@ use std::ops::Range;
 
 use kernels::{KERNELS, Kernel};
 use measure::{Peak, Times};
-use peer::Peer;
+use peer::TorchPeer;
 use rung_theory::stack::mixer::{self, Benchmark};
 use train::Training;
 
@@ -54,7 +54,7 @@ use train::Training;
 const VOCABULARY: usize = 64;
 /// Tokens per chunk of a recurrence.
 const CHUNK: usize = 32;
-/// Repetitions before the other side has its turn.
+/// Repetitions before the other side is measured.
 const TURN: usize = 3;
 /// Repetitions that are not counted.
 const WARM_UP: usize = 2;
@@ -72,7 +72,7 @@ pub enum BenchError {
     },
     /// The peer failed.
     #[error("the peer failed at `{work}`: {reason}")]
-    Peer {
+    TorchPeer {
         /// What it was asked.
         work: String,
         /// What happened.
@@ -133,9 +133,9 @@ impl Size {
     }
 }
 
-/// A room of the benchmark.
+/// A section of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Only {
+pub enum Section {
     /// Kernels.
     Kernels,
     /// Training steps.
@@ -146,9 +146,9 @@ pub enum Only {
 
 /// Which cases to measure.
 #[derive(Clone, Debug, Default)]
-pub struct Choice {
-    /// One room.
-    pub only: Option<Only>,
+pub struct CaseFilter {
+    /// One section.
+    pub only: Option<Section>,
     /// One shape.
     pub shape: Option<String>,
     /// One mixer or kernel.
@@ -252,7 +252,7 @@ pub struct Bench {
     /// Floating-point operations per second of a large product: the most so far.
     pub limit: f64,
     /// The other side.
-    pub peer: Option<Peer>,
+    pub peer: Option<TorchPeer>,
 }
 
 impl Bench {
@@ -261,7 +261,7 @@ impl Bench {
     /// # Errors
     /// There is no Python with PyTorch.
     pub fn new(threads: usize, repetitions: usize, against: Option<&str>) -> Result<Self, BenchError> {
-        let peer = against.map(|against| Peer::find(against, threads)).transpose()?;
+        let peer = against.map(|against| TorchPeer::find(against, threads)).transpose()?;
         Ok(Self { threads, repetitions, limit: measure::limit(threads), peer })
     }
 
@@ -275,14 +275,16 @@ impl Bench {
         let (times, tokens);
         match case.work {
             Work::Kernel { kernel, size, backward } => {
-                let measured = kernels::with_crew((kernel, size, backward), threads, |run| self.in_turns(case, run));
+                let measured = kernels::with_worker_pool((kernel, size, backward), threads, |run| {
+                    self.measure_interleaved(case, run)
+                });
                 (times, torch) = measured?;
                 tokens = size.tokens();
                 operations = kernel.operations(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
             }
             Work::Train { size, whole } => {
                 let mut training = Training::new(case.mixer, size, whole, threads)?;
-                (times, torch) = self.in_turns(case, &mut || training.step())?;
+                (times, torch) = self.measure_interleaved(case, &mut || training.step())?;
                 (tokens, operations) = (size.tokens(), Some(training.operations()));
             }
             Work::Exponent => {
@@ -306,7 +308,7 @@ impl Bench {
 
     /// Runs our side and the peer's in turns.
     #[expect(clippy::type_complexity, reason = "our times, and theirs with their memory")]
-    fn in_turns(
+    fn measure_interleaved(
         &mut self,
         case: &Case,
         run: &mut dyn FnMut() -> Result<f64, BenchError>,
@@ -343,14 +345,14 @@ impl Bench {
 ///
 /// # Errors
 /// A name is unknown, or nothing is left.
-pub fn cases(choice: &Choice) -> Result<Vec<Case>, BenchError> {
+pub fn cases(choice: &CaseFilter) -> Result<Vec<Case>, BenchError> {
     let mixer = choice.mixer.as_deref().map(plain);
     let shape = choice.shape.as_deref();
     if let Some(found) = shape.filter(|shape| SIZES.iter().all(|size| size.name != *shape)) {
         let known = SIZES.map(|size| size.name).join(", ");
         return Err(BenchError::Unknown { option: "--shape", found: found.to_owned(), known });
     }
-    if choice.only == Some(Only::Exponents) && shape.is_some() {
+    if choice.only == Some(Section::Exponents) && shape.is_some() {
         return Err(BenchError::Nothing("--only exponents has lengths of its own, leave --shape out".to_owned()));
     }
     let all = all_cases();
@@ -362,9 +364,9 @@ pub fn cases(choice: &Choice) -> Result<Vec<Case>, BenchError> {
     }
     let wanted = |case: &Case| {
         let room = match case.work {
-            Work::Kernel { .. } => Only::Kernels,
-            Work::Train { .. } => Only::Train,
-            Work::Exponent | Work::Step { .. } => Only::Exponents,
+            Work::Kernel { .. } => Section::Kernels,
+            Work::Train { .. } => Section::Train,
+            Work::Exponent | Work::Step { .. } => Section::Exponents,
         };
         choice.only.is_none_or(|only| only == room)
             && mixer.is_none_or(|mixer| mixer == case.mixer)
@@ -432,24 +434,30 @@ fn fill(seed: u64, count: usize, range: Range<f32>) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    fn names(only: Only, shape: Option<&str>, mixer: Option<&str>) -> Result<Vec<String>, BenchError> {
-        let choice = Choice { only: Some(only), shape: shape.map(str::to_owned), mixer: mixer.map(str::to_owned) };
+    fn names(only: Section, shape: Option<&str>, mixer: Option<&str>) -> Result<Vec<String>, BenchError> {
+        let choice = CaseFilter { only: Some(only), shape: shape.map(str::to_owned), mixer: mixer.map(str::to_owned) };
         let name = |case: &Case| format!("{} {} {}", case.what(), case.mixer, case.shape());
         Ok(cases(&choice)?.iter().map(name).collect())
     }
 
     #[test]
     fn choices_pick_cases() {
-        assert_eq!(names(Only::Train, Some("M"), Some("full")).unwrap(), ["train softmax M", "train whole softmax M"]);
-        assert_eq!(names(Only::Kernels, Some("S"), Some("gla")).unwrap(), ["forward gla S", "forward+backward gla S"]);
         assert_eq!(
-            names(Only::Exponents, None, Some("gdn")).unwrap(),
+            names(Section::Train, Some("M"), Some("full")).unwrap(),
+            ["train softmax M", "train whole softmax M"]
+        );
+        assert_eq!(
+            names(Section::Kernels, Some("S"), Some("gla")).unwrap(),
+            ["forward gla S", "forward+backward gla S"]
+        );
+        assert_eq!(
+            names(Section::Exponents, None, Some("gdn")).unwrap(),
             ["exponent gdn n=512..8192", "step gdn n=256", "step gdn n=8192"]
         );
         let error = |only, shape, mixer| names(only, shape, mixer).unwrap_err().to_string();
-        assert!(error(Only::Train, Some("XL"), None).contains("--shape: found `XL`, expected one of S, M, L"));
-        assert!(error(Only::Train, None, Some("gdm")).contains("--mixer: found `gdm`, expected one of"));
-        assert!(error(Only::Train, None, Some("rms_norm")).contains("nothing to measure"));
-        assert!(error(Only::Exponents, Some("S"), None).contains("lengths of its own"));
+        assert!(error(Section::Train, Some("XL"), None).contains("--shape: found `XL`, expected one of S, M, L"));
+        assert!(error(Section::Train, None, Some("gdm")).contains("--mixer: found `gdm`, expected one of"));
+        assert!(error(Section::Train, None, Some("rms_norm")).contains("nothing to measure"));
+        assert!(error(Section::Exponents, Some("S"), None).contains("lengths of its own"));
     }
 }

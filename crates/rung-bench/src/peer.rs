@@ -12,7 +12,7 @@ use super::BenchError;
 const SCRIPT: &str = include_str!("torch_step.py");
 
 /// A running peer.
-pub struct Peer {
+pub struct TorchPeer {
     process: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -21,9 +21,9 @@ pub struct Peer {
 }
 
 /// Its times in milliseconds, and its peak memory in bytes if it knows.
-pub type Answer = (Vec<f64>, Option<u64>);
+pub type PeerTimes = (Vec<f64>, Option<u64>);
 
-impl Peer {
+impl TorchPeer {
     /// Starts the first Python that has PyTorch: `$RUNG_PYTHON`, `python3` or `python` for `torch`, else the one given.
     ///
     /// # Errors
@@ -67,8 +67,8 @@ impl Peer {
     ///
     /// # Errors
     /// It has ended, or answers what cannot be understood.
-    pub fn ask(&mut self, work: &str, times: usize) -> Result<Option<Answer>, BenchError> {
-        let failed = |reason: String| BenchError::Peer { work: work.to_owned(), reason };
+    pub fn ask(&mut self, work: &str, times: usize) -> Result<Option<PeerTimes>, BenchError> {
+        let failed = |reason: String| BenchError::TorchPeer { work: work.to_owned(), reason };
         writeln!(self.requests, "{work} {times}").map_err(|error| failed(error.to_string()))?;
         let line = self.line().map_err(|error| failed(error.to_string()))?;
         if line == "none" {
@@ -90,7 +90,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for TorchPeer {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.process.kill();

@@ -27,7 +27,7 @@ impl Alphabet {
         let samples = ((1 << 20) / (length * fields)).clamp(64, 4096) as u64;
         let mut met = vec![BTreeSet::new(); length];
         for sample in 0..samples {
-            let prompt = drawn(task, seed, sample);
+            let prompt = sample_prompt(task, seed, sample);
             for (tokens, token) in met.iter_mut().zip(prompt.chunks_exact(fields)) {
                 if tokens.len() < MOST {
                     tokens.insert(token.to_vec());
@@ -69,7 +69,7 @@ impl Alphabet {
 }
 
 /// The ids of a prompt drawn from two numbers.
-pub fn drawn(task: &dyn AnyTask, seed: u64, number: u64) -> Vec<u32> {
+pub fn sample_prompt(task: &dyn AnyTask, seed: u64, number: u64) -> Vec<u32> {
     let mut prompt = Prompt::new();
     task.prompt(&mut seeded(stirred(seed ^ stirred(number))), &mut prompt);
     prompt.tokens().to_vec()

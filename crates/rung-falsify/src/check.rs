@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::FalsifyError;
-use super::suspect::{Asked, Origin, Runner, Suspect, Views, best};
-use super::witness::{Accused, FORMAT, Witness};
+use super::target::{Origin, RequestedPrecision, Runner, TargetModel, Views, best};
+use super::witness::{FORMAT, ModelDescription, Witness};
 use rung_train::difference::first_difference;
 
 /// Why a witness does not hold.
@@ -40,15 +40,15 @@ struct Seen {
     views: Views,
 }
 
-fn look(suspect: &Suspect, input: &[u32], question: usize) -> Result<Result<Seen, Refusal>, FalsifyError> {
-    let targets = match suspect.task().oracle(input) {
+fn look(target: &TargetModel, input: &[u32], question: usize) -> Result<Result<Seen, Refusal>, FalsifyError> {
+    let targets = match target.task().oracle(input) {
         Ok(targets) => targets,
         Err(error) => return Ok(refuse("inputs", error.to_string())),
     };
-    let Some(answer) = targets.get(question).copied().filter(|target| *target != rung_theory::task::NO_TARGET) else {
+    let Some(answer) = targets.get(question).copied().filter(|label| *label != rung_theory::task::NO_TARGET) else {
         return Ok(refuse("question", format!("nothing is asked at token {question}")));
     };
-    let runner = Runner::new(suspect);
+    let runner = Runner::new(target);
     let views = runner.views(input, 1, None)?;
     let scores = views.scores(0, question).to_vec();
     if scores.iter().any(|score| !score.is_finite()) {
@@ -67,15 +67,15 @@ fn alike(first: &Views, second: &Views, border: usize) -> Vec<usize> {
 
 /// The state that two prompts share, and the first border at which they do: at or after `border`, before the question.
 fn shared_state(
-    suspect: &Suspect,
+    target: &TargetModel,
     inputs: [&[u32]; 2],
     border: usize,
     question: usize,
 ) -> Result<Option<(usize, Vec<f32>)>, FalsifyError> {
-    if !suspect.bounded() || question == 0 || border > question {
+    if !target.bounded() || question == 0 || border > question {
         return Ok(None);
     }
-    let (runner, fields) = (Runner::new(suspect), suspect.fields());
+    let (runner, fields) = (Runner::new(target), target.fields());
     let state = |input: &[u32], border: usize| -> Result<Vec<f32>, FalsifyError> {
         Ok(runner.numbers(&runner.state(&input[..border * fields], 1, None)?))
     };
@@ -107,7 +107,7 @@ pub(super) fn border_of(first: &[u32], second: &[u32], fields: usize) -> usize {
 /// # Errors
 /// The model refuses the tokens.
 pub fn write_down(
-    suspect: &Suspect,
+    target: &TargetModel,
     inputs: &[Vec<u32>],
     question: usize,
 ) -> Result<Result<Witness, Refusal>, FalsifyError> {
@@ -116,15 +116,15 @@ pub fn write_down(
     }
     let mut seen = Vec::new();
     for input in inputs {
-        match look(suspect, input, question)? {
+        match look(target, input, question)? {
             Ok(found) => seen.push(found),
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
     let (mut border, mut state) = (None, None);
     if let [first, second] = inputs {
-        let same = border_of(first, second, suspect.fields());
-        let shared = shared_state(suspect, [first, second], same, question)?;
+        let same = border_of(first, second, target.fields());
+        let shared = shared_state(target, [first, second], same, question)?;
         border = Some(shared.as_ref().map_or(same, |(border, _)| *border));
         state = shared.map(|(_, state)| state);
     }
@@ -134,8 +134,8 @@ pub fn write_down(
     };
     let witness = Witness {
         format: FORMAT,
-        model: accused(suspect),
-        task: suspect.task().spec(),
+        model: describe_model(target),
+        task: target.task().spec(),
         inputs: inputs.to_vec(),
         question,
         answers: seen.iter().map(|seen| seen.answer).collect(),
@@ -147,15 +147,15 @@ pub fn write_down(
         decomposition: None,
         digest: String::new(),
     };
-    Ok(claim(&witness).map(|()| witness.sealed()))
+    Ok(claim(&witness).map(|()| witness.with_digest()))
 }
 
-fn accused(suspect: &Suspect) -> Accused {
-    Accused {
-        name: suspect.network.name.clone(),
-        origin: suspect.origin.clone(),
-        kept: suspect.kept,
-        fingerprint: suspect.fingerprint.clone(),
+fn describe_model(target: &TargetModel) -> ModelDescription {
+    ModelDescription {
+        name: target.network.name.clone(),
+        origin: target.origin.clone(),
+        kept: target.kept,
+        fingerprint: target.fingerprint.clone(),
     }
 }
 
@@ -190,49 +190,53 @@ fn claim(witness: &Witness) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// There is no such model.
-pub fn open(witness: &Witness, folder: Option<PathBuf>) -> Result<Suspect, FalsifyError> {
+pub fn open(witness: &Witness, folder: Option<PathBuf>) -> Result<TargetModel, FalsifyError> {
     let origin = folder.map_or_else(|| witness.model.origin.clone(), Origin::Folder);
-    Suspect::open(origin, Some(&witness.task), witness.model.kept.map_or(Asked::Own, Asked::Exactly))
+    TargetModel::open(
+        origin,
+        Some(&witness.task),
+        witness.model.kept.map_or(RequestedPrecision::Own, RequestedPrecision::Exactly),
+    )
 }
 
 /// Runs the model again and computes the witness that belongs to the prompts; that one, if the file is no different.
 ///
 /// # Errors
 /// The model refuses the tokens.
-pub fn check(witness: &Witness, suspect: &Suspect) -> Result<Result<Witness, Refusal>, FalsifyError> {
-    if let Err(refusal) = check_model(witness, suspect) {
+pub fn check(witness: &Witness, target: &TargetModel) -> Result<Result<Witness, Refusal>, FalsifyError> {
+    if let Err(refusal) = check_model(witness, target) {
         return Ok(Err(refusal));
     }
-    let mut computed = match write_down(suspect, &witness.inputs, witness.question)? {
+    let mut computed = match write_down(target, &witness.inputs, witness.question)? {
         Ok(computed) => computed,
         Err(refusal) => return Ok(Err(refusal)),
     };
     if let Some(sets) = &witness.decomposition {
-        match sets.compute_again(suspect, &witness.inputs)? {
+        match sets.compute_again(target, &witness.inputs)? {
             Ok(sets) => computed.decomposition = Some(sets),
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
     // A folder may have moved: the origin says where to look for the model, and the fingerprint whether it is the one.
     computed.model.origin = witness.model.origin.clone();
-    let computed = computed.sealed();
+    let computed = computed.with_digest();
     // The digest last: whatever differs changes it as well.
     let same = compare("", &Witness { digest: computed.digest.clone(), ..witness.clone() }, &computed);
     Ok(same.and_then(|()| compare("digest", &witness.digest, &computed.digest)).map(|()| computed))
 }
 
 /// What can be refused without running anything: another format, model, precision or task.
-fn check_model(witness: &Witness, suspect: &Suspect) -> Result<(), Refusal> {
+fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), Refusal> {
     compare("format", &witness.format, &FORMAT)?;
-    let mut expected = accused(suspect);
+    let mut expected = describe_model(target);
     expected.origin = witness.model.origin.clone();
-    if let Some(kept) = witness.model.kept.filter(|kept| kept.message.is_some() == suspect.bounded()) {
+    if let Some(kept) = witness.model.kept.filter(|kept| kept.message.is_some() == target.bounded()) {
         let found = kept.message.map_or_else(|| "null".to_owned(), |range| range.to_string());
-        let expected = if suspect.bounded() { "null: only states are rounded" } else { "the range of messages" };
+        let expected = if target.bounded() { "null: only states are rounded" } else { "the range of messages" };
         return refuse("model.kept.message", format!("found {found}, expected {expected} in this stack"));
     }
     compare("model", &witness.model, &expected)?;
-    compare("task", &witness.task, &suspect.task().spec())
+    compare("task", &witness.task, &target.task().spec())
 }
 
 /// Refuses a part of a file that is not what was computed.

@@ -16,9 +16,9 @@ use rung_theory::task::{Prompt, Task as _};
 use serde::{Deserialize, Serialize};
 
 use super::check::{Refusal, refuse, write_down};
-use super::suspect::{Runner, Suspect};
+use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, FalsifyError, Method, Tried};
+use super::{Clock, FalsifyError, Method, MethodReport};
 use rung_train::parallel;
 
 /// The most second tables that are gone through.
@@ -53,8 +53,12 @@ impl Decomposition {
     ///
     /// # Errors
     /// The model refuses the tokens.
-    pub fn compute_again(&self, suspect: &Suspect, inputs: &[Vec<u32>]) -> Result<Result<Self, Refusal>, FalsifyError> {
-        let Some(task) = two_hops(suspect).filter(|_| small_enough(suspect)) else {
+    pub fn compute_again(
+        &self,
+        target: &TargetModel,
+        inputs: &[Vec<u32>],
+    ) -> Result<Result<Self, Refusal>, FalsifyError> {
+        let Some(task) = two_hops(target).filter(|_| small_enough(target)) else {
             return Ok(refuse("decomposition", "found for a task whose sets are not built"));
         };
         if let Err(refusal) = self.check_tables(task) {
@@ -62,7 +66,7 @@ impl Decomposition {
         }
         let mut sets = Self::empty(task);
         sets.first.clone_from(&self.first);
-        sets.alike = sets.tables_like(suspect, task, &self.alike[0])?;
+        sets.alike = sets.tables_like(target, task, &self.alike[0])?;
         let pair = differing(task, &sets).map(|(pair, _)| pair);
         if pair.as_ref().map(|pair| &pair[..]) != Some(inputs) {
             return Ok(refuse(
@@ -104,14 +108,19 @@ impl Decomposition {
     }
 
     /// Every second table that later tokens cannot tell from this one, with any choice from the lists.
-    fn tables_like(&self, suspect: &Suspect, task: &FuncComp, member: &[u32]) -> Result<Vec<Vec<u32>>, FalsifyError> {
+    fn tables_like(
+        &self,
+        target: &TargetModel,
+        task: &FuncComp,
+        member: &[u32],
+    ) -> Result<Vec<Vec<u32>>, FalsifyError> {
         let later = |runner: &Runner<'_>, first: &[u32], second: &[u32], (start, query): (u32, u32)| {
             let views = runner.views(&prompt(task, first, second, start, query), 1, None)?;
             let from = second.len() * views.width;
             Ok::<_, FalsifyError>(views.layers.iter().flat_map(|layer| layer[from..].to_vec()).collect::<Vec<f32>>())
         };
         let choices = || self.first.iter().flat_map(|first| self.choices().map(move |choice| (first, choice)));
-        let runner = Runner::new(suspect);
+        let runner = Runner::new(target);
         let expected: Vec<Vec<f32>> =
             choices().map(|(first, choice)| later(&runner, first, member, choice)).collect::<Result<_, _>>()?;
         let is_like = |runner: &Runner<'_>, second: &[u32]| -> Result<bool, FalsifyError> {
@@ -124,7 +133,7 @@ impl Decomposition {
         };
         let all: Vec<Vec<u32>> = (0..self.of).map(|number| table(number.into(), task.sizes()[1])).collect();
         let like = parallel::map(&all.chunks(64).collect::<Vec<_>>(), |chunk| {
-            let runner = Runner::new(suspect);
+            let runner = Runner::new(target);
             let chosen = chunk.iter().map(|second| Ok(is_like(&runner, second)?.then(|| second.clone())));
             chosen.filter_map(Result::transpose).collect::<Result<Vec<_>, FalsifyError>>()
         });
@@ -137,8 +146,8 @@ impl Decomposition {
 }
 
 /// The task, if it is one of two hops in the hard order with one question.
-fn two_hops(suspect: &Suspect) -> Option<&FuncComp> {
-    let task: &dyn std::any::Any = suspect.task();
+fn two_hops(target: &TargetModel) -> Option<&FuncComp> {
+    let task: &dyn std::any::Any = target.task();
     task.downcast_ref::<FuncComp>()
         .filter(|task| task.hops() == 2 && task.order() == Order::Hard && task.queries() == 1 && !task.mixed())
 }
@@ -165,9 +174,9 @@ fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32
     prompt.tokens().to_vec()
 }
 
-/// Whether the sets can be built for this suspect.
-pub fn small_enough(suspect: &Suspect) -> bool {
-    two_hops(suspect).is_some_and(|task| {
+/// Whether the sets can be built for this target.
+pub fn small_enough(target: &TargetModel) -> bool {
+    two_hops(target).is_some_and(|task| {
         let sizes = task.sizes();
         tables(sizes[1]).is_some_and(|count| count <= MOST_TABLES)
             && tables(sizes[0]).is_some_and(|count| count <= MOST_FIRST)
@@ -178,11 +187,11 @@ pub fn small_enough(suspect: &Suspect) -> bool {
 ///
 /// # Errors
 /// The model refuses its own task.
-pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    let Some(task) = two_hops(suspect) else { unreachable!("asked for small tasks of two hops only") };
+pub fn decompose(target: &TargetModel, clock: &Clock<'_>) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let Some(task) = two_hops(target) else { unreachable!("asked for small tasks of two hops only") };
     let [small, large] = task.sizes() else { unreachable!("two hops have two tables") };
     let (small, large) = (*small, *large);
-    let mut tried = Tried::new(Method::BorderSearch, "pairs of tables");
+    let mut tried = MethodReport::new(Method::BorderSearch, "pairs of tables");
     let (firsts, seconds) = (tables(small).unwrap_or(0), tables(large).unwrap_or(0));
     let mut sets = Decomposition::empty(task);
     // For every first table, what the later tokens hold with each second table.
@@ -191,11 +200,11 @@ pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness
         let first = table(number, small);
         let each = (0..seconds).collect::<Vec<u128>>();
         let signatures =
-            parallel::map(&each.chunks(64).collect::<Vec<_>>(), |chunk| signatures(suspect, &sets, &first, chunk));
+            parallel::map(&each.chunks(64).collect::<Vec<_>>(), |chunk| signatures(target, &sets, &first, chunk));
         let signatures: Result<Vec<Vec<u64>>, FalsifyError> = signatures.into_iter().collect();
         seen.push((first, signatures?.concat()));
         tried.candidates += seconds as u64;
-        clock.tell(tried.candidates);
+        clock.report_progress(tried.candidates);
         if clock.over() {
             break;
         }
@@ -221,21 +230,21 @@ pub fn decompose(suspect: &Suspect, clock: &Clock<'_>) -> Result<(Option<Witness
     let Some(member) = sets.alike.first().cloned() else { return Ok((None, tried)) };
     // The checker has the last word on the sets: whole prompts, alone, to the bit.
     sets.first.sort();
-    sets.alike = sets.tables_like(suspect, task, &member)?;
+    sets.alike = sets.tables_like(target, task, &member)?;
     let Some((pair, question)) = differing(task, &sets) else { return Ok((None, tried)) };
-    let Ok(mut witness) = write_down(suspect, &pair, question)? else { return Ok((None, tried)) };
+    let Ok(mut witness) = write_down(target, &pair, question)? else { return Ok((None, tried)) };
     witness.decomposition = Some(sets);
-    Ok((Some(witness.sealed()), tried))
+    Ok((Some(witness.with_digest()), tried))
 }
 
 /// What the later tokens hold, over all starts and queries, for some second tables.
 fn signatures(
-    suspect: &Suspect,
+    target: &TargetModel,
     sets: &Decomposition,
     first: &[u32],
     chunk: &[u128],
 ) -> Result<Vec<u64>, FalsifyError> {
-    let (Some(task), runner) = (two_hops(suspect), Runner::new(suspect)) else { return Ok(Vec::new()) };
+    let (Some(task), runner) = (two_hops(target), Runner::new(target)) else { return Ok(Vec::new()) };
     let large = task.sizes()[1];
     let mut all = vec![0_u64; chunk.len()];
     for (start, query) in sets.choices() {

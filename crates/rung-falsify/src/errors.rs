@@ -6,11 +6,11 @@
 use rung_nn::ModelError;
 use rung_theory::task::{NO_TARGET, Prompt};
 
-use super::alphabet::{Alphabet, drawn};
+use super::alphabet::{Alphabet, sample_prompt};
 use super::check::write_down;
-use super::suspect::{Runner, Suspect};
+use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, Effort, FalsifyError, Method, Tried};
+use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
 use rung_train::parallel;
 use rung_train::run::source::stirred;
 
@@ -35,20 +35,24 @@ struct Lead {
 ///
 /// # Errors
 /// The model refuses its own task.
-pub fn errors(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    match suspect.task().instances().filter(|count| *count <= FEW) {
-        Some(count) => all(suspect, count as u64, clock),
-        None => guided(suspect, effort, clock),
+pub fn errors(
+    target: &TargetModel,
+    budget: &SearchBudget,
+    clock: &Clock<'_>,
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    match target.task().instances().filter(|count| *count <= FEW) {
+        Some(count) => all(target, count as u64, clock),
+        None => guided(target, budget, clock),
     }
 }
 
 /// Asks every instance.
-fn all(suspect: &Suspect, count: u64, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    let mut tried = Tried::new(Method::EveryInstance, "instances");
+fn all(target: &TargetModel, count: u64, clock: &Clock<'_>) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let mut tried = MethodReport::new(Method::EveryInstance, "instances");
     tried.total = Some(count);
     let numbered = |number: u64| {
         let mut prompt = Prompt::new();
-        suspect.task().nth_prompt(u128::from(number), &mut prompt);
+        target.task().nth_prompt(u128::from(number), &mut prompt);
         prompt.tokens().to_vec()
     };
     for start in (0..count).step_by((ROWS * CHUNKS) as usize) {
@@ -57,15 +61,15 @@ fn all(suspect: &Suspect, count: u64, clock: &Clock<'_>) -> Result<(Option<Witne
             .filter(|chunk| !chunk.is_empty())
             .map(|chunk| chunk.map(numbered).collect())
             .collect();
-        for found in parallel::map(&chunks, |prompts| leads(suspect, prompts)) {
+        for found in parallel::map(&chunks, |prompts| leads(target, prompts)) {
             for lead in found? {
                 tried.candidates += 1;
-                if let Some(witness) = wrong(suspect, &lead)? {
+                if let Some(witness) = wrong(target, &lead)? {
                     return Ok((Some(witness), tried));
                 }
             }
         }
-        clock.tell(tried.candidates);
+        clock.report_progress(tried.candidates);
         if clock.over() {
             return Ok((None, tried));
         }
@@ -75,14 +79,18 @@ fn all(suspect: &Suspect, count: u64, clock: &Clock<'_>) -> Result<(Option<Witne
 }
 
 /// Draws prompts and changes those that are nearly wrong.
-fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    let mut tried = Tried::new(Method::GuidedErrors, "prompts");
-    let alphabet = Alphabet::of(suspect.task(), effort.seed);
+fn guided(
+    target: &TargetModel,
+    budget: &SearchBudget,
+    clock: &Clock<'_>,
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let mut tried = MethodReport::new(Method::GuidedErrors, "prompts");
+    let alphabet = Alphabet::of(target.task(), budget.seed);
     let mut kept: Vec<Lead> = Vec::new();
     for round in 0_u64.. {
         let candidate = |number: u64| {
-            let fresh = drawn(suspect.task(), effort.seed, number);
-            // Every fourth round looks elsewhere, so that a bad beginning is no end.
+            let fresh = sample_prompt(target.task(), budget.seed, number);
+            // Every fourth round looks elsewhere, so that a bad prefix is no end.
             if round.is_multiple_of(4) || kept.is_empty() {
                 return fresh;
             }
@@ -92,12 +100,12 @@ fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Opti
         let start = round * ROWS * CHUNKS;
         let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
             .map(|chunk| (0..ROWS).map(|row| candidate(start + chunk * ROWS + row)).collect::<Vec<_>>())
-            .map(|prompts| prompts.into_iter().filter(|prompt| suspect.task().oracle(prompt).is_ok()).collect())
+            .map(|prompts| prompts.into_iter().filter(|prompt| target.task().oracle(prompt).is_ok()).collect())
             .collect();
-        for found in parallel::map(&chunks, |prompts: &Vec<Vec<u32>>| leads(suspect, prompts)) {
+        for found in parallel::map(&chunks, |prompts: &Vec<Vec<u32>>| leads(target, prompts)) {
             for lead in found? {
                 tried.candidates += 1;
-                if let Some(witness) = wrong(suspect, &lead)? {
+                if let Some(witness) = wrong(target, &lead)? {
                     return Ok((Some(witness), tried));
                 }
                 kept.push(lead);
@@ -106,7 +114,7 @@ fn guided(suspect: &Suspect, effort: &Effort, clock: &Clock<'_>) -> Result<(Opti
         kept.sort_by(|a, b| a.by.total_cmp(&b.by));
         kept.dedup_by(|a, b| a.prompt == b.prompt);
         kept.truncate(KEPT);
-        clock.tell(tried.candidates);
+        clock.report_progress(tried.candidates);
         if clock.over() {
             break;
         }
@@ -128,21 +136,21 @@ fn changed(alphabet: &Alphabet, prompt: &[u32], number: u64) -> Vec<u32> {
 }
 
 /// By how much the right answer leads in each prompt, at the question where it leads least.
-fn leads(suspect: &Suspect, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelError> {
+fn leads(target: &TargetModel, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelError> {
     if prompts.is_empty() {
         return Ok(Vec::new());
     }
-    let views = Runner::new(suspect).views(&prompts.concat(), prompts.len(), None)?;
-    let lead = |row: usize, question: usize, target: u32| {
+    let views = Runner::new(target).views(&prompts.concat(), prompts.len(), None)?;
+    let lead = |row: usize, question: usize, label: u32| {
         let scores = views.scores(row, question);
-        let others = scores.iter().enumerate().filter(|(class, _)| *class != target as usize);
+        let others = scores.iter().enumerate().filter(|(class, _)| *class != label as usize);
         let strongest = others.map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
-        scores[target as usize] - strongest
+        scores[label as usize] - strongest
     };
     let weakest = |(row, prompt): (usize, &Vec<u32>)| {
-        let targets = suspect.task().oracle(prompt).ok()?;
-        let asked = targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
-        let each = asked.map(|(question, target)| (question, lead(row, question, *target)));
+        let targets = target.task().oracle(prompt).ok()?;
+        let asked = targets.iter().enumerate().filter(|(_, label)| **label != NO_TARGET);
+        let each = asked.map(|(question, label)| (question, lead(row, question, *label)));
         let (question, by) = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
         Some(Lead { prompt: prompt.clone(), question, by })
     };
@@ -150,9 +158,9 @@ fn leads(suspect: &Suspect, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelErro
 }
 
 /// The witness, if the checker sees a wrong answer too.
-fn wrong(suspect: &Suspect, lead: &Lead) -> Result<Option<Witness>, FalsifyError> {
+fn wrong(target: &TargetModel, lead: &Lead) -> Result<Option<Witness>, FalsifyError> {
     if lead.by > 0.0 {
         return Ok(None);
     }
-    Ok(write_down(suspect, std::slice::from_ref(&lead.prompt), lead.question)?.ok())
+    Ok(write_down(target, std::slice::from_ref(&lead.prompt), lead.question)?.ok())
 }

@@ -9,8 +9,8 @@
 //!
 //! | stack | method | what meets |
 //! |---|---|---|
-//! | bounded state only | drowning | two beginnings, forgotten under a token that is repeated |
-//! | bounded state only | state collision | the states of many beginnings, on a birthday |
+//! | bounded state only | drowning | two prefixes, forgotten under a token that is repeated |
+//! | bounded state only | state collision | the states of many prefixes, on a birthday |
 //! | one layer of linear attention | integer relation | sums of writes, by lattice reduction |
 //! | block-sparse layers | summary collision | two contents of a block that the question does not open |
 //! | full layers, few bits | border search | all that tokens after the last table hold, with the sets of the proof where they are small |
@@ -25,15 +25,15 @@
 //!
 //! # Example
 //! ```
-//! use rung_falsify::{Asked, Effort, Origin, Suspect, check, falsify};
+//! use rung_falsify::{RequestedPrecision, SearchBudget, Origin, TargetModel, check, falsify};
 //! use rung_train::run::RunConfig;
 //!
 //! let mut config = RunConfig::new("linear{normaliser=no}", "funccomp{hops=1,m=6}");
 //! (config.model.heads, config.model.head, config.model.embedding_scale) = (1, 2, 1.0);
-//! let suspect = Suspect::open(Origin::Fresh(Box::new(config)), None, Asked::Bits(4, None))?;
-//! let found = falsify(&suspect, &Effort::default(), &|_, _| true)?;
+//! let target = TargetModel::open(Origin::Fresh(Box::new(config)), None, RequestedPrecision::Bits(4, None))?;
+//! let found = falsify(&target, &SearchBudget::default(), &|_, _| true)?;
 //! let witness = found.witness.expect("sixteen bits of state do not hold six entries of six values for long");
-//! assert!(check::check(&witness, &suspect)?.is_ok());
+//! assert!(check::check(&witness, &target)?.is_ok());
 //! # Ok::<(), rung_falsify::FalsifyError>(())
 //! ```
 //!
@@ -50,7 +50,7 @@ pub mod lattice;
 pub mod page;
 pub mod shrink;
 pub mod sums;
-pub mod suspect;
+pub mod target;
 pub mod view;
 pub mod witness;
 
@@ -66,7 +66,7 @@ use rung_train::network::NetworkError;
 use rung_train::parallel;
 use rung_train::run::RunError;
 
-pub use suspect::{Asked, Kept, Origin, Suspect};
+pub use target::{Origin, RequestedPrecision, StatePrecision, TargetModel};
 pub use witness::Witness;
 
 /// The page of `rung explain falsify`.
@@ -78,7 +78,7 @@ pub enum Method {
     /// A token repeated until what stood before it is forgotten.
     #[serde(rename = "drowning")]
     Drowning,
-    /// States of many beginnings.
+    /// States of many prefixes.
     #[serde(rename = "state collision")]
     StateCollision,
     /// Sums of writes.
@@ -185,9 +185,9 @@ pub enum FalsifyError {
 
 /// How much may be spent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Effort {
+pub struct SearchBudget {
     /// Time for all methods together.
-    pub budget: Duration,
+    pub time: Duration,
     /// Bytes for the table of states.
     pub memory: u64,
     /// Fixes every prompt that is drawn.
@@ -198,9 +198,9 @@ pub struct Effort {
     pub most: u64,
 }
 
-impl Default for Effort {
+impl Default for SearchBudget {
     fn default() -> Self {
-        Self { budget: Duration::from_mins(1), memory: 1 << 30, seed: 0, only: None, most: u64::MAX }
+        Self { time: Duration::from_mins(1), memory: 1 << 30, seed: 0, only: None, most: u64::MAX }
     }
 }
 
@@ -242,8 +242,8 @@ pub struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// Tells how far the search is.
-    pub fn tell(&self, candidates: u64) {
+    /// Reports how far the search is.
+    pub fn report_progress(&self, candidates: u64) {
         if !(self.watch)(self.method, candidates) || candidates >= self.most {
             self.stopped.set(true);
         }
@@ -258,7 +258,7 @@ impl Clock<'_> {
 
 /// What one method did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Tried {
+pub struct MethodReport {
     /// The method.
     pub method: Method,
     /// How much it went through.
@@ -275,46 +275,46 @@ pub struct Tried {
     pub note: String,
 }
 
-impl Tried {
+impl MethodReport {
     fn new(method: Method, what: &'static str) -> Self {
         Self { method, candidates: 0, what, total: None, complete: false, misled: 0, note: String::new() }
     }
 }
 
 /// What a search came to.
-pub struct Found {
+pub struct SearchResult {
     /// The witness, if there is one.
     pub witness: Option<Witness>,
     /// The task of the witness, where it is a smaller one than was asked about.
-    pub smaller: Option<Suspect>,
+    pub smaller: Option<TargetModel>,
     /// What was tried, in order, up to the method that found the witness.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<MethodReport>,
 }
 
-impl Found {
+impl SearchResult {
     /// The method that found the witness, if there is one.
     pub fn method(&self) -> Option<Method> {
         self.witness.as_ref().and(self.tried.last()).map(|tried| tried.method)
     }
 }
 
-/// The methods for a suspect, in order.
-fn methods(suspect: &Suspect) -> Vec<Method> {
-    let plan = &suspect.network.plan;
+/// The methods for a target, in order.
+fn methods(target: &TargetModel) -> Vec<Method> {
+    let plan = &target.network.plan;
     let mut methods = Vec::new();
-    if suspect.bounded() {
+    if target.bounded() {
         methods.extend([Method::Drowning, Method::StateCollision]);
     }
-    if sums::applies(suspect) {
+    if sums::applies(target) {
         methods.push(Method::IntegerRelation);
     }
     if plan.layers.iter().flat_map(|layer| layer.mixers.iter()).any(|mixer| mixer.facts().block_selection().is_some()) {
         methods.push(Method::SummaryCollision);
     }
-    if plan.full_layers() > 0 && suspect.few_bits() {
+    if plan.full_layers() > 0 && target.few_bits() {
         methods.push(Method::BorderSearch);
     }
-    let few = suspect.task().instances().is_some_and(|count| count <= errors::FEW);
+    let few = target.task().instances().is_some_and(|count| count <= errors::FEW);
     methods.push(if few { Method::EveryInstance } else { Method::GuidedErrors });
     methods
 }
@@ -324,24 +324,24 @@ fn methods(suspect: &Suspect) -> Vec<Method> {
 /// # Errors
 /// The model refuses its own task, or the method asked for does not apply.
 pub fn falsify(
-    suspect: &Suspect,
-    effort: &Effort,
+    target: &TargetModel,
+    budget: &SearchBudget,
     watch: &(dyn Fn(Method, u64) -> bool + Sync),
-) -> Result<Found, FalsifyError> {
-    let mut methods = methods(suspect);
-    if let Some(method) = effort.only {
+) -> Result<SearchResult, FalsifyError> {
+    let mut methods = methods(target);
+    if let Some(method) = budget.only {
         if !methods.contains(&method) {
             let expected = methods.iter().map(|method| method.name()).collect::<Vec<_>>().join(", ");
-            return Err(FalsifyError::Method { method, name: suspect.network.name.clone(), expected });
+            return Err(FalsifyError::Method { method, name: target.network.name.clone(), expected });
         }
         methods = vec![method];
     }
     let started = Instant::now();
-    let clock = |method, end| Clock { end, most: effort.most, method, watch, stopped: false.into(), race: None };
-    let race = Race::new(started + effort.budget / 2);
+    let clock = |method, end| Clock { end, most: budget.most, method, watch, stopped: false.into(), race: None };
+    let race = Race::new(started + budget.time / 2);
     let run = |(place, method): (usize, Method)| {
-        let clock = Clock { race: Some((&race, place)), ..clock(method, started + effort.budget) };
-        let outcome = attempt(suspect, method, effort, &clock);
+        let clock = Clock { race: Some((&race, place)), ..clock(method, started + budget.time) };
+        let outcome = attempt(target, method, budget, &clock);
         if matches!(outcome, Ok((Some(_), _))) {
             race.won_by(place);
         }
@@ -354,63 +354,64 @@ pub fn falsify(
         let method = done.method;
         tried.push(done);
         if let Some(witness) = found {
-            let left = effort.budget.saturating_sub(started.elapsed()).max(effort.budget / 4);
-            let (witness, smaller) = plainest(suspect, witness, effort, &|| clock(method, Instant::now() + left / 4))?;
-            return Ok(Found { witness: Some(witness), smaller, tried });
+            let left = budget.time.saturating_sub(started.elapsed()).max(budget.time / 4);
+            let (witness, smaller) =
+                simplest_witness(target, witness, budget, &|| clock(method, Instant::now() + left / 4))?;
+            return Ok(SearchResult { witness: Some(witness), smaller, tried });
         }
     }
-    Ok(Found { witness: None, smaller: None, tried })
+    Ok(SearchResult { witness: None, smaller: None, tried })
 }
 
 fn attempt(
-    suspect: &Suspect,
+    target: &TargetModel,
     method: Method,
-    effort: &Effort,
+    budget: &SearchBudget,
     clock: &Clock<'_>,
-) -> Result<(Option<Witness>, Tried), FalsifyError> {
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     match method {
-        Method::Drowning => collide::drown(suspect, effort, clock),
-        Method::StateCollision => collide::birthday(suspect, effort, clock),
-        Method::IntegerRelation => sums::relations(suspect, effort, clock),
-        Method::SummaryCollision => view::summaries(suspect, effort, clock),
-        Method::BorderSearch if decomposition::small_enough(suspect) => {
-            let (found, tried) = decomposition::decompose(suspect, clock)?;
+        Method::Drowning => collide::drown(target, budget, clock),
+        Method::StateCollision => collide::birthday(target, budget, clock),
+        Method::IntegerRelation => sums::relations(target, budget, clock),
+        Method::SummaryCollision => view::summaries(target, budget, clock),
+        Method::BorderSearch if decomposition::small_enough(target) => {
+            let (found, tried) = decomposition::decompose(target, clock)?;
             if found.is_some() || clock.over() {
                 return Ok((found, tried));
             }
-            view::border(suspect, effort, clock, false)
+            view::border(target, budget, clock, false)
         }
-        Method::BorderSearch => view::border(suspect, effort, clock, false),
-        Method::EveryInstance | Method::GuidedErrors => errors::errors(suspect, effort, clock),
+        Method::BorderSearch => view::border(target, budget, clock, false),
+        Method::EveryInstance | Method::GuidedErrors => errors::errors(target, budget, clock),
     }
 }
 
 /// The witness, shrunk: for a wrong answer, in the smallest task that has one.
-fn plainest<'a>(
-    suspect: &Suspect,
+fn simplest_witness<'a>(
+    target: &TargetModel,
     witness: Witness,
-    effort: &Effort,
+    budget: &SearchBudget,
     clock: &dyn Fn() -> Clock<'a>,
-) -> Result<(Witness, Option<Suspect>), FalsifyError> {
+) -> Result<(Witness, Option<TargetModel>), FalsifyError> {
     if witness.decomposition.is_some() {
         return Ok((witness, None));
     }
     if witness.inputs.len() == 1 {
         let whole = clock();
-        for spec in shrink::smaller_tasks(suspect.task()) {
+        for spec in shrink::smaller_tasks(target.task()) {
             if whole.over() {
                 break;
             }
-            let asked = suspect.kept.map_or(Asked::Own, Asked::Exactly);
-            let Ok(smaller) = Suspect::open(suspect.origin.clone(), Some(&spec), asked) else { continue };
-            let brief = Clock { end: Instant::now() + effort.budget / 16, ..clock() };
-            let (found, _) = errors::errors(&smaller, effort, &brief)?;
+            let asked = target.kept.map_or(RequestedPrecision::Own, RequestedPrecision::Exactly);
+            let Ok(smaller) = TargetModel::open(target.origin.clone(), Some(&spec), asked) else { continue };
+            let brief = Clock { end: Instant::now() + budget.time / 16, ..clock() };
+            let (found, _) = errors::errors(&smaller, budget, &brief)?;
             if let Some(witness) = found {
-                return Ok((shrink::shrink(&smaller, witness, effort, &clock())?, Some(smaller)));
+                return Ok((shrink::shrink(&smaller, witness, budget, &clock())?, Some(smaller)));
             }
         }
     }
-    Ok((shrink::shrink(suspect, witness, effort, &clock())?, None))
+    Ok((shrink::shrink(target, witness, budget, &clock())?, None))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use std::fmt::Write as _;
 
 use super::FalsifyError;
-use super::suspect::{Runner, Suspect, Views};
+use super::target::{Runner, TargetModel, Views};
 use super::witness::Witness;
 use rung_figure::report::{Cell, Chapter, Column, Prose, Report, Table};
 use rung_inspect::trace::Namer;
@@ -48,11 +48,11 @@ impl<'a> Page<'a> {
     ///
     /// # Errors
     /// The model refuses the tokens.
-    pub fn new(witness: &'a Witness, suspect: &Suspect) -> Result<Self, FalsifyError> {
-        let (runner, fields) = (Runner::new(suspect), suspect.fields());
+    pub fn new(witness: &'a Witness, target: &TargetModel) -> Result<Self, FalsifyError> {
+        let (runner, fields) = (Runner::new(target), target.fields());
         let views: Vec<Views> =
             witness.inputs.iter().map(|input| runner.views(input, 1, None)).collect::<Result<_, _>>()?;
-        let (length, namer) = (views[0].time, Namer::new(suspect.task()));
+        let (length, namer) = (views[0].time, Namer::new(target.task()));
         let differs = |position: usize| -> Vec<bool> {
             let [first, second] = &views[..] else { return Vec::new() };
             let layers = 0..first.layers.len();

@@ -9,26 +9,26 @@ use rung_theory::task::funccomp::{FuncComp, Order};
 
 use super::alphabet::Alphabet;
 use super::check::write_down;
-use super::suspect::Suspect;
+use super::target::TargetModel;
 use super::witness::Witness;
-use super::{Clock, Effort, FalsifyError};
+use super::{Clock, FalsifyError, SearchBudget};
 
 /// Tries of one shrinking.
 const TRIES: usize = 2000;
 
-/// The plainest witness that single changes lead to.
+/// The simplest_witness witness that single changes lead to.
 ///
 /// # Errors
 /// The model refuses its own task.
 pub fn shrink(
-    suspect: &Suspect,
+    target: &TargetModel,
     witness: Witness,
-    effort: &Effort,
+    budget: &SearchBudget,
     clock: &Clock<'_>,
 ) -> Result<Witness, FalsifyError> {
-    let alphabet = Alphabet::of(suspect.task(), effort.seed);
+    let alphabet = Alphabet::of(target.task(), budget.seed);
     let (mut best, mut tries, fields) = (witness, 0, alphabet.fields);
-    let length = suspect.task().length();
+    let length = target.task().length();
     loop {
         let before = best.inputs.clone();
         for position in 0..length {
@@ -38,7 +38,7 @@ pub fn shrink(
                     return Ok(best);
                 }
                 // What is left must be of the same kind: a collision of states stays one.
-                if let Ok(found) = write_down(suspect, &inputs, best.question)?
+                if let Ok(found) = write_down(target, &inputs, best.question)?
                     && found.state.is_some() == best.state.is_some()
                     && found.blind.len() >= best.blind.len()
                 {
@@ -53,7 +53,7 @@ pub fn shrink(
     }
 }
 
-/// Inputs that are plainer at one position, the plainest first.
+/// Inputs that are plainer at one position, the simplest_witness first.
 fn simpler(
     alphabet: &Alphabet,
     inputs: &[Vec<u32>],

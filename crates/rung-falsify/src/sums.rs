@@ -1,6 +1,6 @@
 //! Integer relations: two multisets of tokens that a layer of linear attention adds up to the same state.
 //!
-//! Linear attention's state is a sum of writes, one for each token. Kept in p bits it is rounded after every token; but it lies on the grid
+//! Linear attention's state is a sum of writes, one for each token. StatePrecision in p bits it is rounded after every token; but it lies on the grid
 //! already, and rounding a grid point plus a write is the grid point plus the rounded write. So as long as no number leaves its range,
 //! the state is exactly a sum of whole vectors `c(token)`, in any order, and the vectors are read off the states after single
 //! tokens. Where a task lets tokens repeat (2-Sum), a relation `sum_t x_t c(t) = 0` with `sum_t x_t = 0` is a collision: the tokens
@@ -15,13 +15,13 @@
 use rung_theory::stack::Mixer;
 use rung_theory::task::{AnyTask, seeded};
 
-use super::alphabet::drawn;
+use super::alphabet::sample_prompt;
 use super::check::write_down;
 use super::collide::state_numbers;
 use super::lattice::{self, Relations};
-use super::suspect::{Runner, Suspect};
+use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, Effort, FalsifyError, Method, Tried};
+use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
 
 /// The most rows of a lattice.
 const MOST_ROWS: usize = 1024;
@@ -29,11 +29,11 @@ const MOST_ROWS: usize = 1024;
 const RELATIONS: usize = 16;
 
 /// Whether the method applies: one layer of linear attention in few bits, and a task whose tokens may repeat.
-pub fn applies(suspect: &Suspect) -> bool {
-    let mixers = || suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter().map(Mixer::facts));
+pub fn applies(target: &TargetModel) -> bool {
+    let mixers = || target.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter().map(Mixer::facts));
     let one_sum = mixers().filter(|facts| facts.additive_state).count() == 1
         && mixers().all(|facts| facts.additive_state || facts.flops.per_token == 0);
-    one_sum && suspect.bounded() && suspect.few_bits() && suspect.task().name() == "twosum"
+    one_sum && target.bounded() && target.few_bits() && target.task().name() == "twosum"
 }
 
 /// Searches for a relation.
@@ -41,13 +41,13 @@ pub fn applies(suspect: &Suspect) -> bool {
 /// # Errors
 /// The model refuses its own task.
 pub fn relations(
-    suspect: &Suspect,
-    effort: &Effort,
+    target: &TargetModel,
+    budget: &SearchBudget,
     clock: &Clock<'_>,
-) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    let mut tried = Tried::new(Method::IntegerRelation, "lattices");
-    let (values, numbers) = (suspect.task().fields()[0].vocabulary as usize, state_numbers(suspect) as usize);
-    let writes = writes(suspect)?;
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let mut tried = MethodReport::new(Method::IntegerRelation, "lattices");
+    let (values, numbers) = (target.task().fields()[0].vocabulary as usize, state_numbers(target) as usize);
+    let writes = writes(target)?;
     let used = writes.iter().fold(vec![false; numbers], |used, write| {
         used.iter().zip(write).map(|(used, number)| *used || *number != 0).collect()
     });
@@ -56,12 +56,12 @@ pub fn relations(
     let mut rows = (2 * dimensions + 8).min(values).min(MOST_ROWS);
     tried.note = format!("{dimensions} numbers are ever written, and {values} tokens write them");
     while rows > dimensions + 1 {
-        let chosen = chosen(&writes, rows, effort.seed);
+        let chosen = chosen(&writes, rows, budget.seed);
         let vectors: Vec<Vec<i64>> =
             chosen.iter().map(|value| writes[*value].iter().copied().chain([1]).collect()).collect();
         tried.candidates += 1;
         let Relations { found, whole } = lattice::relations(&vectors, || {
-            clock.tell(tried.candidates);
+            clock.report_progress(tried.candidates);
             !clock.over()
         });
         let Some(shortest) = found.first() else {
@@ -78,9 +78,9 @@ pub fn relations(
             format!("{}; a lattice of {rows} rows gave a relation of {length} tokens on each side", tried.note);
         let mut refused = String::new();
         for relation in found.iter().take(RELATIONS) {
-            let reason = match prompts(suspect, &writes, &chosen, relation) {
+            let reason = match prompts(target, &writes, &chosen, relation) {
                 Err(reason) => reason,
-                Ok(pair) => match write_down(suspect, &pair, suspect.question())? {
+                Ok(pair) => match write_down(target, &pair, target.question())? {
                     Ok(witness) if witness.state.is_some() => return Ok((Some(witness), tried)),
                     Ok(_) => "the states differ once rounded".to_owned(),
                     Err(refusal) => refusal.to_string(),
@@ -106,11 +106,11 @@ fn tokens(relation: &[i64]) -> usize {
 }
 
 /// What each token writes, in steps of the grid.
-fn writes(suspect: &Suspect) -> Result<Vec<Vec<i64>>, FalsifyError> {
-    let values = suspect.task().fields()[0].vocabulary;
-    let Some(rounding) = suspect.network.config.precision.state else { unreachable!("asked for few bits only") };
+fn writes(target: &TargetModel) -> Result<Vec<Vec<i64>>, FalsifyError> {
+    let values = target.task().fields()[0].vocabulary;
+    let Some(rounding) = target.network.config.precision.state else { unreachable!("asked for few bits only") };
     let step = rounding.range / f64::from(1_u32 << (rounding.bits - 1));
-    let runner = Runner::new(suspect);
+    let runner = Runner::new(target);
     let mut writes = Vec::with_capacity(values as usize);
     for value in 0..values {
         let state = runner.numbers(&runner.state(&[value], 1, None)?);
@@ -133,13 +133,13 @@ fn chosen(writes: &[Vec<i64>], rows: usize, seed: u64) -> Vec<usize> {
 /// Two prompts of 2-Sum whose states are equal by the relation, with a query that only the first has a partner for; or why there are
 /// none.
 fn prompts(
-    suspect: &Suspect,
+    target: &TargetModel,
     writes: &[Vec<i64>],
     chosen: &[usize],
     relation: &[i64],
 ) -> Result<[Vec<u32>; 2], String> {
-    let (task, question): (&dyn AnyTask, usize) = (suspect.task(), suspect.question());
-    let Some(rounding) = suspect.network.config.precision.state else { unreachable!("asked for few bits only") };
+    let (task, question): (&dyn AnyTask, usize) = (target.task(), target.question());
+    let Some(rounding) = target.network.config.precision.state else { unreachable!("asked for few bits only") };
     let half = 1_i64 << (rounding.bits - 1);
     let side = |sign: i64| {
         let times = chosen.iter().zip(relation).map(|(value, times)| (*value, (times * sign).max(0)));
@@ -159,7 +159,7 @@ fn prompts(
     let second = ordered(writes, minus, count, &mut sum, half).map_err(beyond)?;
     let values = task.fields()[0].vocabulary;
     let query = (values - partner as u32) % values;
-    let mut end = drawn(task, 0, 0)[question..].to_vec();
+    let mut end = sample_prompt(task, 0, 0)[question..].to_vec();
     end[0] = query;
     Ok([first, second].map(|tokens| [&front[..], &tokens[..], &end[..]].concat()))
 }

@@ -16,11 +16,11 @@ use std::ops::Range;
 use rung_nn::ModelError;
 use rung_theory::task::funccomp::FuncComp;
 
-use super::alphabet::{Alphabet, drawn};
+use super::alphabet::{Alphabet, sample_prompt};
 use super::check::write_down;
-use super::suspect::{Runner, Suspect};
+use super::target::{Runner, TargetModel};
 use super::witness::Witness;
-use super::{Clock, Effort, FalsifyError, Method, Tried};
+use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
 use rung_train::parallel;
 use rung_train::run::source::stirred;
 
@@ -39,8 +39,8 @@ struct Stretch {
 }
 
 /// The block-sparse layer of a stack: tokens of a block.
-fn block(suspect: &Suspect) -> Option<usize> {
-    let mixers = suspect.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+fn block(target: &TargetModel) -> Option<usize> {
+    let mixers = target.network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     mixers.into_iter().find_map(|mixer| mixer.facts().block_selection()).map(|selection| selection.block as usize)
 }
 
@@ -49,19 +49,19 @@ fn block(suspect: &Suspect) -> Option<usize> {
 /// # Errors
 /// The model refuses its own task.
 pub fn summaries(
-    suspect: &Suspect,
-    effort: &Effort,
+    target: &TargetModel,
+    budget: &SearchBudget,
     clock: &Clock<'_>,
-) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    let question = suspect.question();
-    let Some(block) = block(suspect) else { unreachable!("asked for block-sparse stacks only") };
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let question = target.question();
+    let Some(block) = block(target) else { unreachable!("asked for block-sparse stacks only") };
     let stretch = |base: u64| {
         let blocks = (question / block).max(1) as u64;
         // Blocks in the middle first: a query's own block and its neighbour are often read anyway.
         let place = ((base + blocks / 2) % blocks) as usize * block;
         Stretch { free: place..(place + block).min(question), blind: question..question + 1 }
     };
-    search(suspect, effort, clock, Method::SummaryCollision, stretch)
+    search(target, budget, clock, Method::SummaryCollision, stretch)
 }
 
 /// Looks for two last tables that all later tokens take for the same; or, with `question_only`, the last one.
@@ -69,31 +69,31 @@ pub fn summaries(
 /// # Errors
 /// The model refuses its own task.
 pub fn border(
-    suspect: &Suspect,
-    effort: &Effort,
+    target: &TargetModel,
+    budget: &SearchBudget,
     clock: &Clock<'_>,
     question_only: bool,
-) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    let question = suspect.question();
-    let task: &dyn std::any::Any = suspect.task();
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let question = target.question();
+    let task: &dyn std::any::Any = target.task();
     let last = task.downcast_ref::<FuncComp>().and_then(|task| task.sizes().last().copied());
     let border = last.map_or(question, |size| (size as usize).min(question));
     let blind = if question_only { question..question + 1 } else { border..question + 1 };
-    search(suspect, effort, clock, Method::BorderSearch, |_| Stretch { free: 0..border, blind: blind.clone() })
+    search(target, budget, clock, Method::BorderSearch, |_| Stretch { free: 0..border, blind: blind.clone() })
 }
 
 fn search(
-    suspect: &Suspect,
-    effort: &Effort,
+    target: &TargetModel,
+    budget: &SearchBudget,
     clock: &Clock<'_>,
     method: Method,
     stretch: impl Fn(u64) -> Stretch,
-) -> Result<(Option<Witness>, Tried), FalsifyError> {
-    let alphabet = Alphabet::of(suspect.task(), effort.seed);
-    let question = suspect.question();
-    let mut tried = Tried::new(method, "contents");
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let alphabet = Alphabet::of(target.task(), budget.seed);
+    let question = target.question();
+    let mut tried = MethodReport::new(method, "contents");
     for base in 0.. {
-        let (prompt, stretch) = (drawn(suspect.task(), effort.seed, base), stretch(base));
+        let (prompt, stretch) = (sample_prompt(target.task(), budget.seed, base), stretch(base));
         if stretch.free.is_empty() {
             "nothing stands before the question".clone_into(&mut tried.note);
             break;
@@ -103,7 +103,7 @@ fn search(
             let mut tokens = prompt.clone();
             match ways {
                 Some(_) => alphabet.write(number, stretch.free.clone(), &mut tokens),
-                None => alphabet.scatter(stirred(effort.seed ^ base) ^ number, stretch.free.clone(), &mut tokens),
+                None => alphabet.scatter(stirred(budget.seed ^ base) ^ number, stretch.free.clone(), &mut tokens),
             }
             tokens
         };
@@ -116,7 +116,7 @@ fn search(
                 .filter(|chunk| !chunk.is_empty())
                 .collect();
             let seen =
-                parallel::map(&chunks, |chunk| look(suspect, chunk.clone().map(&content), &stretch.blind, question));
+                parallel::map(&chunks, |chunk| look(target, chunk.clone().map(&content), &stretch.blind, question));
             for (chunk, seen) in chunks.iter().zip(seen) {
                 for (number, found) in chunk.clone().zip(seen?) {
                     tried.candidates += 1;
@@ -126,7 +126,7 @@ fn search(
                         continue;
                     }
                     let pair = [content(earlier), content(number)];
-                    if let Ok(witness) = write_down(suspect, &pair, question)? {
+                    if let Ok(witness) = write_down(target, &pair, question)? {
                         let views = if first_with.len() == 1 { "view" } else { "different views" };
                         tried.note = format!("{} {views} in this prompt", first_with.len());
                         return Ok((Some(witness), tried));
@@ -134,7 +134,7 @@ fn search(
                     tried.misled += 1;
                 }
             }
-            clock.tell(tried.candidates);
+            clock.report_progress(tried.candidates);
             if clock.over() {
                 return Ok((None, tried));
             }
@@ -152,15 +152,15 @@ fn search(
 /// Signature and answer of every prompt that is one.
 #[allow(clippy::type_complexity)]
 fn look(
-    suspect: &Suspect,
+    target: &TargetModel,
     prompts: impl Iterator<Item = Vec<u32>>,
     blind: &Range<usize>,
     question: usize,
 ) -> Result<Vec<Option<(u64, u32)>>, ModelError> {
     let prompts: Vec<Vec<u32>> = prompts.collect();
-    let views = Runner::new(suspect).views(&prompts.concat(), prompts.len(), None)?;
+    let views = Runner::new(target).views(&prompts.concat(), prompts.len(), None)?;
     let seen = prompts.iter().enumerate().map(|(row, prompt)| {
-        let answer = suspect.answer(prompt, question)?;
+        let answer = target.answer(prompt, question)?;
         Some((views.signature(row, blind), answer))
     });
     Ok(seen.collect())

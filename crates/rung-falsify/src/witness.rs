@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FalsifyError;
 use super::decomposition::Decomposition;
-use super::suspect::{Kept, Origin};
+use super::target::{Origin, StatePrecision};
 use rung_train::strict;
 
 /// The format that is written and read. Format 1 also named the search that had found the witness.
@@ -43,14 +43,14 @@ const MOST_BYTES: u64 = 1 << 26;
 /// The model that a witness is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Accused {
+pub struct ModelDescription {
     /// What it is called.
     pub name: String,
     /// Where it comes from.
     pub origin: Origin,
     /// Bits that were asked for.
     #[serde(deserialize_with = "strict::optional_object")]
-    pub kept: Option<Kept>,
+    pub kept: Option<StatePrecision>,
     /// A hash of its stack, its config and its weights.
     pub fingerprint: String,
 }
@@ -63,7 +63,7 @@ pub struct Witness {
     pub format: u32,
     /// The model.
     #[serde(deserialize_with = "strict::object")]
-    pub model: Accused,
+    pub model: ModelDescription,
     /// The task, with every option.
     pub task: String,
     /// One prompt or two, in the ids of the task.
@@ -94,13 +94,13 @@ pub struct Witness {
 impl Witness {
     /// The same witness with the digest that belongs to it.
     #[must_use]
-    pub fn sealed(mut self) -> Self {
-        self.digest = self.proper_digest();
+    pub fn with_digest(mut self) -> Self {
+        self.digest = self.compute_digest();
         self
     }
 
     /// The digest that it should have.
-    pub fn proper_digest(&self) -> String {
+    pub fn compute_digest(&self) -> String {
         let bare = Self { digest: String::new(), ..self.clone() };
         Hash::new().with(bare.text().as_bytes()).text()
     }

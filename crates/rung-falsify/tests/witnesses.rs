@@ -6,49 +6,50 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rung_falsify::{Asked, Effort, Origin, Suspect, Witness, check, falsify};
+use rung_falsify::{Origin, RequestedPrecision, SearchBudget, TargetModel, Witness, check, falsify};
 use rung_train::run::RunConfig;
 use serde_json::{Value, json};
 
 /// A small untrained model whose writes are large enough not to be rounded to zero.
-fn suspect(stack: &str, task: &str, asked: Asked) -> Suspect {
+fn target(stack: &str, task: &str, asked: RequestedPrecision) -> TargetModel {
     let mut config = RunConfig::new(stack, task);
     (config.model.heads, config.model.head, config.model.embedding_scale, config.model.scale) = (1, 8, 1.0, 2.0);
     let config = config.with("model.channel=none").unwrap();
-    Suspect::open(Origin::Fresh(Box::new(config)), None, asked).unwrap()
+    TargetModel::open(Origin::Fresh(Box::new(config)), None, asked).unwrap()
 }
 
-fn genuine(stack: &str, task: &str, asked: Asked) -> Value {
-    let effort = Effort { budget: Duration::from_mins(2), ..Effort::default() };
-    let found = falsify(&suspect(stack, task, asked), &effort, &|_, _| true).unwrap();
+fn genuine(stack: &str, task: &str, asked: RequestedPrecision) -> Value {
+    let budget = SearchBudget { time: Duration::from_mins(2), ..SearchBudget::default() };
+    let found = falsify(&target(stack, task, asked), &budget, &|_, _| true).unwrap();
     serde_json::from_str(&found.witness.expect(stack).text()).unwrap()
 }
 
 fn equal_states() -> Value {
     let stack = "linear{heads=1,key=2,value=2,normaliser=no}";
-    let witness = genuine(stack, "funccomp{hops=1,m=6}", Asked::Bits(4, None));
+    let witness = genuine(stack, "funccomp{hops=1,m=6}", RequestedPrecision::Bits(4, None));
     assert!(witness["state"].is_array());
     witness
 }
 
 fn equal_streams() -> Value {
-    let witness = genuine("moba{heads=1,kv=1,head=4,block=4,top=2}", "twosum{length=33,modulus=16}", Asked::Own);
+    let witness =
+        genuine("moba{heads=1,kv=1,head=4,block=4,top=2}", "twosum{length=33,modulus=16}", RequestedPrecision::Own);
     assert!(witness["state"].is_null() && witness["inputs"].as_array().unwrap().len() == 2);
     witness
 }
 
 fn wrong_answer() -> Value {
-    let witness = genuine("full", "funccomp{hops=1,m=2}", Asked::Own);
+    let witness = genuine("full", "funccomp{hops=1,m=2}", RequestedPrecision::Own);
     assert_eq!(witness["inputs"].as_array().unwrap().len(), 1);
     witness
 }
 
 fn decomposition() -> Value {
     let stack = "linear{heads=1,key=2,value=2} full{heads=1,head=4}";
-    let suspect = suspect(stack, "funccomp{hops=2,m=2,n=[2]}", Asked::Bits(3, None));
+    let target = target(stack, "funccomp{hops=2,m=2,n=[2]}", RequestedPrecision::Bits(3, None));
     let only = Some(rung_falsify::Method::BorderSearch);
-    let effort = Effort { budget: Duration::from_mins(2), only, ..Effort::default() };
-    let found = falsify(&suspect, &effort, &|_, _| true).unwrap();
+    let budget = SearchBudget { time: Duration::from_mins(2), only, ..SearchBudget::default() };
+    let found = falsify(&target, &budget, &|_, _| true).unwrap();
     let witness: Value = serde_json::from_str(&found.witness.unwrap().text()).unwrap();
     assert!(witness["decomposition"]["alike"].as_array().unwrap().len() > 2, "{witness}");
     witness
@@ -73,14 +74,14 @@ fn examine(text: &str, seal: bool) -> String {
     };
     let witness = match read(text) {
         // A forger computes the digest, too.
-        Ok(witness) if seal => read(&witness.sealed().text()),
+        Ok(witness) if seal => read(&witness.with_digest().text()),
         other => other,
     };
     let witness = match witness {
         Ok(witness) => witness,
         Err(error) => return format!("malformed: {error}"),
     };
-    let verdict = check::open(&witness, None).and_then(|suspect| check::check(&witness, &suspect));
+    let verdict = check::open(&witness, None).and_then(|target| check::check(&witness, &target));
     match verdict {
         Err(error) => format!("error: {error}"),
         Ok(Err(refusal)) => refusal.to_string(),

@@ -4,7 +4,7 @@
 //! longer: where the marks lie on each other, cost is linear. A mixer without a network has no marks.
 
 use super::tracking::Claim;
-use super::{Row, Timing};
+use super::{MixerRow, Timing};
 use rung_figure::Evidence;
 use rung_figure::figure::axis::{self, Axis};
 use rung_figure::figure::csv::{Csv, field};
@@ -16,7 +16,7 @@ use rung_figure::figure::{Chart, Scale};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zoo {
     /// In the order in which they are shown.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MixerRow>,
     /// Lengths and repetitions.
     pub timing: Timing,
 }
@@ -65,7 +65,7 @@ impl Zoo {
         }
     }
 
-    fn draw_row(&self, svg: &mut Svg, row: &Row, y: f64, across: &Axis) {
+    fn draw_row(&self, svg: &mut Svg, row: &MixerRow, y: f64, across: &Axis) {
         let baseline = y + LINE / 2.0 + SIZE * 0.36;
         let plain = Lettering::new(SIZE);
         let mut write = |x: f64, text: &str, lettering: &Lettering| svg.text((x, baseline), text, lettering);
@@ -176,7 +176,8 @@ mod tests {
             let timed = rung_nn::mixer::NAMES.contains(&name);
             timed.then(|| Speed { tokens_per_second: vec![1e6, 5e5], exponent: 1.5 })
         };
-        let rows: Vec<Row> = names().map(|name| Row { mixer: narrow(name).unwrap(), speed: speed(name) }).collect();
+        let rows: Vec<MixerRow> =
+            names().map(|name| MixerRow { mixer: narrow(name).unwrap(), speed: speed(name) }).collect();
         let marks = rows.iter().filter(|row| row.speed.is_some()).count() * 2;
         let lines = rows.iter().map(|row| if row.speed.is_some() { 2 } else { 1 }).sum::<usize>();
         let zoo = Zoo { rows, timing: Timing { lengths: vec![64, 128], rounds: 1 } };

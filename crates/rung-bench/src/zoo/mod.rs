@@ -2,16 +2,16 @@
 //!
 //! One row for each mixer of the registry, in its order, as a narrow layer: two heads of sixteen, windows of 64 tokens. What is
 //! kept, the cost and the credit in hops are read off the definition and hold for all weights, so they are *proved*. Speed, and
-//! the exponent of cost in the length of the text, are *measured* for the mixers that have a network. What a layer can track
+//! the exponent of cost in the length of the sequence, are *measured* for the mixers that have a network. What a layer can track
 //! ([`tracking`]) is claimed only where the project shows it.
 //!
 //! The exponent may disagree with the formula beside it, and that is told, not hidden: at short lengths projections still count,
 //! and a network may do more work than its mixer needs.
 //!
 //! ```
-//! use rung_bench::zoo::{Credit, Row, Timing};
+//! use rung_bench::zoo::{Credit, MixerRow, Timing};
 //!
-//! let row = Row::of("chunked", &Timing { lengths: vec![8, 16], rounds: 1 })?;
+//! let row = MixerRow::of("chunked", &Timing { lengths: vec![8, 16], rounds: 1 })?;
 //! assert_eq!((row.cost(), row.credit()), ("32 n".to_owned(), Credit::State));
 //! assert!(row.speed.is_none());
 //! # Ok::<(), rung_bench::BenchError>(())
@@ -78,14 +78,14 @@ pub struct Speed {
 
 /// One mixer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct MixerRow {
     /// With every number of the layer that was counted and timed.
     pub mixer: Mixer,
     /// None without a network.
     pub speed: Option<Speed>,
 }
 
-impl Row {
+impl MixerRow {
     /// Counts and times a mixer of the registry.
     ///
     /// # Errors
@@ -174,8 +174,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 mod tests {
     use super::*;
 
-    fn counted(name: &str) -> Row {
-        Row { mixer: exponents::narrow(name).unwrap(), speed: None }
+    fn counted(name: &str) -> MixerRow {
+        MixerRow { mixer: exponents::narrow(name).unwrap(), speed: None }
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
     fn networks_are_timed_and_the_rest_is_listed() {
         let timing = Timing { lengths: vec![4, 8, 16], rounds: 1 };
         for name in ["gdn", "rglru", "lightning", "chunked", "none"] {
-            let row = Row::of(name, &timing).unwrap();
+            let row = MixerRow::of(name, &timing).unwrap();
             assert_eq!(row.speed.is_some(), !["chunked", "none"].contains(&name), "{name}");
             let Some(speed) = row.speed else { continue };
             assert!(speed.tokens_per_second.len() == 3 && speed.exponent.is_finite());

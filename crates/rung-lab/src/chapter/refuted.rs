@@ -13,7 +13,9 @@ use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset, figure_files};
 use crate::store::EvidenceStore;
 use rung_falsify::page::Page;
-use rung_falsify::{Asked, Effort, FalsifyError, Method, Origin, Suspect, Witness, check, falsify};
+use rung_falsify::{
+    FalsifyError, Method, Origin, RequestedPrecision, SearchBudget, TargetModel, Witness, check, falsify,
+};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
@@ -58,8 +60,8 @@ fn config(stack: &str, task: &str) -> RunConfig {
     config
 }
 
-fn effort(most: u64) -> Effort {
-    Effort { budget: Duration::from_mins(30), most, ..Effort::default() }
+fn budget(most: u64) -> SearchBudget {
+    SearchBudget { time: Duration::from_mins(30), most, ..SearchBudget::default() }
 }
 
 /// The widths of the figure.
@@ -173,16 +175,16 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
 
 /// Searches a model for a witness, and checks it.
 fn refutation(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<Refutation, FalsifyError> {
-    let asked = bits.map_or(Asked::Own, |bits| Asked::Bits(bits, None));
-    let suspect = Suspect::open(Origin::Fresh(Box::new(config(stack, task))), None, asked)?;
-    let found = falsify(&suspect, &effort(1 << 18), &|_, _| true)?;
+    let asked = bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, None));
+    let target = TargetModel::open(Origin::Fresh(Box::new(config(stack, task))), None, asked)?;
+    let found = falsify(&target, &budget(1 << 18), &|_, _| true)?;
     let (method, candidates) = found.tried.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
     let record = |witness: Witness| {
-        let page = Page::new(&witness, &suspect).ok();
+        let page = Page::new(&witness, &target).ok();
         let command = format!("rung witness check witnesses/{name}.json");
         RecordedWitness {
             json: format!("{}\n", witness.text()),
-            holds: check::check(&witness, &suspect).is_ok_and(|verdict| verdict.is_ok()),
+            holds: check::check(&witness, &target).is_ok_and(|verdict| verdict.is_ok()),
             text: page.as_ref().map_or_else(String::new, Page::text),
             html: page.and_then(|page| page.html(&command).ok()).unwrap_or_default(),
             answers: witness.answers.clone(),
@@ -282,17 +284,17 @@ fn rising(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evidence
     );
 }
 
-/// The smallest table with a collision, if there is one within the effort.
+/// The smallest table with a collision, if there is one within the budget.
 fn smallest(stack: &str, most: u64) -> Result<Option<SmallestCollision>, FalsifyError> {
     for m in 2..=24 {
         let task = format!("funccomp{{hops=1,m={m}}}");
-        let asked = Asked::Bits(BITS, None);
-        let suspect = Suspect::open(Origin::Fresh(Box::new(config(stack, &task))), None, asked)?;
-        let effort = Effort { only: Some(Method::StateCollision), ..effort(most) };
-        let found = falsify(&suspect, &effort, &|_, _| true)?;
+        let asked = RequestedPrecision::Bits(BITS, None);
+        let target = TargetModel::open(Origin::Fresh(Box::new(config(stack, &task))), None, asked)?;
+        let budget = SearchBudget { only: Some(Method::StateCollision), ..budget(most) };
+        let found = falsify(&target, &budget, &|_, _| true)?;
         if found.witness.is_some() {
-            let numbers: u128 = suspect.network.plan.layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
-            let own = suspect.network.plan.layers[0].mixers[0].bits();
+            let numbers: u128 = target.network.plan.layers.iter().map(rung_theory::stack::Layer::state_bits).sum();
+            let own = target.network.plan.layers[0].mixers[0].bits();
             let state_bits = numbers as f64 / own as f64 * f64::from(BITS);
             return Ok(Some(SmallestCollision { state_bits, table: m }));
         }
@@ -308,8 +310,8 @@ fn pigeonhole(bits: u32) -> u32 {
 /// Asks a construction every instance.
 fn search_construction(name: &str, request: &Request) -> Result<ExhaustiveSearch, String> {
     let built = construct::build::<f32>(name, request).map_err(|error| error.to_string())?;
-    let suspect = Suspect::of(built.into(), Origin::Folder(name.into()), None, Asked::Own);
-    let found = suspect.and_then(|suspect| falsify(&suspect, &effort(u64::MAX), &|_, _| true));
+    let target = TargetModel::of(built.into(), Origin::Folder(name.into()), None, RequestedPrecision::Own);
+    let found = target.and_then(|target| falsify(&target, &budget(u64::MAX), &|_, _| true));
     let found = found.map_err(|error| error.to_string())?;
     let (checked, total) = found.tried.last().map_or((0, 0), |tried| (tried.candidates, tried.total.unwrap_or(0)));
     Ok(ExhaustiveSearch { checked, total, found: found.witness.is_some() })

@@ -65,7 +65,7 @@ pub struct Audit {
     /// Sort the table of --all: name, rungs, full, layers, cache, per-token, state
     #[arg(long, value_name = "COLUMN", default_value = "name")]
     sort: String,
-    /// Write JSON instead of text; schemas/audit.schema.json describes it
+    /// Write JSON instead of text; crates/rung-audit/schemas/audit.schema.json describes it
     #[arg(long)]
     json: bool,
     /// Also write a self-contained page

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_bench::{Bench, Choice, Only, Row, cases};
+use rung_bench::{Bench, CaseFilter, Row, Section, cases};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json, spinner, steps};
@@ -69,11 +69,11 @@ impl BenchCommand {
             }
         }
         let only = self.only.map(|part| match part {
-            Part::Train => Only::Train,
-            Part::Kernels => Only::Kernels,
-            Part::Exponents => Only::Exponents,
+            Part::Train => Section::Train,
+            Part::Kernels => Section::Kernels,
+            Part::Exponents => Section::Exponents,
         });
-        let cases = cases(&Choice { only, shape: self.shape.clone(), mixer: self.mixer.clone() })?;
+        let cases = cases(&CaseFilter { only, shape: self.shape.clone(), mixer: self.mixer.clone() })?;
         let wait = spinner("measuring the arithmetic limit".to_owned());
         let bench = Bench::new(threads, self.steps, self.against.as_deref());
         wait.finish_and_clear();

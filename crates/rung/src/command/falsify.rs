@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rung_falsify::page::Page;
-use rung_falsify::{Asked, Effort, Found, Method, Origin, Suspect, Tried, falsify};
+use rung_falsify::{
+    Method, MethodReport, Origin, RequestedPrecision, SearchBudget, SearchResult, TargetModel, falsify,
+};
 use rung_nn::file::write_atomically;
 use rung_train::run::RunConfig;
 use serde_json::json;
@@ -108,23 +110,23 @@ impl Falsify {
                 check_destination(option, path, &[ending])?;
             }
         }
-        let asked = self.bits.map_or(Asked::Own, |bits| Asked::Bits(bits, self.range));
-        let suspect = Suspect::open(self.origin()?, self.task.as_deref(), asked)?;
-        let effort = Effort {
-            budget: Duration::from_secs_f64(self.budget),
+        let asked = self.bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, self.range));
+        let target = TargetModel::open(self.origin()?, self.task.as_deref(), asked)?;
+        let budget = SearchBudget {
+            time: Duration::from_secs_f64(self.budget),
             memory: self.memory,
             seed: self.seed,
             only: self.method,
             most: u64::MAX,
         };
         let (interrupt, bar) = (Interrupt::install(), spinner("searching".to_owned()));
-        let found = falsify(&suspect, &effort, &|method, candidates| {
+        let found = falsify(&target, &budget, &|method, candidates| {
             bar.set_message(format!("{}: {} tried", method.name(), grouped(candidates)));
             !interrupt.seen()
         });
         bar.finish_and_clear();
         let found = found?;
-        self.show(&suspect, &found)?;
+        self.show(&target, &found)?;
         Ok(match (&found.witness, interrupt.seen()) {
             (Some(_), _) => ExitCode::SUCCESS,
             (None, true) => ExitCode::from(130),
@@ -149,8 +151,8 @@ impl Falsify {
         Ok(Origin::Fresh(Box::new(config)))
     }
 
-    fn show(&self, suspect: &Suspect, found: &Found) -> anyhow::Result<()> {
-        let asked = found.smaller.as_ref().unwrap_or(suspect);
+    fn show(&self, target: &TargetModel, found: &SearchResult) -> anyhow::Result<()> {
+        let asked = found.smaller.as_ref().unwrap_or(target);
         let page = match &found.witness {
             Some(witness) => Some(Page::new(witness, asked)?),
             None => None,
@@ -164,9 +166,9 @@ impl Falsify {
         }
         if self.json {
             return print_json(&json!({
-                "model": suspect.network.name,
-                "task": suspect.task().spec(),
-                "kept": suspect.kept,
+                "model": target.network.name,
+                "task": target.task().spec(),
+                "kept": target.kept,
                 "found": found.witness.is_some(),
                 "method": found.method(),
                 "tried": found.tried,
@@ -175,7 +177,7 @@ impl Falsify {
         }
         let mut text = String::new();
         if page.is_none() {
-            writeln!(text, "{} on {}: no witness found", suspect.network.name, suspect.task().spec())?;
+            writeln!(text, "{} on {}: no witness found", target.network.name, target.task().spec())?;
         }
         for tried in &found.tried {
             writeln!(text, "  {}", line(tried))?;
@@ -192,7 +194,7 @@ impl Falsify {
 }
 
 /// What a method did, in a line.
-fn line(tried: &Tried) -> String {
+fn line(tried: &MethodReport) -> String {
     let of = tried.total.map_or_else(String::new, |total| format!(" of {}", grouped(total)));
     let mut line = format!("{}: {}{of} {} checked", tried.method.name(), grouped(tried.candidates), tried.what);
     if tried.complete && tried.total.is_none() {

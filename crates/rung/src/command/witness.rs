@@ -54,10 +54,10 @@ impl WitnessCommand {
             check_destination("--html", path, &["html"])?;
         }
         let witness = Witness::read(&given.file)?;
-        let suspect = check::open(&witness, given.model.clone())?;
+        let target = check::open(&witness, given.model.clone())?;
         let file = given.file.display();
         // From here on only what the checker computed is shown.
-        let witness = match check::check(&witness, &suspect)? {
+        let witness = match check::check(&witness, &target)? {
             Ok(computed) => computed,
             Err(refusal) => {
                 if given.json {
@@ -68,7 +68,7 @@ impl WitnessCommand {
                 return Ok(ExitCode::from(1));
             }
         };
-        let page = Page::new(&witness, &suspect)?;
+        let page = Page::new(&witness, &target)?;
         if let Some(path) = &given.html {
             write_atomically(path, page.html(&format!("rung witness check {file}"))?.as_bytes())?;
         }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_bench::exponents::{HEAD, HEADS};
 use rung_bench::zoo::tracking::Claim;
-use rung_bench::zoo::{LENGTHS, Row, Timing, Zoo, names};
+use rung_bench::zoo::{LENGTHS, MixerRow, Timing, Zoo, names};
 use rung_figure::Evidence;
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ impl ZooCommand {
         let mut rows = Vec::new();
         for name in names {
             bar.set_message(name);
-            rows.push(Row::of(name, &timing)?);
+            rows.push(MixerRow::of(name, &timing)?);
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -143,7 +143,7 @@ fn fields(zoo: &Zoo) -> Value {
             "shown_by": claim.shown_by(),
         })
     };
-    let row = |row: &Row| {
+    let row = |row: &MixerRow| {
         let speed = row.speed.as_ref();
         json!({
             "mixer": row.mixer.name(),

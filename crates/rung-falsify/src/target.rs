@@ -1,6 +1,6 @@
 //! The model under suspicion, and how it is run.
 //!
-//! A [`Suspect`] is a network with the task it is asked about, together with all that is needed to have it again: the folder it came from,
+//! A [`TargetModel`] is a network with the task it is asked about, together with all that is needed to have it again: the folder it came from,
 //! or the config and seed of an untrained one, the bits it is kept in, and a fingerprint of its weights. A [`Runner`] is one thread's
 //! way to run it, in whatever form a search likes: whole prompts, or many of them token by token from common states.
 
@@ -39,7 +39,7 @@ pub enum Origin {
 /// rounded: what a token works with is its own affair.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct StatePrecision {
     /// Bits of a number.
     pub bits: u32,
     /// The largest size of a number of a state.
@@ -49,7 +49,7 @@ pub struct Kept {
     pub message: Option<f64>,
 }
 
-impl Kept {
+impl StatePrecision {
     fn precision(self) -> Precision {
         let rounding = |range| Rounding { bits: self.bits, range };
         Precision { state: Some(rounding(self.state)), message: self.message.map(rounding) }
@@ -58,36 +58,36 @@ impl Kept {
 
 /// The precision that a model is looked at in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Asked {
+pub enum RequestedPrecision {
     /// Its own.
     #[default]
     Own,
     /// So many bits, over a range or over the smallest power of two above what some prompts leave behind.
     Bits(u32, Option<f64>),
     /// Exactly this.
-    Exactly(Kept),
+    Exactly(StatePrecision),
 }
 
 /// A network and the task it is asked about.
-pub struct Suspect {
+pub struct TargetModel {
     /// Where it comes from.
     pub origin: Origin,
     /// The network.
     pub network: Network<f32>,
     /// Bits that were asked for here; none if the network is taken as it is.
-    pub kept: Option<Kept>,
+    pub kept: Option<StatePrecision>,
     /// A hash of its stack, its config and its weights.
     pub fingerprint: String,
     task: Box<dyn AnyTask>,
     fit: Fit,
 }
 
-impl Suspect {
+impl TargetModel {
     /// Opens a model for a task, or for its own, in the precision asked for.
     ///
     /// # Errors
     /// There is no such model, it is no single forward pass, or the task does not fit it.
-    pub fn open(origin: Origin, task: Option<&str>, asked: Asked) -> Result<Self, FalsifyError> {
+    pub fn open(origin: Origin, task: Option<&str>, asked: RequestedPrecision) -> Result<Self, FalsifyError> {
         let network = match &origin {
             Origin::Fresh(config) => Network::fresh(&config.resolve()?)?,
             Origin::Folder(path) => Network::open(path)?,
@@ -98,8 +98,13 @@ impl Suspect {
     /// A network that is open already, and where it can be had again.
     ///
     /// # Errors
-    /// As [`Suspect::open`].
-    pub fn of(network: Network<f32>, origin: Origin, task: Option<&str>, asked: Asked) -> Result<Self, FalsifyError> {
+    /// As [`TargetModel::open`].
+    pub fn of(
+        network: Network<f32>,
+        origin: Origin,
+        task: Option<&str>,
+        asked: RequestedPrecision,
+    ) -> Result<Self, FalsifyError> {
         if network.subject().sheet.is_some_and(|sheet| sheet.thoughts.is_some()) {
             return Err(FalsifyError::Thinks { name: network.name.clone() });
         }
@@ -113,24 +118,24 @@ impl Suspect {
         }
         let fit = Fit::new("--task", &*task, &network.task.fields(), network.config.classes as u32)?;
         let fingerprint = fingerprint(&network);
-        let mut suspect = Self { origin, network, kept: None, fingerprint, task, fit };
-        suspect.kept = match asked {
-            Asked::Own => None,
-            Asked::Bits(bits, Some(range)) => Some(suspect.spaced(bits, range, range)),
-            Asked::Bits(bits, None) => {
-                let (state, message) = suspect.ranges()?;
-                Some(suspect.spaced(bits, state, message))
+        let mut target = Self { origin, network, kept: None, fingerprint, task, fit };
+        target.kept = match asked {
+            RequestedPrecision::Own => None,
+            RequestedPrecision::Bits(bits, Some(range)) => Some(target.spaced(bits, range, range)),
+            RequestedPrecision::Bits(bits, None) => {
+                let (state, message) = target.ranges()?;
+                Some(target.spaced(bits, state, message))
             }
-            Asked::Exactly(kept) => Some(kept),
+            RequestedPrecision::Exactly(kept) => Some(kept),
         };
-        if let Some(kept) = suspect.kept {
-            suspect.network.keep_in(kept.precision())?;
+        if let Some(kept) = target.kept {
+            target.network.keep_in(kept.precision())?;
         }
         // Whatever refuses this task (learned positions, say) refuses it now.
         let mut prompt = Prompt::new();
-        suspect.task().prompt(&mut seeded(0), &mut prompt);
-        Runner::new(&suspect).views(prompt.tokens(), 1, None)?;
-        Ok(suspect)
+        target.task().prompt(&mut seeded(0), &mut prompt);
+        Runner::new(&target).views(prompt.tokens(), 1, None)?;
+        Ok(target)
     }
 
     /// The task it is asked about.
@@ -161,7 +166,7 @@ impl Suspect {
     /// The target at a position of a prompt, by the oracle; none if the tokens are no prompt or nothing is asked there.
     pub fn answer(&self, tokens: &[u32], question: usize) -> Option<u32> {
         let targets = self.task().oracle(tokens).ok()?;
-        targets.get(question).copied().filter(|target| *target != task::NO_TARGET)
+        targets.get(question).copied().filter(|label| *label != task::NO_TARGET)
     }
 
     /// Where a prompt asks for the last time.
@@ -171,8 +176,8 @@ impl Suspect {
         prompt.questions().map(|(position, _, _)| position).last().unwrap_or(prompt.len() - 1)
     }
 
-    fn spaced(&self, bits: u32, state: f64, message: f64) -> Kept {
-        Kept { bits, state, message: (!self.bounded()).then_some(message) }
+    fn spaced(&self, bits: u32, state: f64, message: f64) -> StatePrecision {
+        StatePrecision { bits, state, message: (!self.bounded()).then_some(message) }
     }
 
     /// Powers of two above every number that some prompts leave in a state, and in a stream.
@@ -252,23 +257,23 @@ pub fn best(scores: &[f32]) -> u32 {
     (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best }) as u32
 }
 
-/// One thread's way to run a suspect.
+/// One thread's way to run a target.
 pub struct Runner<'a> {
-    suspect: &'a Suspect,
+    target: &'a TargetModel,
     ops: Native<f32>,
 }
 
 impl<'a> Runner<'a> {
     /// For one thread.
-    pub fn new(suspect: &'a Suspect) -> Self {
+    pub fn new(target: &'a TargetModel) -> Self {
         let ops = Native::new();
-        ops.bind_frozen(suspect.network.subject().weights);
-        Self { suspect, ops }
+        ops.bind_frozen(target.network.subject().weights);
+        Self { target, ops }
     }
 
     fn translated(&self, tokens: &[u32]) -> Vec<u32> {
         let mut tokens = tokens.to_vec();
-        self.suspect.fit.translate(&mut tokens);
+        self.target.fit.translate(&mut tokens);
         tokens
     }
 
@@ -282,7 +287,7 @@ impl<'a> Runner<'a> {
         rows: usize,
         from: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<ModelState<Tensor<f32>>, ModelError> {
-        Ok(self.suspect.network.subject().model.forward(&self.ops, &self.translated(tokens), rows, from)?.1)
+        Ok(self.target.network.subject().model.forward(&self.ops, &self.translated(tokens), rows, from)?.1)
     }
 
     /// Streams and scores of some rows of tokens, going on from a state.
@@ -295,13 +300,13 @@ impl<'a> Runner<'a> {
         rows: usize,
         from: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<Views, ModelError> {
-        let (ops, model) = (&self.ops, self.suspect.network.subject().model);
+        let (ops, model) = (&self.ops, self.target.network.subject().model);
         let streams = model.streams_after(ops, &self.translated(tokens), rows, from)?;
         let scores = streams.last().map(|last| ops.values(&model.read_out(ops, last))).unwrap_or_default();
         Ok(Views {
             layers: streams.iter().map(|stream| ops.values(stream)).collect(),
             scores,
-            time: tokens.len() / rows / self.suspect.fields(),
+            time: tokens.len() / rows / self.target.fields(),
             width: model.width(),
             classes: model.classes(),
         })
