@@ -20,7 +20,7 @@ fn planned(model: &str, name: &str, settings: &Settings) -> MemoryPlan {
 }
 
 fn check(value: &Value) -> Result<(), String> {
-    let schema: Value = serde_json::from_str(include_str!("../../../schemas/plan.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(include_str!("../schemas/plan.schema.json")).unwrap();
     validate(&schema, &schema, value, "$")
 }
 

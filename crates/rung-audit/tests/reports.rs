@@ -18,7 +18,7 @@ fn all() -> Vec<Audit> {
 }
 
 fn check(value: &Value) -> Result<(), String> {
-    let schema: Value = serde_json::from_str(include_str!("../../../schemas/audit.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(include_str!("../schemas/audit.schema.json")).unwrap();
     validate(&schema, &schema, value, "$")
 }
 

@@ -144,7 +144,7 @@ fn pytorch_gives_the_same_answers() {
     let request = Request { hops: 3, m: 4, n: vec![3, 2], ..Request::default() };
     let built = construct::build::<f32>("U1", &request).unwrap();
     built.save(&folder).unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/verify_construction.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/verify_construction.py");
     let run = || Command::new(&python).arg(script).arg(&folder).arg("100").output().unwrap();
     let output = run();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

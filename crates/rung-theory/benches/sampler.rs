@@ -48,7 +48,7 @@ struct NumPy {
 impl NumPy {
     /// Starts it and checks with our oracle that its prompt is one of the task.
     fn start(task: &dyn AnyTask) -> Result<Self, Box<dyn std::error::Error>> {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/sampler.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/sampler.py");
         let mut command = Command::new("python3");
         command.arg(script).args(SIZES).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;

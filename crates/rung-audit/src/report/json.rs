@@ -1,4 +1,4 @@
-//! An audit as JSON. Names are stable; `schemas/audit.schema.json` describes them.
+//! An audit as JSON. Names are stable; `crates/rung-audit/schemas/audit.schema.json` describes them.
 
 use rung_theory::stack::Plan;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A memory plan as text and as JSON. `schemas/plan.schema.json` describes the names.
+//! A memory plan as text and as JSON. `crates/rung-audit/schemas/plan.schema.json` describes the names.
 
 use std::fmt::Write;
 

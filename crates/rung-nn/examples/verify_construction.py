@@ -1,6 +1,6 @@
 """Runs a folder of `rung construct U1 --out DIR` in PyTorch: the same weights, another forward pass, the same answers.
 
-    python examples/verify_construction.py DIR [INSTANCES]
+    python crates/rung-nn/examples/verify_construction.py DIR [INSTANCES]
 """
 import json, random, re, struct, sys
 import torch
