@@ -62,7 +62,7 @@ pub const KERNELS: &[(&str, Kernel)] = &[
     ("product_out", Kernel::Product { outputs: 1, inputs: 1 }),
     ("product_up", Kernel::Product { outputs: 4, inputs: 1 }),
     ("product_down", Kernel::Product { outputs: 1, inputs: 4 }),
-    ("softmax", Kernel::Attention { windowed: false }),
+    ("full", Kernel::Attention { windowed: false }),
     ("window", Kernel::Attention { windowed: true }),
     ("linear", Kernel::Recurrence { fade: DecayKind::Never, delta: false }),
     ("retnet", Kernel::Recurrence { fade: DecayKind::Scalar, delta: false }),

@@ -346,7 +346,7 @@ impl Bench {
 /// # Errors
 /// A name is unknown, or nothing is left.
 pub fn cases(choice: &CaseFilter) -> Result<Vec<Case>, BenchError> {
-    let mixer = choice.mixer.as_deref().map(plain);
+    let mixer = choice.mixer.as_deref().map(canonical);
     let shape = choice.shape.as_deref();
     if let Some(found) = shape.filter(|shape| SIZES.iter().all(|size| size.name != *shape)) {
         let known = SIZES.map(|size| size.name).join(", ");
@@ -398,16 +398,16 @@ fn all_cases() -> Vec<Case> {
     kernels.chain(train).chain(growth).collect()
 }
 
-/// The mixers that have a network, as they are named here.
+/// The mixers that have a network.
 fn network_names() -> impl Iterator<Item = &'static str> {
     // A layer without options does nothing, and is not timed.
     let works = |name: &&str| mixer::find(name).is_some_and(|kind| !kind.options.is_empty());
-    rung_nn::mixer::NAMES.iter().copied().filter(works).map(plain)
+    rung_nn::mixer::NAMES.iter().copied().filter(works)
 }
 
-/// `softmax`, as other frameworks say, for what a plan calls `full`.
-fn plain(name: &str) -> &str {
-    if name == "full" { "softmax" } else { name }
+/// The name of a mixer here: `softmax` is another name of `full`.
+fn canonical(name: &str) -> &str {
+    if name == "softmax" { "full" } else { name }
 }
 
 /// A mixer for a plan of sequences of some length, at the sizes that it has in benchmarks.
@@ -442,10 +442,7 @@ mod tests {
 
     #[test]
     fn choices_pick_cases() {
-        assert_eq!(
-            names(Section::Train, Some("M"), Some("full")).unwrap(),
-            ["train softmax M", "train whole softmax M"]
-        );
+        assert_eq!(names(Section::Train, Some("M"), Some("full")).unwrap(), ["train full M", "train whole full M"]);
         assert_eq!(
             names(Section::Kernels, Some("S"), Some("gla")).unwrap(),
             ["forward gla S", "forward+backward gla S"]

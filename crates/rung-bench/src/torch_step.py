@@ -134,7 +134,7 @@ def gdn_solver(mixer, q, k, v, x):
     return gdn(mixer, q, k, v, x, by_library)
 
 
-MIXERS = {"softmax": softmax, "linear": linear, "gdn": gdn, "gdn_solver": gdn_solver}
+MIXERS = {"full": softmax, "linear": linear, "gdn": gdn, "gdn_solver": gdn_solver}
 
 
 class Block(nn.Module):
@@ -210,7 +210,7 @@ def kernel(name, backward, batch, length, width, heads):
         "product_out": lambda: (F.linear, uniform(*rows, width), uniform(width, width), uniform(width)),
         "product_up": lambda: (F.linear, uniform(*rows, width), uniform(up, width), uniform(up)),
         "product_down": lambda: (F.linear, uniform(*rows, up), uniform(width, up), uniform(width)),
-        "softmax": lambda: (lambda q, k, v: softmax(None, q, k, v, None), split(), split(), split()),
+        "full": lambda: (lambda q, k, v: softmax(None, q, k, v, None), split(), split(), split()),
         "window": lambda: (
             lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=band), split(), split(), split()
         ),

@@ -15,7 +15,7 @@ use super::{BenchError, Size, VOCABULARY, stack_text};
 
 /// Mixers that have a peer. The last two are the same work here and differ in the peer: see the top of the module.
 const TWINS: [(&str, Mixer); 4] = [
-    ("softmax", Mixer::Softmax),
+    ("full", Mixer::Softmax),
     ("linear", Mixer::Linear),
     ("gdn", Mixer::GatedDelta),
     ("gdn_solver", Mixer::GatedDelta),
@@ -160,7 +160,7 @@ mod tests {
         }
         for name in rung_nn::mixer::NAMES {
             assert!(
-                *name == "none" || names().any(|known| known == super::super::plain(name)),
+                *name == "none" || names().any(|known| known == super::super::canonical(name)),
                 "{name} is not trained"
             );
         }

@@ -5,7 +5,7 @@
 //!   first   z1(0)=0  z1(1)=3      z0=1  w
 //!   second           z1(1)=5
 //!   as embedded        x
-//!   layer 1            x                        x: the streams differ; a dot: they are the same, to the bit
+//!   layer 0            x                        x: the streams differ; a dot: they are the same, to the bit
 //! ```
 
 use std::fmt::Write as _;
@@ -209,7 +209,7 @@ impl<'a> Page<'a> {
         let inputs = if self.witness.inputs.len() == 2 { &["first", "second"][..] } else { &["input"][..] };
         let mut columns = vec![Column::number("token")];
         columns.extend(inputs.iter().map(|title| Column::text(*title)));
-        let name = |layer: usize| if layer == 0 { "as embedded".to_owned() } else { format!("layer {layer}") };
+        let name = |layer: usize| if layer == 0 { "as embedded".to_owned() } else { format!("layer {}", layer - 1) };
         columns.extend((0..layers).map(|layer| Column::text(name(layer))));
         let mut table = Table::new("Every token, and whether its streams differ after each layer", columns);
         for shown in &self.shown {

@@ -1,4 +1,4 @@
-//! The bits of a conversation, beside those that the theory counts.
+//! The bits of a forward pass as a protocol, beside those that the theory counts.
 //!
 //! A [`Ledger`] holds a network's forward pass as the theory's protocol ([`rung_nn::protocol`]), sorts what crossed by epoch (the
 //! blocks of layers with state, and the full layers between them), and puts B and s_e beside it.
@@ -32,7 +32,7 @@ pub struct Ledger {
     pub total: u64,
     /// Players who found the same outputs, bit for bit, from their tokens and messages alone.
     pub replayed: usize,
-    /// What the conversation answers.
+    /// What the protocol answers.
     pub answer: u32,
     /// What the ordinary forward pass answers.
     pub ordinary: u32,
@@ -43,7 +43,7 @@ pub struct Ledger {
 /// A full layer, or a block of layers with state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Epoch {
-    /// `full 1`, `block 0`, or `beside full 1` for mixers that stand beside attention.
+    /// `block 0`, `full 0`, or `parallel to full 0` for mixers in parallel with attention.
     pub name: String,
     /// Its layers, from 1.
     pub layers: Vec<usize>,
@@ -56,10 +56,10 @@ pub struct Epoch {
 }
 
 impl Ledger {
-    /// Holds the conversation on a prompt and replays it, in numbers of the width given, or as wide as the model keeps them.
+    /// Runs the protocol on a prompt and replays it, in numbers of the width given, or as wide as the model keeps them.
     ///
     /// # Errors
-    /// The model is no such conversation, or the tokens are none of its.
+    /// The model does not fit the protocol, or the tokens are none of its.
     pub fn keep<S: Scalar>(
         name: &str,
         subject: &Subject<'_, S>,
@@ -137,11 +137,7 @@ impl Ledger {
             "  replayed: {replayed} of {players} players, alone with their tokens and messages, find {exact}"
         )?;
         let oracle = self.expected.map_or_else(String::new, |expected| format!(", the oracle {expected}"));
-        writeln!(
-            text,
-            "  the conversation answers {}, the ordinary forward pass {}{oracle}",
-            self.answer, self.ordinary
-        )
+        writeln!(text, "  the protocol answers {}, the ordinary forward pass {}{oracle}", self.answer, self.ordinary)
     }
 }
 
@@ -177,11 +173,10 @@ fn epochs<S: Scalar>(subject: &Subject<'_, S>, held: &Conversation<S>, widths: W
                 block.layers.contains(&layer) && (front || !layers[layer].is_full())
             };
             let crossed = crossed(&counts);
-            let numbers = block.layers.iter().map(|layer| layer + 1).collect();
             let name = format!("block {index}");
             epochs.push(Epoch {
                 name,
-                layers: numbers,
+                layers: block.layers.clone(),
                 theory: scaled(block.state_bits, widths.state),
                 papers: None,
                 crossed,
@@ -190,16 +185,16 @@ fn epochs<S: Scalar>(subject: &Subject<'_, S>, held: &Conversation<S>, widths: W
         let Some(&at) = full.get(index) else { continue };
         let message = |convention| scaled(layers[at].message_bits(convention), widths.message);
         epochs.push(Epoch {
-            name: format!("full {}", index + 1),
-            layers: vec![at + 1],
+            name: format!("full {index}"),
+            layers: vec![at],
             theory: message(Convention::Online),
             papers: Some(message(Convention::Paper)),
             crossed: crossed(&|layer, content| layer == at && content == Content::Registers),
         });
         if capacity.beside_bits[index] > 0 {
             epochs.push(Epoch {
-                name: format!("beside full {}", index + 1),
-                layers: vec![at + 1],
+                name: format!("parallel to full {index}"),
+                layers: vec![at],
                 theory: scaled(capacity.beside_bits[index], widths.state),
                 papers: None,
                 crossed: crossed(&|layer, content| layer == at && content == Content::State),
@@ -241,7 +236,7 @@ mod tests {
             }
             let text = ledger.text();
             assert!(
-                text.contains("4 of 4 players") && text.contains("the same bits") && text.contains("full 1"),
+                text.contains("4 of 4 players") && text.contains("the same bits") && text.contains("full 0"),
                 "{text}"
             );
         }

@@ -23,17 +23,13 @@ pub fn whole(value: u128) -> Value {
 /// Full layers, blocks, the extra hop and rungs of a stack.
 pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Convention) -> Value {
     let capacity = plan.capacity_with(convention);
-    let block = |(e, block): (usize, &Block)| {
-        let layers: Vec<usize> = block.layers.iter().map(|index| index + 1).collect();
-        json!({"block": e, "layers": layers, "state_bits": whole(block.state_bits)})
-    };
-    let earned: Vec<usize> = capacity.earned_by.iter().map(|index| index + 1).collect();
+    let block = |(e, block): (usize, &Block)| json!({"block": e, "layers": block.layers, "state_bits": whole(block.state_bits)});
     json!({
         "stack": stack,
         "layers": plan.layers.len(),
         "full": capacity.full,
         "extra_hop": capacity.extra_hop,
-        "earned_by": earned,
+        "earned_by": capacity.earned_by,
         "reason": capacity.reason(),
         "rungs": capacity.rungs,
         "at_most": capacity.rungs,

@@ -1,4 +1,4 @@
-//! Writing to the terminal: a closed pipe is not an error, and a wait of more than a moment shows that it is one.
+//! Writing to the terminal: a closed pipe is not an error, and anything slow shows its progress.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
+pub use rung_audit::report::commas;
 use rung_figure::figure::{self, Chart};
 use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ pub fn print_error(message: &str) {
     }
 }
 
-/// Writes text to standard output. A reader that has gone away has seen enough.
+/// Writes text to standard output. A closed pipe is not an error.
 ///
 /// # Errors
 /// Standard output cannot be written for another reason.
@@ -45,7 +46,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Writes JSON to standard output, one object, readable by people too.
+/// Writes JSON to standard output, one object, indented.
 ///
 /// # Errors
 /// As [`print`].
@@ -82,7 +83,7 @@ pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
     write_atomically(path, &bytes).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A spinner on standard error while something is under way; silent where that is no terminal.
+/// A spinner on standard error; silent where that is no terminal.
 pub fn spinner(message: String) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message);
     bar.enable_steady_tick(Duration::from_millis(120));
@@ -100,24 +101,11 @@ pub fn steps(steps: u64) -> ProgressBar {
     }
 }
 
-/// A count with separators, for people: 12,681,216.
-pub fn grouped(number: impl std::fmt::Display) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// A number that may have hundreds of digits: whole if short, else its first digits and its logarithm.
 pub fn brief(number: &num_bigint::BigUint) -> String {
     let digits = number.to_string();
     if digits.len() <= 18 {
-        return grouped(digits);
+        return commas(digits);
     }
     format!("{}.. ({} digits, 2^{:.1})", &digits[..6], digits.len(), rung_theory::bound::question::log2(number))
 }

@@ -1,4 +1,4 @@
-//! Showing a training run as it goes, and hearing Ctrl-C.
+//! Progress of training runs, and Ctrl-C.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,24 +16,24 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 pub struct Interrupt(&'static AtomicBool);
 
 impl Interrupt {
-    /// Listens from now on. Where the system offers no signals nothing is heard.
+    /// Installs the handler. Without signals on this system it does nothing.
     pub fn install() -> Self {
-        Self::saying("saving; once more to leave at once")
+        Self::with_message("saving a checkpoint; press again to quit at once")
     }
 
-    /// Listens from now on, and answers the first with these words.
-    pub fn saying(words: &'static str) -> Self {
+    /// Installs the handler, with the message printed on the first Ctrl-C.
+    pub fn with_message(message: &'static str) -> Self {
         let _ = ctrlc::set_handler(move || {
             if INTERRUPTED.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
-            eprintln!("\n{words}");
+            eprintln!("\n{message}");
         });
         Self(&INTERRUPTED)
     }
 
-    /// Whether it was heard.
-    pub fn seen(self) -> bool {
+    /// Whether the user has asked to stop.
+    pub fn requested(self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -47,38 +47,38 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// For a run of this many steps; silent unless `loud`.
-    pub fn new(steps: usize, loud: bool) -> Self {
+    /// For a run of this many steps; silent unless `verbose`.
+    pub fn new(steps: usize, verbose: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let bar = (loud && terminal).then(|| {
+        let bar = (verbose && terminal).then(|| {
             let bar = ProgressBar::new(steps as u64);
             let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, lines: loud && !terminal, last: String::new(), drawn: Instant::now() }
+        Self { bar, lines: verbose && !terminal, last: String::new(), drawn: Instant::now() }
     }
 
-    /// Shows a moment.
-    pub fn show(&mut self, moment: &Moment<'_>) {
-        if let Some(look) = moment.look {
+    /// Shows the state after a step.
+    pub fn show(&mut self, report: &Moment<'_>) {
+        if let Some(look) = report.look {
             self.last = accuracy_text(&look.accuracy);
         }
-        let left = Duration::from_secs_f64(moment.seconds_left.clamp(0.0, 1e9));
+        let left = Duration::from_secs_f64(report.seconds_left.clamp(0.0, 1e9));
         let text = format!(
             "loss {:.3}  {}  {:.0} tokens/s  about {} left",
-            moment.loss,
+            report.loss,
             self.last,
-            moment.tokens_per_second,
+            report.tokens_per_second,
             indicatif::HumanDuration(left)
         );
         match &self.bar {
-            Some(bar) if self.drawn.elapsed() > Duration::from_millis(100) || moment.look.is_some() => {
-                bar.set_position(moment.step as u64);
+            Some(bar) if self.drawn.elapsed() > Duration::from_millis(100) || report.look.is_some() => {
+                bar.set_position(report.step as u64);
                 bar.set_message(text);
                 self.drawn = Instant::now();
             }
-            None if self.lines && moment.look.is_some() => eprintln!("step {}/{}  {text}", moment.step, moment.steps),
+            None if self.lines && report.look.is_some() => eprintln!("step {}/{}  {text}", report.step, report.steps),
             _ => {}
         }
     }
@@ -113,13 +113,13 @@ pub struct SweepWatcher {
 }
 
 impl SweepWatcher {
-    /// For the runs of a shard; silent unless `loud`.
-    pub fn new(sweep: &Sweep, shard: Shard, loud: bool) -> Self {
+    /// For the runs of a shard; silent unless `verbose`.
+    pub fn new(sweep: &Sweep, shard: Shard, verbose: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
-        let mine = steps.iter().enumerate().filter(|(number, _)| shard.has(*number)).map(|(_, steps)| *steps);
-        let bar = (loud && terminal).then(|| crate::output::steps(mine.sum()));
-        Self { bar, lines: loud && !terminal, done: Mutex::new(vec![0; steps.len()]), steps }
+        let shard_steps = steps.iter().enumerate().filter(|(number, _)| shard.has(*number)).map(|(_, steps)| *steps);
+        let bar = (verbose && terminal).then(|| crate::output::steps(shard_steps.sum()));
+        Self { bar, lines: verbose && !terminal, done: Mutex::new(vec![0; steps.len()]), steps }
     }
 
     /// Shows an event.
@@ -150,7 +150,7 @@ impl SweepWatcher {
     }
 
     /// Shows a state beside the bar, if there is one.
-    pub fn say(&self, state: String) {
+    pub fn set_message(&self, state: String) {
         if let Some(bar) = &self.bar {
             bar.set_message(state);
         }
@@ -164,7 +164,7 @@ impl SweepWatcher {
     }
 }
 
-/// A time as people say it.
+/// A duration in words.
 pub fn duration(seconds: f64) -> String {
     indicatif::HumanDuration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9))).to_string()
 }

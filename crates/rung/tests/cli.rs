@@ -301,12 +301,12 @@ fn bench_measures_what_is_asked() {
     assert!(rows[0]["exponent"].is_f64());
     let text = rung(&["bench", "--only", "kernels", "--shape", "S", "--mixer", "rms_norm", "--steps", "1"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.starts_with("arithmetic limit ") && text.lines().count() == 4, "{text}");
+    assert!(text.starts_with("peak ") && text.lines().count() == 4, "{text}");
 }
 
 #[cfg(unix)]
 #[test]
-fn bench_takes_turns_with_a_peer() {
+fn bench_interleaves_with_a_peer() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = scratch("peer");
     let peer = |name: &str, script: &str| {
@@ -378,7 +378,7 @@ fn the_zoo_lists_every_mixer_with_what_is_known_and_how() {
     }
     let [svg, png, csv] = files.map(|path| std::fs::read(path).unwrap());
     assert!(svg.starts_with(b"<svg") && png.starts_with(b"\x89PNG") && csv.starts_with(b"mixer,crosses"));
-    fails(&["zoo", "--lengths", "8,8"], "--lengths: found [8, 8], expected two or more that grow");
+    fails(&["zoo", "--lengths", "8,8"], "--lengths: found [8, 8], expected two or more in increasing order");
     fails(&["zoo", "--lengths", "8"], "--lengths: found [8]");
     fails(&["zoo", "--steps", "0"], "--steps: found 0");
     fails(&["zoo", "--out", "zoo.jpg"], "expected a file ending in .svg");
@@ -471,14 +471,14 @@ fn constructions_are_built_verified_and_refused_when_broken() {
     fails(&["construct", "U9"], "there is no construction `U9`");
     fails(&["construct", "U1", "--hops", "0"], "--hops: found 0");
     fails(&["construct", "U1", "--hops", "2", "--n", "2,2"], "--n has 2 entries");
-    fails(&["construct", "U1", "--mixer", "gdn"], "no layer that carries");
+    fails(&["construct", "U1", "--mixer", "gdn"], "no carry layer");
     fails(&["construct", "U2", "--mixer", "nsa"], "no known weights");
     fails(&["construct", "U1", "--m", "4000000000"], "tokens");
     fails(&["construct", "U2", "--stack", "full full"], "does not fit the stack");
 }
 
 #[test]
-fn a_forward_pass_is_shown_and_held_as_a_conversation() {
+fn a_forward_pass_is_traced_and_replayed_as_a_protocol() {
     let directory = scratch("trace");
     let (folder, picture, page) = (directory.join("u2"), directory.join("t.svg"), directory.join("t.html"));
     let [path, svg, html] = [&folder, &picture, &page].map(|path| path.to_str().unwrap());
@@ -489,7 +489,7 @@ fn a_forward_pass_is_shown_and_held_as_a_conversation() {
     assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
     assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
     let text = String::from_utf8(rung(&["trace", path, "--instance", "7"]).stdout).unwrap();
-    assert!(text.contains("layer 4, full") && text.contains("as the oracle says"), "{text}");
+    assert!(text.contains("layer 3, full") && text.contains("as the oracle says"), "{text}");
     let held = json(&["protocol", path, "--bits", "16", "--json"]);
     assert_eq!((&held["exact"], &held["bits"], &held["replayed"]), (&true.into(), &16.into(), &5.into()));
     let crossed = held["epochs"].as_array().unwrap().iter().flat_map(|epoch| epoch["crossed"].as_array().unwrap());

@@ -42,7 +42,7 @@ fn command(variable: (&str, &str), sweep: &Path, out: &Path, more: &[&str]) -> C
     command
 }
 
-fn told(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let [out, error] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     format!("{out}{error}")
 }
@@ -50,15 +50,19 @@ fn told(output: &Output) -> String {
 /// The JSON of a command that ends with this exit code.
 fn json(command: &mut Command, code: i32) -> Value {
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(code), "{}", output_text(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Fails with exit code 2 and these words, and says nothing on standard output.
 fn fails(command: &mut Command, expected: &str) {
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-    assert!(told(&output).contains(expected) && output.stdout.is_empty(), "{expected}: {}", told(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+    assert!(
+        output_text(&output).contains(expected) && output.stdout.is_empty(),
+        "{expected}: {}",
+        output_text(&output)
+    );
 }
 
 /// Programs of a directory that is the whole PATH.
@@ -139,7 +143,7 @@ fn what_is_submitted_makes_the_records_of_a_local_run() {
     assert_eq!(json(&mut run(&["--no-wait", "--json"]), 0)["status"], "found");
     let task = |number: &str| {
         let output = Command::new("/bin/sh").arg(line[9]).env("SLURM_ARRAY_TASK_ID", number).output().unwrap();
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
     };
     task("2");
     task("3");
@@ -152,7 +156,7 @@ fn what_is_submitted_makes_the_records_of_a_local_run() {
     std::fs::write(place.join("77-1.log"), "run 1 failed: too hot\nslurmstepd: error: CANCELLED\n").unwrap();
     let output = run(&["--collect"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("77-1.log: too hot") && told(&output).contains("error: CANCELLED"));
+    assert!(output_text(&output).contains("77-1.log: too hot") && output_text(&output).contains("error: CANCELLED"));
     assert!(!directory.join("sbatch.txt").exists());
     // The same command submits what is missing and no more.
     json(&mut run(&["--no-wait", "--tasks", "3", "--json"]), 0);
@@ -174,12 +178,12 @@ impl Slurm {
         let check = script(&["check"]);
         if !check.status.success() {
             // Past the test runner, which keeps to itself what passing tests say.
-            let _ = writeln!(std::io::stderr(), "skipped: the test on a real Slurm ({})", told(&check).trim());
+            let _ = writeln!(std::io::stderr(), "skipped: the test on a real Slurm ({})", output_text(&check).trim());
             return None;
         }
         let slurm = Self { place: std::env::temp_dir().join(format!("rung-slurm-{}", std::process::id())) };
         let started = script(&["start", text(&slurm.place)]);
-        assert!(started.status.success(), "{}", told(&started));
+        assert!(started.status.success(), "{}", output_text(&started));
         Some(slurm)
     }
 
@@ -189,7 +193,7 @@ impl Slurm {
 
     /// What one of Slurm's commands says.
     fn ask(&self, program: &str, arguments: &[&str]) -> String {
-        told(&Command::new(program).args(arguments).env("SLURM_CONF", self.conf()).output().unwrap())
+        output_text(&Command::new(program).args(arguments).env("SLURM_CONF", self.conf()).output().unwrap())
     }
 }
 
@@ -287,7 +291,7 @@ fn killed_tasks_and_a_killed_controller_lose_nothing(slurm: &Slurm, directory: &
     slurm.ask("scancel", &[&format!("{job}_3")]);
     // The one who waited tells what was ended for good; what was requeued has come to its end.
     let waited = waiting.wait_with_output().unwrap();
-    assert_eq!(waited.status.code(), Some(1), "{}", told(&waited));
+    assert_eq!(waited.status.code(), Some(1), "{}", output_text(&waited));
     let found: Value = serde_json::from_slice(&waited.stdout).unwrap();
     let failed: Vec<u64> = found["failed"].as_array().unwrap().iter().map(|run| run["run"].as_u64().unwrap()).collect();
     assert_eq!(failed, [1, 3], "{found}");
@@ -318,9 +322,9 @@ fn killed_tasks_and_a_killed_controller_lose_nothing(slurm: &Slurm, directory: &
     assert_eq!(waiting.try_wait().unwrap(), None);
     std::thread::sleep(Duration::from_secs(2));
     let restarted = script(&["controller", text(&slurm.place)]);
-    assert!(restarted.status.success(), "{}", told(&restarted));
+    assert!(restarted.status.success(), "{}", output_text(&restarted));
     let waited = waiting.wait_with_output().unwrap();
-    assert_eq!(waited.status.code(), Some(0), "{}", told(&waited));
+    assert_eq!(waited.status.code(), Some(0), "{}", output_text(&waited));
     assert_eq!(json(&mut run(&[]), 0)["recorded_before"], 4);
     assert_eq!(records(&out), records(&whole));
 }

@@ -10,8 +10,8 @@ pub mod plot;
 pub mod table;
 pub mod text;
 
-/// A number with commas between thousands.
-pub fn commas(number: u64) -> String {
+/// A whole number with commas between thousands.
+pub fn commas(number: impl std::fmt::Display) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn numbers_are_formatted() {
-        assert_eq!(commas(51_511_296), "51,511,296");
-        assert_eq!(commas(0), "0");
+        assert_eq!(commas(51_511_296_u64), "51,511,296");
+        assert_eq!(commas(0_u64), "0");
         assert_eq!(bytes(51_511_296), "49.1 MiB");
         assert_eq!(si_prefix(1_234_567), "1.23M");
         assert_eq!(ratio(1, 4), "4.0x less");

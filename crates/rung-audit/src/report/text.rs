@@ -6,7 +6,7 @@ use rung_theory::stack::{Capacity, Plan};
 
 use super::{bytes, commas, ratio, si_prefix};
 use crate::placement::PlacementReport;
-use crate::{Attention, Audit, CacheBytes, NextHopBound};
+use crate::{Attention, Audit, NextHopBound};
 
 /// Layer letters in one line.
 const LETTERS_PER_LINE: usize = 64;
@@ -171,18 +171,14 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-fn cache_rows(out: &mut String, title: &str, this: CacheBytes, other: Option<CacheBytes>, other_name: &str) {
-    let _ = writeln!(out, "\n  {title:<34} {:>18}  {:>18}", "this", if other.is_some() { other_name } else { "" });
-    let rows = [
-        ("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token)),
-        ("recurrent state, bytes", this.state, other.map(|other| other.state)),
-        ("window KV cache, bytes", this.window, other.map(|other| other.window)),
-        ("all caches, bytes", this.total, other.map(|other| other.total)),
-    ];
+/// A table of figures of this model and, if there are any, of the all-full model.
+fn figures(out: &mut String, title: &str, show: fn(u64) -> String, rows: &[(&str, u64, Option<u64>)]) {
+    let other = if rows.iter().any(|(_, _, other)| other.is_some()) { "all full" } else { "" };
+    let _ = writeln!(out, "\n  {title:<34} {:>18}  {other:>18}", "this");
     for (name, this, other) in rows {
-        let _ = write!(out, "    {name:<32} {:>18}", commas(this));
+        let _ = write!(out, "    {name:<32} {:>18}", show(*this));
         if let Some(other) = other {
-            let _ = write!(out, "  {:>18}  {}", commas(other), ratio(this, other));
+            let _ = write!(out, "  {:>18}  {}", show(*other), ratio(*this, *other));
         }
         out.push('\n');
     }
@@ -211,30 +207,24 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
     }
     rungs(&mut out, audit);
     if let Some(this) = audit.cache {
+        let other = audit.all_full.map(|other| other.cache);
         let title = format!("context of {} tokens", commas(audit.context));
-        cache_rows(&mut out, &title, this, audit.all_full.map(|other| other.cache), "all full");
+        let rows = [
+            ("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token)),
+            ("recurrent state, bytes", this.state, other.map(|other| other.state)),
+            ("window KV cache, bytes", this.window, other.map(|other| other.window)),
+            ("all caches, bytes", this.total, other.map(|other| other.total)),
+        ];
+        figures(&mut out, &title, commas, &rows);
     }
     if let Some(this) = audit.mixer_cost {
         let other = audit.all_full.and_then(|other| other.mixer_cost);
-        let _ = writeln!(
-            out,
-            "\n  {:<34} {:>18}  {:>18}",
-            "mixers only",
-            "this",
-            if other.is_some() { "all full" } else { "" }
-        );
         let rows = [
             ("weights", this.parameters, other.map(|other| other.parameters)),
             ("FLOPs per token, prefill", this.prefill_flops, other.map(|other| other.prefill_flops)),
             ("FLOPs per token, decode", this.decode_flops, other.map(|other| other.decode_flops)),
         ];
-        for (name, this, other) in rows {
-            let _ = write!(out, "    {name:<32} {:>18}", si_prefix(this));
-            if let Some(other) = other {
-                let _ = write!(out, "  {:>18}  {}", si_prefix(other), ratio(this, other));
-            }
-            out.push('\n');
-        }
+        figures(&mut out, "mixers only", si_prefix, &rows);
     }
     out.push('\n');
     for what in &audit.assumed {
@@ -245,7 +235,8 @@ pub fn audit(audit: &Audit, colour: bool) -> String {
 
 fn rungs(out: &mut String, audit: &Audit) {
     let Some(capacity) = &audit.capacity else { return };
-    row(out, "rungs", &rungs_sum(capacity));
+    let sum = format!("{} {}: {}", capacity.relation(), capacity.rungs, rungs_terms(capacity));
+    row(out, "rungs", &wrap(&sum, 96));
     row(out, "", &hop_reason(audit));
     if capacity.at_least < capacity.rungs {
         let known = match capacity.at_least {
@@ -279,18 +270,13 @@ fn rungs(out: &mut String, audit: &Audit) {
 }
 
 /// Where the number of rungs comes from: the full layers, the extra hop, and the hop that finds the start value.
-pub fn rungs_sum(capacity: &Capacity) -> String {
+pub fn rungs_terms(capacity: &Capacity) -> String {
     if capacity.full == 0 {
-        return "exactly 0: there is no full layer".to_owned();
+        return "there is no full layer".to_owned();
     }
     let layers = if capacity.full == 1 { "layer" } else { "layers" };
     let extra = if capacity.extra_hop { ", +1 because a recurrent layer passes the start value on" } else { "" };
-    format!(
-        "{} {}: {} full {layers}{extra}, -1 because the query must first find that value",
-        capacity.relation(),
-        capacity.rungs,
-        capacity.full
-    )
+    format!("{} full {layers}{extra}, -1 because the query must first find that value", capacity.full)
 }
 
 /// What the lower bounds say about one hop more.

@@ -102,7 +102,7 @@ fn cuts(plan: &Plan, channels: bool) -> Vec<(String, Without)> {
         }
     }
     for (place, mixer) in &all {
-        without(format!("without {}: {}", place.layer + 1, mixer.name()), vec![*place]);
+        without(format!("without {}: {}", place.layer, mixer.name()), vec![*place]);
     }
     if channels {
         cuts.push(("without channel mixers".to_owned(), Without { mixers: Vec::new(), channels: true }));

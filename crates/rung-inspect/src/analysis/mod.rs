@@ -148,11 +148,11 @@ pub fn instrument(name: &str) -> Option<&'static Instrument> {
     INSTRUMENTS.iter().find(|one| one.name.eq_ignore_ascii_case(name))
 }
 
-/// `1: full`, `2: gdn + window`, ..: the layers of a network.
+/// `0: full`, `1: gdn + window`, ..: the layers of a network.
 pub(crate) fn layer_names(plan: &rung_theory::stack::Plan) -> Vec<String> {
     let name = |(index, layer): (usize, &rung_theory::stack::Layer)| {
         let mixers = layer.mixers.iter().map(rung_theory::stack::Mixer::name).collect::<Vec<_>>().join(" + ");
-        format!("{}: {mixers}", index + 1)
+        format!("{index}: {mixers}")
     };
     plan.layers.iter().enumerate().map(name).collect()
 }

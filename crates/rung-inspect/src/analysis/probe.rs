@@ -16,7 +16,7 @@
 //!
 //! # Known answer
 //!
-//! In construction U1 the first layer reads z_0 and layer l+1 looks up z_l: `i_l` appears after layer l+1 and not before.
+//! In construction U1 layer 0 reads z_0 and layer l looks up z_l: `i_l` appears after layer l and not before.
 //!
 //! # What it does not show
 //!

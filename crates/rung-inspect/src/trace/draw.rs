@@ -80,7 +80,7 @@ impl Chart for Picture {
         for (index, layer) in self.layers.iter().enumerate() {
             for read in &layer.reads {
                 csv.row([
-                    (index + 1).to_string(),
+                    index.to_string(),
                     read.through.to_owned(),
                     read.head.to_string(),
                     read.from.to_string(),
@@ -213,7 +213,7 @@ impl Picture {
     fn draw_side(&self, svg: &mut Svg, layout: &Layout, layer: usize) {
         let y = above(layout, layer);
         svg.line((MARGIN, y), (layout.width - MARGIN, y), &Stroke::new(GRID, 1.0));
-        let title = format!("layer {}: {}", layer + 1, self.layers[layer].mixers);
+        let title = format!("layer {layer}: {}", self.layers[layer].mixers);
         svg.text((MARGIN, y + 19.0), &title, &Lettering::new(12.5).bold());
         for (index, line) in self.words(layer).iter().enumerate() {
             let at = (MARGIN, y + 36.0 + index as f64 * 14.0);

@@ -330,7 +330,7 @@ mod tests {
         let picture = picture("U1", 2);
         assert!(picture.scope().starts_with("Shown are the 4 of 14 tokens"), "{}", picture.scope());
         let text = picture.text();
-        for part in ["layer 3, full", "% from #", "14 tokens", "oracle", picture.scope().as_str()] {
+        for part in ["layer 2, full", "% from #", "14 tokens", "oracle", picture.scope().as_str()] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert_eq!(picture.csv().lines().count(), 4);

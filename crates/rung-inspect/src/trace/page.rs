@@ -30,7 +30,7 @@ impl Picture {
                 let reads =
                     reads.map(|read| format!("{} from #{} {}", percent(read.share), read.from, self.says(read.from)));
                 layers.row([
-                    Cell::from(format!("{}, {}", index + 1, layer.mixers)),
+                    Cell::from(format!("{index}, {}", layer.mixers)),
                     Cell::from(format!("#{} {}", learned.position, self.says(learned.position))),
                     Cell::from(reads.collect::<Vec<_>>().join("; ")),
                     Cell::from(listed(&learned.registers)),

@@ -27,7 +27,7 @@ impl Picture {
         }
         for (index, layer) in self.layers.iter().enumerate() {
             let about = if layer.about.is_empty() { String::new() } else { format!(": {}", layer.about) };
-            writeln!(text, "\n  layer {}, {}{about}", index + 1, layer.mixers)?;
+            writeln!(text, "\n  layer {index}, {}{about}", layer.mixers)?;
             if layer.learned.is_empty() {
                 writeln!(text, "    nothing that the answer came from")?;
             }

@@ -255,11 +255,11 @@ impl Page {
     }
 }
 
-/// "i_1 after layer 2, i_2 after layer 3".
+/// "i_1 after layer 1, i_2 after layer 2".
 fn list_registers(found: &ProbeReading) -> String {
     let one = |(name, resolved): &(String, Option<usize>)| match resolved {
         Some(0) => format!("{name} as embedded"),
-        Some(level) => format!("{name} after layer {level}"),
+        Some(level) => format!("{name} after layer {}", level - 1),
         None => format!("{name} nowhere"),
     };
     found.registers.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -424,7 +424,7 @@ mod tests {
         std::fs::remove_dir_all(&out).unwrap();
         let summary = &output.summary;
         assert!(
-            summary.contains("i_1 after layer 2, i_2 after layer 3, i_3 after layer 4, as its weights say"),
+            summary.contains("i_1 after layer 1, i_2 after layer 2, i_3 after layer 3, as its weights say"),
             "{summary}"
         );
         for name in ["probe-u1", "lens-u1", "ablate-u1"] {

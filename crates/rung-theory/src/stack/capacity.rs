@@ -161,7 +161,7 @@ impl Capacity {
         self.blocks.iter().map(|block| block.state_bits).collect()
     }
 
-    /// Why there is, or is not, an extra hop: one sentence for people.
+    /// Why there is, or is not, an extra hop, in one sentence. Layers are numbered from 0.
     pub fn reason(&self) -> String {
         let (Some(first), Some(last)) = (self.earned_by.first(), self.earned_by.last()) else {
             if self.blocks.iter().take(2).any(|block| block.dropping_bits > 0) {
@@ -169,7 +169,7 @@ impl Capacity {
                         value, so one full layer is spent on finding it."
                     .to_owned();
             }
-            return "No layer with state stands before the first full layer or between the first and the second, so \
+            return "No recurrent layer comes before the second full layer, so \
                     one full layer is spent on finding the start value."
                 .to_owned();
         };
@@ -179,17 +179,17 @@ impl Capacity {
         } else {
             Some(last)
         };
-        let (first, last) = (first + 1, last.unwrap_or(first) + 1);
+        let last = last.unwrap_or(first);
         let layers = if first == last { format!("Layer {first}") } else { format!("Layers {first} to {last}") };
         if self.full == 0 {
-            return format!("{layers} could hand on a start value, but no full layer is there to look anything up.");
+            return format!("{layers} could pass the start value on, but there is no full layer to look anything up.");
         }
-        // A mixer that is not known to hand values on everywhere still cannot be excluded.
-        let verb = if self.at_least == self.rungs { "hands" } else { "may hand" };
+        // A mixer that is not known to pass values on everywhere still cannot be excluded.
+        let verb = if self.at_least == self.rungs { "passes" } else { "may pass" };
         if in_front {
-            format!("{layers}: state before the first full layer {verb} the start value to the query.")
+            format!("{layers}: state before the first full layer {verb} the start value on to the query.")
         } else {
-            format!("{layers}: state right after the first full layer {verb} the first result to the query.")
+            format!("{layers}: state right after the first full layer {verb} the first result on to the query.")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `rung analyze NAME MODEL`: looks inside of a network with one of the lab's instruments.
+//! `rung analyze NAME MODEL`: applies one of the instruments to a network.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,23 +11,23 @@ use rung_train::network::Network;
 
 use crate::output::{check_destination, print, print_json, spinner};
 
-/// Look inside of a network: which layer climbs which hop, what it needs, what its state holds, how its output came about.
+/// Apply an instrument to a network: probe, ablate, lens and others.
 #[derive(Debug, clap::Args)]
 pub struct Analyze {
-    /// The instrument; `rung explain` lists them, and `rung explain NAME` has its page.
+    /// Instrument; `rung explain` lists them, and `rung explain NAME` has its page.
     name: String,
     /// A folder written by `rung construct --out`, or the directory of a finished run.
     model: PathBuf,
-    /// Ask questions of another task that fits the model, such as one with smaller tables.
+    /// Use prompts of another task that fits the model, such as one with smaller tables.
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Prompts to use; if not given, as many as take a few seconds.
+    /// Number of prompts [default: as many as take a few seconds]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     prompts: Option<u32>,
-    /// Which prompts.
+    /// Seed of the prompts.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Draw it into this file; further pictures get -2, -3 before the ending.
+    /// Write the chart to this file; further charts get -2, -3 before the ending.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write JSON.
@@ -56,7 +56,7 @@ impl Analyze {
         };
         let prompts = self.prompts.map(|prompts| prompts as usize);
         let ask = Ask { task: self.task.clone(), prompts, seed: self.seed };
-        let bar = spinner("looking".to_owned());
+        let bar = spinner("analyzing".to_owned());
         let found = match instrument.run {
             Run::Single(run) => run(&Network::open(&self.model)?, &ask)?,
             Run::Double(run) => run(&Network::open(&self.model)?, &ask)?,

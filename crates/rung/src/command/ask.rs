@@ -26,7 +26,7 @@ use crate::output::{check_destination, hops, print, print_json, steps, write_cha
 use crate::watch::Interrupt;
 
 /// The most questions of one run.
-const MOST_QUESTIONS: u64 = 1_000_000;
+const MAX_QUESTIONS: u64 = 1_000_000;
 
 /// Measure how many hops a language model takes in one forward pass.
 ///
@@ -201,8 +201,8 @@ impl Ask {
         ];
         variants.extend(more.into_iter().flatten());
         let total = self.count.saturating_mul((hops.len() * self.entries.len() * variants.len()) as u64);
-        if total == 0 || total > MOST_QUESTIONS {
-            bail!("--count: found {total} questions in all, expected 1 to {MOST_QUESTIONS}");
+        if total == 0 || total > MAX_QUESTIONS {
+            bail!("--count: found {total} questions in all, expected 1 to {MAX_QUESTIONS}");
         }
         let writer = Writer { style: self.style.into(), shots: self.shots };
         let symbols = symbols::choose(model, LEAD, most)?;
@@ -217,13 +217,13 @@ impl Ask {
             retries: self.retries,
             ..Pace::default()
         };
-        let interrupt = Interrupt::saying("finishing what is under way; once more to leave at once");
+        let interrupt = Interrupt::with_message("finishing what is under way; once more to leave at once");
         let bar = steps(total);
         bar.set_message(describe(&model.describe()));
         let stop = AtomicBool::new(false);
         let progress = |answered: usize| {
             bar.set_position(answered as u64);
-            if interrupt.seen() {
+            if interrupt.requested() {
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);
             }
         };

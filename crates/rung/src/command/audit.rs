@@ -1,4 +1,4 @@
-//! `rung audit`: what a model's layers really are.
+//! `rung audit`: a model's layers, KV cache and rungs.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,21 @@ use indicatif::ProgressBar;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
 use rung_audit::{
-    Audit as Audited, AuditError, Dtype, MOST_CERTIFIED_HOPS, Options, QUICK_CERTIFIED_HOPS, audit_named, audit_path,
+    Audit, AuditError, Dtype, MOST_CERTIFIED_HOPS, Options, QUICK_CERTIFIED_HOPS, audit_named, audit_path,
     audit_preset, certify, find_configs, parse_tokens, presets, what_if,
 };
 use rung_figure::figure::{self, Chart as _};
 use rung_nn::file::write_atomically;
 use rung_theory::stack::Plan;
+use serde_json::json;
 
-use crate::output::{check_destination, print, print_error, steps};
+use crate::output::{check_destination, print, print_error, print_json, steps};
 
 /// Some layer is unknown.
 const UNKNOWN: u8 = 3;
 /// The input is malformed.
 const MALFORMED: u8 = 2;
-/// Reads a model's config and tells what its layers are, how its cache grows and how many rungs it has
+/// Show a model's layers, KV cache and rungs from its config or GGUF
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,9 +34,9 @@ Examples:
   rung audit gemma-3-27b --what-if every=4
   rung audit --all --sort rungs --plot rungs.svg
 
-Exit codes: 0 all is known, 2 the input is malformed, 3 some layer is unknown.")]
-pub struct Audit {
-    /// A config.json, a directory that holds one or many, a GGUF file, `-` for standard input, or a preset's name
+Exit codes: 0 everything is known, 2 the input is malformed, 3 some layer is unknown.")]
+pub struct AuditCommand {
+    /// config.json, directory with one or many, GGUF file, `-` for standard input, or preset
     #[arg(required_unless_present_any = ["all", "list"])]
     models: Vec<String>,
     /// Audit every preset as one table
@@ -44,22 +45,15 @@ pub struct Audit {
     /// List the presets
     #[arg(long, conflicts_with_all = ["models", "all"])]
     list: bool,
-    /// Show the models side by side
+    /// Compare the models side by side
     #[arg(long)]
     compare: bool,
     /// Change layers and show the difference: 7=full, 3-5=window, every=4, ratio=5:1, first=full
     #[arg(long, value_name = "EDIT", conflicts_with = "compare")]
     what_if: Option<String>,
-    /// Tokens in the cache, such as 32768, 32k or 1M
-    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT, value_parser = parse_tokens)]
-    context: u64,
-    /// How keys and values are stored: bf16, fp16, fp32, fp8, int8, int4
-    #[arg(long, value_name = "D", default_value = "bf16")]
-    kv_dtype: Dtype,
-    /// How recurrent state is stored [default: as the config says, else fp32]
-    #[arg(long, value_name = "D")]
-    state_dtype: Option<Dtype>,
-    /// Search the lower bounds for stacks of up to 7 rungs too, which takes seconds (without it: up to 1)
+    #[command(flatten)]
+    cache: CacheOptions,
+    /// Search lower bounds for stacks of up to 7 rungs, which takes seconds [default: up to 1 rung]
     #[arg(long)]
     certify: bool,
     /// Sort the table of --all: name, rungs, full, layers, cache, per-token, state
@@ -68,36 +62,51 @@ pub struct Audit {
     /// Write JSON instead of text; crates/rung-audit/schemas/audit.schema.json describes it
     #[arg(long)]
     json: bool,
-    /// Also write a self-contained page
+    /// Write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write the plot of cache against rungs, as SVG or PNG
+    /// Write the plot of cache against rungs, as SVG or PNG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
-impl Audit {
+/// What `rung audit` and `rung place` assume about the cache.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct CacheOptions {
+    /// Context length in tokens, such as 32768, 32k or 1M
+    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT, value_parser = parse_tokens)]
+    pub context: u64,
+    /// Number format of keys and values: bf16, fp16, fp32, fp8, int8, int4
+    #[arg(long, value_name = "D", default_value = "bf16")]
+    pub kv_dtype: Dtype,
+    /// Number format of recurrent state [default: the config's, else fp32]
+    #[arg(long, value_name = "D")]
+    pub state_dtype: Option<Dtype>,
+}
+
+impl CacheOptions {
+    /// As the audit takes them, without lower bounds.
+    pub(super) fn options(self) -> Options<'static> {
+        let Self { context, kv_dtype, state_dtype } = self;
+        Options { context, kv_dtype, state_dtype, bound_oracle: None }
+    }
+}
+
+impl AuditCommand {
     /// Runs the command.
     ///
     /// # Errors
     /// A file cannot be written. Malformed input is printed and answered with its own exit code.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut out = String::new();
         if self.list {
-            out.extend(presets().map(|name| format!("{name}\n")));
-            return print(&out).map(|()| ExitCode::SUCCESS);
+            return self.list();
         }
         if let Some(path) = &self.plot {
             check_destination("--plot", path, &["svg", "png"])?;
         }
         let max_hops = if self.certify { MOST_CERTIFIED_HOPS } else { QUICK_CERTIFIED_HOPS };
         let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
-        let options = Options {
-            context: self.context,
-            kv_dtype: self.kv_dtype,
-            state_dtype: self.state_dtype,
-            bound_oracle: Some(&oracle),
-        };
+        let options = Options { bound_oracle: Some(&oracle), ..self.cache.options() };
         if let [folder] = self.models.as_slice()
             && let Some(files) = find_configs(Path::new(folder))
         {
@@ -111,8 +120,8 @@ impl Audit {
             Ok(edited) => edited,
             Err((name, error)) => return Ok(refuse(&name, &error)),
         };
-        out = self.report(&audits, &edited);
-        let everything: Vec<Audited> = audits.iter().chain(&edited).cloned().collect();
+        let out = self.report(&audits, &edited);
+        let everything: Vec<Audit> = audits.iter().chain(&edited).cloned().collect();
         if let Some(path) = &self.html {
             let title = if self.all { "Public models, audited".to_owned() } else { self.models.join(", ") };
             write_file(path, html::page(&everything, &title)?.as_bytes())?;
@@ -125,7 +134,16 @@ impl Audit {
         Ok(if unknown { ExitCode::from(UNKNOWN) } else { ExitCode::SUCCESS })
     }
 
-    fn audits(&self, options: &Options) -> Result<Vec<Audited>, (String, AuditError)> {
+    fn list(&self) -> anyhow::Result<ExitCode> {
+        if self.json {
+            print_json(&presets().map(|name| json!({"name": name})).collect())?;
+        } else {
+            print(&format!("{}\n", presets().collect::<Vec<_>>().join("\n")))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn audits(&self, options: &Options) -> Result<Vec<Audit>, (String, AuditError)> {
         let mut audits = Vec::new();
         if self.all {
             for name in presets() {
@@ -141,12 +159,7 @@ impl Audit {
 
     /// Audits many files as one table. What cannot be read is named and left out; the lower bounds are not searched.
     fn audit_folder(&self, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
-        let options = Options {
-            context: self.context,
-            kv_dtype: self.kv_dtype,
-            state_dtype: self.state_dtype,
-            bound_oracle: None,
-        };
+        let options = self.cache.options();
         let bar = steps(files.len() as u64);
         let (mut audits, mut refused) = (Vec::new(), 0);
         for (path, result) in files.iter().zip(audit_all(files, &options, &bar)) {
@@ -175,13 +188,13 @@ impl Audit {
         })
     }
 
-    fn edited(&self, audits: &[Audited], options: &Options) -> Result<Vec<Audited>, (String, AuditError)> {
+    fn edited(&self, audits: &[Audit], options: &Options) -> Result<Vec<Audit>, (String, AuditError)> {
         let Some(edit) = &self.what_if else { return Ok(Vec::new()) };
-        let one = |audit: &Audited| what_if::apply(audit, edit, options).map_err(|error| (audit.model.clone(), error));
+        let one = |audit: &Audit| what_if::apply(audit, edit, options).map_err(|error| (audit.model.clone(), error));
         audits.iter().map(one).collect()
     }
 
-    fn report(&self, audits: &[Audited], edited: &[Audited]) -> String {
+    fn report(&self, audits: &[Audit], edited: &[Audit]) -> String {
         if self.json {
             let value = match (audits, edited) {
                 ([one], []) if !self.all => json::audit(one),
@@ -216,9 +229,9 @@ impl Audit {
 }
 
 /// Audits files on all cores, in the order of the files.
-fn audit_all(files: &[PathBuf], options: &Options, bar: &ProgressBar) -> Vec<Result<Audited, AuditError>> {
+fn audit_all(files: &[PathBuf], options: &Options, bar: &ProgressBar) -> Vec<Result<Audit, AuditError>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len().max(1));
-    let share = files.len().div_ceil(threads).max(1);
+    let chunk = files.len().div_ceil(threads).max(1);
     // Settings without the search of bounds can be shared between threads.
     let (context, kv_dtype, state_dtype) = (options.context, options.kv_dtype, options.state_dtype);
     std::thread::scope(|scope| {
@@ -231,12 +244,12 @@ fn audit_all(files: &[PathBuf], options: &Options, bar: &ProgressBar) -> Vec<Res
             };
             part.iter().map(one).collect::<Vec<_>>()
         };
-        let parts: Vec<_> = files.chunks(share).map(|part| scope.spawn(move || audit_part(part))).collect();
+        let parts: Vec<_> = files.chunks(chunk).map(|part| scope.spawn(move || audit_part(part))).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
     })
 }
 
-/// Colour only on a terminal, and not where it is asked not to be used.
+/// Colour only on a terminal, and not with `NO_COLOR`.
 pub(super) fn colour() -> bool {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
@@ -254,7 +267,7 @@ pub(super) fn refuse(name: &str, error: &AuditError) -> ExitCode {
     ExitCode::from(MALFORMED)
 }
 
-/// A picture in the format that its file's ending asks for.
+/// Writes an SVG as such or as PNG, by the file's ending.
 fn write_picture(path: &Path, svg: &str) -> anyhow::Result<()> {
     let bytes = match path.extension().and_then(|ending| ending.to_str()) {
         Some("png") => figure::png(svg)?,
@@ -276,7 +289,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        audit: Audit,
+        audit: AuditCommand,
     }
 
     fn code(line: &[&str]) -> String {

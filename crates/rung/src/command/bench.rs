@@ -1,7 +1,7 @@
-//! `rung bench`: how fast kernels and training steps are, here and beside PyTorch.
+//! `rung bench`: how fast kernels and training steps are, here and in PyTorch.
 //!
 //! ```text
-//! rung bench --only train --shape M --mixer softmax --against torch
+//! rung bench --only train --shape M --mixer full --against torch
 //! rung bench --only exponents --json
 //! ```
 //!
@@ -16,25 +16,27 @@ use serde_json::{Value, json};
 
 use crate::output::{print, print_json, spinner, steps};
 
-/// Measure kernels, training steps, and how cost grows with the text; with `--against torch`, beside PyTorch.
+/// Measure kernels and training steps, also against PyTorch.
+///
+/// Also measures how cost grows with the sequence length.
 #[derive(Debug, clap::Args)]
 pub struct BenchCommand {
-    /// One part only.
+    /// Measure one part only.
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// One shape only: S, M or L.
+    /// Measure one shape only: S, M or L.
     #[arg(long)]
     shape: Option<String>,
-    /// One mixer or kernel only, such as `softmax` or `rms_norm`.
+    /// Measure one mixer or kernel only, such as `full` or `rms_norm`.
     #[arg(long, value_name = "NAME")]
     mixer: Option<String>,
-    /// Repetitions that are counted; figures are their median.
+    /// Timed repetitions; figures are their median.
     #[arg(long, default_value_t = 15, value_name = "N")]
     steps: usize,
-    /// Threads on either side; all cores if not given.
+    /// Threads on either side [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Measure PyTorch in turns: `torch` finds a Python that has it ($RUNG_PYTHON, python3, python), a path names one.
+    /// Interleave with PyTorch: `torch` finds a Python that has it ($RUNG_PYTHON, python3, python), a path names one.
     #[arg(long, value_name = "torch|PYTHON")]
     against: Option<String>,
     /// Write JSON.
@@ -46,15 +48,15 @@ pub struct BenchCommand {
 enum Part {
     /// Training steps.
     Train,
-    /// Products, attention, recurrences, convolution, norms.
+    /// Matrix products, attention, recurrences, convolution, norms.
     Kernels,
-    /// How cost grows with the text.
+    /// How cost grows with the sequence length.
     Exponents,
 }
 
-/// More repetitions or threads than this are a slip of the keyboard.
-const MOST_STEPS: usize = 100_000;
-const MOST_THREADS: usize = 1024;
+/// More repetitions or threads than this are a typing error.
+const MAX_STEPS: usize = 100_000;
+const MAX_THREADS: usize = 1024;
 
 impl BenchCommand {
     /// Runs it.
@@ -63,9 +65,9 @@ impl BenchCommand {
     /// There is nothing to measure, or no PyTorch to measure against.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        for (option, found, most) in [("--steps", self.steps, MOST_STEPS), ("--threads", threads, MOST_THREADS)] {
-            if !(1..=most).contains(&found) {
-                bail!("{option}: found {found}, expected 1 to {most}");
+        for (option, found, max) in [("--steps", self.steps, MAX_STEPS), ("--threads", threads, MAX_THREADS)] {
+            if !(1..=max).contains(&found) {
+                bail!("{option}: found {found}, expected 1 to {max}");
             }
         }
         let only = self.only.map(|part| match part {
@@ -74,7 +76,7 @@ impl BenchCommand {
             Part::Exponents => Section::Exponents,
         });
         let cases = cases(&CaseFilter { only, shape: self.shape.clone(), mixer: self.mixer.clone() })?;
-        let wait = spinner("measuring the arithmetic limit".to_owned());
+        let wait = spinner("measuring peak FLOP/s".to_owned());
         let bench = Bench::new(threads, self.steps, self.against.as_deref());
         wait.finish_and_clear();
         let mut bench = bench?;
@@ -103,13 +105,13 @@ impl BenchCommand {
 }
 
 fn head(bench: &Bench) -> String {
-    let peer = bench.peer.as_ref().map_or_else(String::new, |peer| format!(", in turns with {}", peer.about));
+    let peer = bench.peer.as_ref().map_or_else(String::new, |peer| format!(", interleaved with {}", peer.about));
     let limit = bench.limit / 1e9;
     format!(
-        "arithmetic limit {limit:.0} GFLOP/s on {} threads at the start, a large product; medians of {} repetitions{peer} (measured)\n{}",
+        "peak {limit:.0} GFLOP/s on {} threads at the start, a large matrix product; medians of {} repetitions{peer} (measured)\n{}",
         bench.threads,
         bench.repetitions,
-        "what              mixer         shape              ms    tokens/s  of limit  peak MB  torch ms  torch MB  ratio  \
+        "what              mixer         shape              ms    tokens/s   of peak  peak MB  torch ms  torch MB  ratio  \
          fastest\n"
     )
 }
@@ -125,7 +127,7 @@ fn line(row: &Row) -> Result<String, std::fmt::Error> {
         case.shape(),
         row.times.median(),
         row.tokens_per_second(),
-        or_dash(row.share_of_limit.map(|share| format!("{:.0}%", 100.0 * share))),
+        or_dash(row.share_of_limit.map(|fraction| format!("{:.0}%", 100.0 * fraction))),
         megabytes(row.peak_bytes),
     );
     if let (Some((theirs, peak)), Some(ratio), Some(fastest)) = (&row.torch, row.ratio(), row.ratio_of_fastest()) {

@@ -1,4 +1,4 @@
-//! `rung bound STACK --hops L`: the smallest instance that is provably out of reach.
+//! `rung bound STACK --hops L`: the smallest instance that is provably impossible.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,12 +16,14 @@ use rung_theory::stack::Plan;
 use serde_json::Value;
 
 use super::stack::Sizes;
-use crate::output::{brief, check_destination, grouped, hops, print, print_json, spinner};
+use crate::output::{brief, check_destination, commas, hops, print, print_json, spinner};
 
-/// Find the smallest tables that no weights of a stack can compose in one forward pass, with a certificate.
+/// Find a prompt length at which a number of hops is impossible.
+///
+/// The answer is a certificate: tables that no weights of the stack can compose in one forward pass.
 #[derive(Debug, clap::Args)]
 pub struct Bound {
-    /// A stack such as `linear*3 full linear*3`. May be left out if the bits are given directly.
+    /// Stack such as `linear*3 full linear*3`; not needed if the bits are given directly.
     stack: Option<String>,
     /// Hops of function composition.
     #[arg(long, value_name = "L", allow_negative_numbers = true)]
@@ -37,7 +39,7 @@ pub struct Bound {
     /// Tokens of a table entry, of z_0 and of w.
     #[arg(long, value_delimiter = ',', default_value = "1,1,1", value_name = "ENTRY,Z0,W")]
     tokens_per: Vec<u64>,
-    /// How tables list their entries: any, or w-major (all entries of one w together), which allows smaller certificates.
+    /// Order of table entries: any, or w-major (all entries of one w together), which allows smaller certificates.
     #[arg(long, default_value = "any", value_name = "ORDER")]
     table_order: TableOrder,
     /// Write the certificate to a file.
@@ -55,8 +57,8 @@ enum TableOrder {
     WMajor,
 }
 
-/// What was asked, in the terms of the theorem; no question if the hops are within the rungs.
-struct Asked {
+/// The stack or bits that the options name; no question if the hops are within the rungs.
+struct BoundOptions {
     question: Option<Question>,
     stack: String,
     heads_dim_bits: Option<u128>,
@@ -76,16 +78,16 @@ impl Bound {
         if let Some(path) = &self.out {
             check_destination("--out", path, &[])?;
         }
-        let mut asked = self.asked()?;
+        let mut options = self.options()?;
         if self.table_order == TableOrder::WMajor {
-            asked.question = asked.question.map(Question::with_w_major_tables);
+            options.question = options.question.map(Question::with_w_major_tables);
         }
         let request = BoundRequest {
-            question: asked.question.clone(),
-            plan: asked.plan.as_ref(),
-            heads_dim_bits: asked.heads_dim_bits,
+            question: options.question.clone(),
+            plan: options.plan.as_ref(),
+            heads_dim_bits: options.heads_dim_bits,
             hops: self.hops,
-            stack: &asked.stack,
+            stack: &options.stack,
             conventions: self.sizes.conventions(),
         };
         let bar = spinner(format!("searching for {}", hops(self.hops)));
@@ -101,12 +103,12 @@ impl Bound {
         if self.json {
             print_json(&request.json(&answer))?;
         } else {
-            print(&self.page(&asked, &answer)?)?;
+            print(&self.text(&options, &answer)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn asked(&self) -> anyhow::Result<Asked> {
+    fn options(&self) -> anyhow::Result<BoundOptions> {
         let Ok(tokens_per) = <[u64; 3]>::try_from(self.tokens_per.clone()) else {
             bail!("--tokens-per: found {} numbers, expected three such as 1,1,1", self.tokens_per.len());
         };
@@ -125,14 +127,19 @@ impl Bound {
                 ),
             };
             let question = Question::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
-            return Ok(Asked { question: Some(question), stack: String::new(), heads_dim_bits: None, plan: None });
+            return Ok(BoundOptions {
+                question: Some(question),
+                stack: String::new(),
+                heads_dim_bits: None,
+                plan: None,
+            });
         }
         let Some(stack) = &self.stack else {
             bail!("give a stack such as `linear full`, or --message-bits and --state-bits");
         };
         let plan = self.sizes.plan(stack)?;
         let capacity = plan.capacity_with(self.sizes.convention());
-        Ok(Asked {
+        Ok(BoundOptions {
             question: Question::of(&capacity, self.hops, tokens_per),
             stack: stack.clone(),
             heads_dim_bits: heads_dim_bits(&plan),
@@ -140,11 +147,11 @@ impl Bound {
         })
     }
 
-    fn page(&self, asked: &Asked, answer: &BoundAnswer) -> anyhow::Result<String> {
+    fn text(&self, options: &BoundOptions, answer: &BoundAnswer) -> anyhow::Result<String> {
         let mut text = String::new();
-        let stack = if asked.stack.is_empty() { "the given bits" } else { &asked.stack };
+        let stack = if options.stack.is_empty() { "the given bits" } else { &options.stack };
         writeln!(text, "{stack}, {}: {} ({})", hops(self.hops), answer.verdict, answer.reason)?;
-        let (Some(question), Some(found)) = (&asked.question, &answer.found) else { return Ok(text) };
+        let (Some(question), Some(found)) = (&options.question, &answer.found) else { return Ok(text) };
         let point = &found.point;
         writeln!(
             text,
@@ -155,12 +162,15 @@ impl Bound {
         if found.accepted.trivial {
             writeln!(
                 text,
-                "  note       trivial: one message of {} bits cannot even carry an answer",
+                "  note       trivial: one attention output of {} bits cannot even hold the answer",
                 point.message_bits
             )?;
         }
         if let (Some(own), Some(closed)) = (answer.papers, answer.closed_form) {
-            writeln!(text, "  papers     2^{own:.0} tokens by their own parameters, 2^{closed:.0} by the closed form")?;
+            writeln!(
+                text,
+                "  published  the constants in the published proofs give 2^{own:.0} tokens (their parameters), 2^{closed:.0} (their closed formula)"
+            )?;
         }
         let case = if point.case == 1 {
             "F = L-1 full layers, blocks anywhere"
@@ -174,12 +184,12 @@ impl Bound {
         if point.needs_w_major() {
             writeln!(text, "  tables     list w as the major index")?;
         }
-        writeln!(text, "  message    {} bits", grouped(&question.message_bits))?;
-        writeln!(text, "  blocks     {} state bits", listed(&point.state_bits))?;
+        writeln!(text, "  message    {} bits", commas(&question.message_bits))?;
+        writeln!(text, "  blocks     {} state bits", join(&point.state_bits))?;
         writeln!(text, "  m          {}", brief(&point.m))?;
         for (name, list) in parameters(point) {
             if !list.is_empty() {
-                writeln!(text, "  {name:<10} {}", listed(&list))?;
+                writeln!(text, "  {name:<10} {}", join(&list))?;
             }
         }
         match &self.out {
@@ -190,7 +200,7 @@ impl Bound {
     }
 }
 
-fn listed(numbers: &[BigUint]) -> String {
+fn join(numbers: &[BigUint]) -> String {
     numbers.iter().map(brief).collect::<Vec<_>>().join(" | ")
 }
 

@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use rung_audit::report::text::rungs_terms;
 use rung_theory::report;
 
 use super::stack::Sizes;
-use crate::output::{grouped, print, print_json};
+use crate::output::{commas, print, print_json};
 
-/// Count the hops a stack can climb: full layers, plus one where a bounded-state layer stands well, minus one.
+/// Count the hops a stack can compose in one forward pass.
+///
+/// The number of full layers, +1 if a recurrent layer passes the start value on, -1 because the query must first find that value.
 #[derive(Debug, clap::Args)]
 pub struct CapacityCommand {
     /// A stack such as `(gdn*3 full)*12`.
@@ -37,29 +40,32 @@ impl CapacityCommand {
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
-        let extra = usize::from(capacity.extra_hop);
         writeln!(text, "{}", plan.outline())?;
         let exact = capacity.at_least == capacity.rungs;
         let evidence = if exact { "proved both ways" } else { "at most: proved; at least: constructed" };
         writeln!(text, "  rungs      {} in one forward pass, for large tables ({evidence})", capacity.claim())?;
-        writeln!(text, "             {} full layers + {extra} extra - 1", capacity.full)?;
+        writeln!(text, "             {}", rungs_terms(&capacity))?;
         writeln!(text, "  why        {}", capacity.reason())?;
         let formula = plan.message_formula(self.sizes.convention());
-        writeln!(text, "  message    {} bits ({formula}, widest layer)", grouped(capacity.message_bits))?;
+        writeln!(text, "  message    {} bits ({formula}, widest layer)", commas(capacity.message_bits))?;
         for (e, block) in capacity.blocks.iter().enumerate().take(SHOWN_BLOCKS) {
             let layers = match (block.layers.first(), block.layers.last()) {
-                (Some(first), Some(last)) if first == last => format!("layer {}", first + 1),
-                (Some(first), Some(last)) => format!("layers {}-{}", first + 1, last + 1),
+                (Some(first), Some(last)) if first == last => format!("layer {first}"),
+                (Some(first), Some(last)) => format!("layers {first}-{last}"),
                 _ => "empty".to_owned(),
             };
-            writeln!(text, "  block {e:<4} {layers:<14} {:>20} state bits", grouped(block.state_bits))?;
+            writeln!(text, "  block {e:<4} {layers:<14} {:>20} state bits", commas(block.state_bits))?;
         }
         if capacity.blocks.len() > SHOWN_BLOCKS {
             writeln!(text, "  .. and {} more blocks (--json has them all)", capacity.blocks.len() - SHOWN_BLOCKS)?;
         }
         if capacity.beside_bits.iter().any(|&bits| bits > 0) {
-            let most = capacity.beside_bits.iter().max().copied().unwrap_or_default();
-            writeln!(text, "  beside     up to {} state bits beside attention: never an extra hop", grouped(most))?;
+            let largest = capacity.beside_bits.iter().max().copied().unwrap_or_default();
+            writeln!(
+                text,
+                "  parallel   up to {} state bits in parallel with attention: never an extra hop",
+                commas(largest)
+            )?;
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 
 use crate::output::{brief, print, print_json};
 
-/// Verify a certificate exactly: exit 0 accepted, 1 refused (and which inequality failed), 2 malformed.
+/// Verify a certificate with exact arithmetic.
+///
+/// Exit codes: 0 accepted, 1 refused (and which inequality failed), 2 malformed.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// A certificate written by `rung bound --out`; `-` for standard input.

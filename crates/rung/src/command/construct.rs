@@ -10,9 +10,11 @@ use rung_nn::construct::{self, Construction, KINDS, Request};
 use serde_json::json;
 
 use super::stack::Sizes;
-use crate::output::{grouped, print, print_json, spinner};
+use crate::output::{commas, print, print_json, spinner};
 
-/// Build explicit weights that solve a task, and write them as a safetensors file with a page about their registers.
+/// Write hand-built weights that solve a task.
+///
+/// The folder has a safetensors file and a page about the registers, the named slices of the residual stream.
 #[derive(Debug, clap::Args)]
 pub struct Construct {
     /// U1, U2, U2', U3, U4, U4-causal, U5, U5-all, U6, S2..S5, parity, parity-retrieval; `list` lists them.
@@ -26,36 +28,36 @@ pub struct Construct {
     /// Growth of each further table: n_1,..,n_{L-1}; 2 each if not given.
     #[arg(long, value_delimiter = ',', value_name = "N1,N2,..")]
     n: Vec<u32>,
-    /// The mixer that carries, in U2, U2', U6 and S2: a name with options, such as `linear{map=relu}`.
+    /// Recurrent mixer of the carry layer in U2, U2', U6 and S2, such as `gdn` or `linear{map=relu}`.
     #[arg(long)]
     mixer: Option<String>,
-    /// Tokens of 2-Sum, or bits of parity.
+    /// Sequence length of 2-Sum, or number of bits of parity.
     #[arg(long, default_value_t = 16)]
     length: usize,
-    /// Modulus of 2-Sum, or values of a retrieval.
+    /// Modulus of 2-Sum, or number of values of a retrieval.
     #[arg(long, default_value_t = 64)]
     modulus: u32,
-    /// Entries of a retrieval.
+    /// Number of entries of a retrieval.
     #[arg(long, default_value_t = 8)]
     entries: u32,
-    /// The hop whose entries look ahead, in S3.
+    /// Hop whose entries look ahead, in S3.
     #[arg(long)]
     at: Option<usize>,
     /// Candidates in S5: a power of two.
     #[arg(long, default_value_t = 2)]
     candidates: u32,
-    /// Build it in the layers of this stack instead of the smallest one.
+    /// Build into the layers of this stack instead of the smallest one that suffices.
     #[arg(long)]
     stack: Option<String>,
     #[command(flatten)]
     sizes: Sizes,
-    /// Norms of the model.
+    /// Normalisation layers of the model.
     #[arg(long, value_enum, default_value_t = Norms::None)]
     norm: Norms,
-    /// Numbers of the weights.
+    /// Floating-point format of the weights.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
-    /// Where to write; made if it does not exist.
+    /// Output directory; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write JSON.
@@ -74,7 +76,7 @@ enum Norms {
     Layer,
 }
 
-/// Numbers that weights are made of.
+/// The floating-point format of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Precision {
     /// Single precision.
@@ -140,7 +142,7 @@ impl Construct {
     fn build<S: rung_engine::Scalar>(&self) -> anyhow::Result<ExitCode> {
         let kind = construct::find(&self.name)?;
         if self.mixer.is_some() && !kind.carries {
-            bail!("--mixer: {} has no layer that carries", kind.name);
+            bail!("--mixer: {} has no carry layer", kind.name);
         }
         let request = self.request()?;
         let bar = spinner("building".to_owned());
@@ -177,17 +179,17 @@ impl Construct {
         let mut text = String::new();
         writeln!(text, "{} for {} (constructed)", sheet.name, sheet.task)?;
         writeln!(text, "  stack    {stack}")?;
-        writeln!(text, "  width    {}, {} weights", built.plan.width, grouped(built.weights.size()))?;
-        writeln!(text, "  tokens   {}", grouped(tokens))?;
+        writeln!(text, "  width    {}, {} weights", built.plan.width, commas(built.weights.size()))?;
+        writeln!(text, "  tokens   {}", commas(tokens))?;
         for (index, about) in sheet.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
-            writeln!(text, "  layer {:2} {about}", index + 1)?;
+            writeln!(text, "  layer {index:2} {about}")?;
         }
         if let Some(count) = thoughts {
             writeln!(text, "  emits    {count} tokens, the answer included")?;
         }
         match &self.out {
             Some(out) => writeln!(text, "  written to {0}; `rung verify {0}` runs it", out.display())?,
-            None => writeln!(text, "  nothing was written; --out DIR does that")?,
+            None => writeln!(text, "  not written; --out DIR writes it")?,
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! `rung convert MODEL --to MIXER`: full layers made linear, one by one.
+//! `rung convert MODEL --to MIXER`: full layers replaced by recurrent ones, one by one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,38 +18,39 @@ use serde_json::json;
 
 use crate::output::{check_destination, print, print_json, steps};
 
-/// Turn full layers of a trained network into mixers of bounded state: each is distilled where it stands, then they are
-/// replaced greedily while the answers stay good. See `rung explain convert`.
+/// Replace full layers of a trained network by recurrent ones.
+///
+/// Each full layer is distilled on its own inputs and outputs; then layers are replaced greedily while accuracy stays above the
+/// threshold. See `rung explain convert`.
 #[derive(Debug, clap::Args)]
 pub struct Convert {
     /// The directory of a finished run, or a folder written by `rung construct --out`.
     model: PathBuf,
-    /// The mixer that replaces full attention, such as `gdn` or `window{size=8}`.
+    /// Mixer that replaces full attention, such as `gdn` or `window{size=8}`.
     #[arg(long, value_name = "MIXER")]
     to: String,
     /// Distil and score on another task that fits the model.
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Stop where the share of right answers would fall below this (`-inf` never, `inf` at once); two points below the
-    /// teacher's if not given.
-    #[arg(long, value_name = "SHARE", allow_hyphen_values = true)]
+    /// Stop where accuracy would fall below this (`-inf` never, `inf` at once) [default: two points below the teacher's]
+    #[arg(long, value_name = "ACCURACY", allow_hyphen_values = true)]
     threshold: Option<f64>,
-    /// Steps of distillation of each layer.
+    /// Distillation steps per layer.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     steps: u32,
-    /// Prompts of each step.
+    /// Prompts per step.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
     /// Peak learning rate of distillation.
     #[arg(long, default_value_t = 3e-3)]
     rate: f64,
-    /// Which prompts, and where counterparts start.
+    /// Seed of the prompts and of the new layers' initial weights.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Write both networks below this directory, as `best` and `most-linear`: for runs only.
+    /// Write the networks `best` and `most-linear` to this directory (runs only).
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Draw the orders against each other into this file.
+    /// Write a chart of the orders of replacement to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write JSON.
@@ -67,7 +68,7 @@ impl Convert {
             check_destination("--svg", path, &["svg"])?;
         }
         if self.threshold.is_some_and(f64::is_nan) {
-            bail!("--threshold: found NaN, expected a share such as 0.9, or -inf, or inf");
+            bail!("--threshold: found NaN, expected an accuracy such as 0.9, or -inf, or inf");
         }
         if !(self.rate.is_finite() && self.rate > 0.0) {
             bail!("--rate: found {}, expected a positive number", self.rate);
@@ -105,8 +106,8 @@ impl Convert {
             print_json(&value)?;
         } else {
             let mut text = conversion.text();
-            for place in &written {
-                let _ = writeln!(text, "  {}", place.display());
+            for directory in &written {
+                let _ = writeln!(text, "  {}", directory.display());
             }
             print(&text)?;
         }

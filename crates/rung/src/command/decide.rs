@@ -13,7 +13,9 @@ use super::bound::certificate_json;
 use super::stack::Sizes;
 use crate::output::{brief, hops, print, print_json, spinner};
 
-/// Decide whether a stack can compose tables of given sizes: solved, impossible, or unknown, each with its evidence.
+/// Decide whether a stack can compose tables of given sizes.
+///
+/// The answer is solved, impossible or unknown, with its evidence.
 #[derive(Debug, clap::Args)]
 pub struct Decide {
     /// A stack such as `linear full full`.
@@ -95,10 +97,10 @@ impl Decide {
 
 /// Table sizes may exceed every number type, but not by much.
 fn size(option: &str, text: &str) -> anyhow::Result<BigUint> {
-    const MOST_DIGITS: usize = 300;
-    let plain = !text.is_empty() && text.len() <= MOST_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
+    const MAX_DIGITS: usize = 300;
+    let plain = !text.is_empty() && text.len() <= MAX_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
     match plain.then(|| BigUint::parse_bytes(text.as_bytes(), 10)).flatten() {
         Some(number) => Ok(number),
-        None => bail!("{option}: found `{text:.40}`, expected a whole number of at most {MOST_DIGITS} digits"),
+        None => bail!("{option}: found `{text:.40}`, expected a whole number of at most {MAX_DIGITS} digits"),
     }
 }

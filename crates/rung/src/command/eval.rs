@@ -1,4 +1,4 @@
-//! `rung eval DIR`: a trained model asked questions, also beyond what it was trained on.
+//! `rung eval DIR`: a trained model evaluated, also beyond what it was trained on.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,27 @@ use super::device;
 use super::train::read_text;
 use crate::output::{print, print_json, spinner};
 
-/// Ask a trained model questions: any task whose tokens it can read, also longer prompts and larger tables than it was trained on.
+/// Evaluate a trained model on any task that fits it.
 ///
-/// Larger tables need a model that was made for them: `model.largest` in its config.
+/// Also on longer prompts and larger tables than in training. Larger tables need a model with room for them: `model.largest` in its config.
 #[derive(Debug, clap::Args)]
 pub struct Eval {
     /// The directory of a run, with run.toml and weights.safetensors.
     directory: PathBuf,
-    /// A task; the run's own if not given. May be given several times.
+    /// Task to evaluate; may be given several times [default: the run's own]
     #[arg(long)]
     task: Vec<String>,
-    /// Prompts of each task.
+    /// Number of prompts of each task.
     #[arg(long, default_value_t = 256)]
     prompts: usize,
-    /// Which prompts. Those of training are others for every seed.
+    /// Seed for the evaluation prompts. They never overlap with training prompts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Other weights than the run's, as safetensors.
+    /// Weights to use instead of the run's, as safetensors.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// Where to run: `cpu` is the native engine. Builds with a feature of its name have cuda, rocm, metal, vulkan, webgpu or wgpu, and
-    /// all of these flex, Burn's processor device. No graphics card was at hand to try any: they ran on processors only.
+    /// Device to run on: `cpu` is the native engine. Builds with the feature of that name have cuda, rocm, metal, vulkan, webgpu or wgpu,
+    /// and all of these flex, Burn's CPU device. Untested on real GPUs.
     #[arg(long, value_name = "NAME", default_value = device::NATIVE)]
     device: String,
     /// Write JSON.
@@ -89,13 +89,13 @@ impl Eval {
             print_json(only)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut text = format!("{} ({}, on {})\n", run.config.stack, shown(&self.directory), self.device);
+        let mut text = format!("{} ({}, on {})\n", run.config.stack, display(&self.directory), self.device);
         for (task, tokens, baseline, found) in &found {
             writeln!(text, "{task}, {tokens} tokens, guessing scores {:.1}%", 100.0 * baseline)?;
             for (group, tally) in &found.accuracy {
                 let (low, high) = tally.interval();
                 let name = if *group == 0 { "all".to_owned() } else { format!("hop {group}") };
-                let percent = [tally.mean(), low, high].map(|share| format!("{:.2}%", 100.0 * share));
+                let percent = [tally.mean(), low, high].map(|fraction| format!("{:.2}%", 100.0 * fraction));
                 let [mean, low, high] = percent;
                 writeln!(text, "  {name:6} {mean:>8}  ({low} to {high}, {} questions, measured)", tally.count)?;
             }
@@ -105,6 +105,6 @@ impl Eval {
     }
 }
 
-fn shown(path: &Path) -> String {
+fn display(path: &Path) -> String {
     path.display().to_string()
 }

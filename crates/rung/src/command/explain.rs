@@ -11,7 +11,9 @@ use serde_json::json;
 
 use crate::output::{print, print_json};
 
-/// Print the page of a task, mixer, bound, construction, instrument or method; without a name, list them all.
+/// Print the page of a task, mixer, bound, construction or method.
+///
+/// Without a name, list all pages, also those of the instruments.
 #[derive(Debug, clap::Args)]
 pub struct Explain {
     /// A name from the list.

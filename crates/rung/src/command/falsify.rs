@@ -1,4 +1,4 @@
-//! `rung falsify MODEL`: two inputs that a model cannot tell apart, or one that it answers wrongly.
+//! `rung falsify MODEL`: two prompts that a model cannot distinguish, or one that it answers wrongly.
 //!
 //! ```text
 //! rung falsify runs/a --task "funccomp{hops=1,m=32}" --out witness.json
@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use rung_audit::parse_bytes;
 use rung_falsify::page::Page;
 use rung_falsify::{
     Method, MethodReport, Origin, RequestedPrecision, SearchBudget, SearchResult, TargetModel, falsify,
@@ -20,48 +21,51 @@ use rung_nn::file::write_atomically;
 use rung_train::run::RunConfig;
 use serde_json::json;
 
-use crate::output::{check_destination, grouped, print, print_json, spinner};
+use crate::output::{check_destination, commas, print, print_json, spinner};
 use crate::watch::Interrupt;
 
-/// Search a model for two inputs with different answers that it cannot tell apart, or for one that it answers wrongly.
+/// Search a model for a counterexample.
+///
+/// A counterexample (witness) is two prompts with different correct answers after which the model is in exactly the same state, or one
+/// prompt that it answers wrongly.
 ///
 /// Exit codes: 0 a witness was found, 1 none was found, 2 bad input, 130 interrupted.
 #[derive(Debug, clap::Args)]
 pub struct Falsify {
-    /// The folder of a finished run or of a construction, or a run as TOML, untrained.
+    /// Directory of a finished run or a construction, or a TOML run config (untrained).
     #[arg(required_unless_present = "stack")]
     model: Option<PathBuf>,
-    /// An untrained model of this stack, with weights from --seed.
+    /// Stack of an untrained model with random weights from --seed.
     #[arg(long, conflicts_with = "model", requires = "task")]
     stack: Option<String>,
-    /// A key of the untrained model's config, such as `model.head=4`; may be given several times.
+    /// Config key of the untrained model, such as `model.head=4`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE", requires = "stack")]
     set: Vec<String>,
-    /// The task; the model's own if not given.
+    /// Task of the prompts [default: the model's own]
     #[arg(long, value_name = "SPEC")]
     task: Option<String>,
-    /// Keep states (and, where there are full layers, messages) in so many bits.
+    /// Round states (and, where there are full layers, messages) to this many bits.
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=24))]
     bits: Option<u32>,
-    /// Numbers in few bits lie between minus this and this; measured on some prompts if not given.
+    /// Rounded numbers lie between minus this and this [default: measured on some prompts]
     #[arg(long, requires = "bits")]
     range: Option<f64>,
-    /// Seconds for all methods together.
+    /// Time budget in seconds, for all methods together.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds)]
     budget: f64,
-    /// Bytes for the table of states, such as 512M.
-    #[arg(long, default_value = "1G", value_parser = bytes)]
+    /// Memory for the table of states, with a unit: 512M, 512MB, 2GiB (KB = 1000; KiB and K = 1024).
+    #[arg(long, default_value = "1G", value_name = "BYTES", value_parser = memory)]
     memory: u64,
-    /// Seed of every prompt that is drawn, and of the weights of --stack.
+    /// Seed of the prompts, and of the weights of --stack.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// One method alone.
+    /// Use one method only.
     #[arg(long, value_parser = method)]
     method: Option<Method>,
-    /// Write the witness into this file.
+    /// Write the witness to this file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write a self-contained page.
+    /// Write a self-contained HTML page to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write JSON.
@@ -78,25 +82,20 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("found {text:?}, expected at least 1K, such as 512M or 2G");
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        "K" | "k" => 1 << 10,
-        "M" | "m" => 1 << 20,
-        "G" | "g" => 1 << 30,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(unit).filter(|bytes| *bytes >= 1 << 10).ok_or_else(wrong)
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
+    if bytes >= 1 << 10 {
+        Ok(bytes)
+    } else {
+        Err(format!("found {text:?}, expected at least 1K, such as 512M or 2GiB"))
+    }
 }
 
 fn method(text: &str) -> Result<Method, String> {
     let known = Method::ALL.iter().map(|method| method.name().replace(' ', "-"));
     let known: Vec<String> = known.collect();
-    let at = known.iter().position(|name| name == text);
-    at.map(|at| Method::ALL[at]).ok_or_else(|| format!("found {text:?}, expected one of {}", known.join(", ")))
+    let index = known.iter().position(|name| name == text);
+    index.map(|index| Method::ALL[index]).ok_or_else(|| format!("found {text:?}, expected one of {}", known.join(", ")))
 }
 
 impl Falsify {
@@ -110,8 +109,8 @@ impl Falsify {
                 check_destination(option, path, &[ending])?;
             }
         }
-        let asked = self.bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, self.range));
-        let target = TargetModel::open(self.origin()?, self.task.as_deref(), asked)?;
+        let precision = self.bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, self.range));
+        let target = TargetModel::open(self.origin()?, self.task.as_deref(), precision)?;
         let budget = SearchBudget {
             time: Duration::from_secs_f64(self.budget),
             memory: self.memory,
@@ -121,13 +120,13 @@ impl Falsify {
         };
         let (interrupt, bar) = (Interrupt::install(), spinner("searching".to_owned()));
         let found = falsify(&target, &budget, &|method, candidates| {
-            bar.set_message(format!("{}: {} tried", method.name(), grouped(candidates)));
-            !interrupt.seen()
+            bar.set_message(format!("{}: {} tried", method.name(), commas(candidates)));
+            !interrupt.requested()
         });
         bar.finish_and_clear();
         let found = found?;
         self.show(&target, &found)?;
-        Ok(match (&found.witness, interrupt.seen()) {
+        Ok(match (&found.witness, interrupt.requested()) {
             (Some(_), _) => ExitCode::SUCCESS,
             (None, true) => ExitCode::from(130),
             (None, false) => ExitCode::from(1),
@@ -152,9 +151,9 @@ impl Falsify {
     }
 
     fn show(&self, target: &TargetModel, found: &SearchResult) -> anyhow::Result<()> {
-        let asked = found.smaller.as_ref().unwrap_or(target);
+        let model = found.smaller.as_ref().unwrap_or(target);
         let page = match &found.witness {
-            Some(witness) => Some(Page::new(witness, asked)?),
+            Some(witness) => Some(Page::new(witness, model)?),
             None => None,
         };
         if let (Some(path), Some(witness)) = (&self.out, &found.witness) {
@@ -195,16 +194,16 @@ impl Falsify {
 
 /// What a method did, in a line.
 fn line(tried: &MethodReport) -> String {
-    let of = tried.total.map_or_else(String::new, |total| format!(" of {}", grouped(total)));
-    let mut line = format!("{}: {}{of} {} checked", tried.method.name(), grouped(tried.candidates), tried.what);
+    let of = tried.total.map_or_else(String::new, |total| format!(" of {}", commas(total)));
+    let mut line = format!("{}: {}{of} {} checked", tried.method.name(), commas(tried.candidates), tried.what);
     if tried.complete && tried.total.is_none() {
-        line.push_str(", all there are");
+        line.push_str(", which is all");
     }
     if !tried.note.is_empty() {
         let _ = write!(line, "; {}", tried.note);
     }
     if tried.misled > 0 {
-        let _ = write!(line, "; {} finds did not stand", tried.misled);
+        let _ = write!(line, "; {} candidates failed the check", tried.misled);
     }
     line
 }

@@ -10,7 +10,7 @@ use rung_audit::report::json;
 
 use crate::output::{print, print_error};
 
-/// Something is wrong.
+/// Errors were found.
 const FOUND: u8 = 1;
 /// The file is no config.
 const MALFORMED: u8 = 2;
@@ -23,7 +23,7 @@ enum Format {
     Github,
 }
 
-/// Checks configs for contradictions and likely mistakes
+/// Check configs for contradictions and likely mistakes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,13 +35,13 @@ pub struct Lint {
     /// Files, directories that hold a config.json, or presets
     #[arg(required = true)]
     configs: Vec<String>,
-    /// text, json, or annotations of GitHub workflows
+    /// Output format: text, json, or annotations of GitHub workflows
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Write JSON: the same as --format json
     #[arg(long)]
     json: bool,
-    /// Warnings count as errors
+    /// Count warnings as errors
     #[arg(long)]
     strict: bool,
 }
@@ -99,9 +99,9 @@ fn read(name: &str) -> anyhow::Result<(String, String)> {
 }
 
 fn line(path: &str, finding: &Finding) -> String {
-    let place = finding.line.map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"));
+    let location = finding.line.map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"));
     let Finding { field, reason, fix, .. } = finding;
-    format!("{place}: {}: `{field}`: {reason}; fix: {fix}\n", finding.severity.word())
+    format!("{location}: {}: `{field}`: {reason}; fix: {fix}\n", finding.severity.word())
 }
 
 /// A workflow command; percent signs and line ends are escaped as GitHub asks.

@@ -13,17 +13,17 @@ use serde_json::Value;
 use super::stack::Sizes;
 use crate::output::{check_destination, hops, print, print_json, steps, write_chart};
 
-/// Map what a stack can do: hops up, tokens across, solved / unknown / impossible.
+/// Map hops against tokens: solved, unknown or impossible.
 #[derive(Debug, clap::Args)]
 pub struct Map {
     /// A stack such as `linear*3 full linear*3`.
     stack: String,
-    /// The most hops to show.
+    /// Largest number of hops to show.
     #[arg(long, default_value_t = 4, value_name = "L")]
     hops: usize,
     #[command(flatten)]
     sizes: Sizes,
-    /// Write the picture: a file ending in .svg, .png or .csv.
+    /// Write the chart to this file, ending in .svg, .png or .csv.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Write JSON.

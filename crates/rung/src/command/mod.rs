@@ -54,7 +54,7 @@ pub enum Command {
     Witness(witness::WitnessCommand),
     Map(map::Map),
     Sparse(sparse::SparseCommand),
-    Audit(audit::Audit),
+    Audit(audit::AuditCommand),
     Lint(lint::Lint),
     Place(place::Place),
     Plan(plan::PlanCommand),

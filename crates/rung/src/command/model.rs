@@ -1,4 +1,4 @@
-//! `rung model show`: what a checkpoint holds, or what a stack would become.
+//! `rung model show`: the layers, weights and states of a checkpoint or a stack.
 //!
 //! ```text
 //! rung model show model.safetensors                            or the folder of a run or a construction
@@ -23,9 +23,9 @@ use rung_train::run::place;
 use serde_json::{Value, json};
 
 use super::stack::Sizes;
-use crate::output::{grouped, print, print_json};
+use crate::output::{commas, print, print_json};
 
-/// Networks: what a checkpoint holds, or what a stack would become.
+/// Show the layers, weights and states of a checkpoint or stack.
 #[derive(Debug, clap::Args)]
 pub struct ModelCommand {
     #[command(subcommand)]
@@ -40,9 +40,9 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// A safetensors file, or the folder of a run or a construction.
+    /// Safetensors file, or directory of a run or a construction.
     path: Option<PathBuf>,
-    /// A stack such as `(gdn*3 full)*2`; with a file, the one it must be of.
+    /// Stack such as `(gdn*3 full)*2`; with a file, the stack it must have.
     #[arg(long)]
     stack: Option<String>,
     /// List every tensor.
@@ -60,28 +60,28 @@ struct Show {
 /// What a network has beside its stack.
 #[derive(Debug, clap::Args)]
 struct Network {
-    /// Tokens of a plain vocabulary.
+    /// Vocabulary size.
     #[arg(long, default_value_t = 256, value_name = "N", help_heading = "Network")]
     vocabulary: usize,
-    /// What can be predicted; the vocabulary if not given.
+    /// Number of output classes [default: the vocabulary size]
     #[arg(long, value_name = "N", help_heading = "Network")]
     classes: Option<usize>,
-    /// Tokens and classes of a task, such as `mqar`, instead.
+    /// Task whose tokens and classes to use instead, such as `mqar`.
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["vocabulary", "classes"], help_heading = "Network")]
     task: Option<String>,
     /// Kind of norm.
     #[arg(long, value_enum, default_value_t = Norm::Rms, help_heading = "Network")]
     norm: Norm,
-    /// Kind of channel mixer.
+    /// Kind of feed-forward layer (channel mixer).
     #[arg(long, value_enum, default_value_t = Channel::Mlp, help_heading = "Network")]
     channel: Channel,
-    /// Hidden width of the channel mixer.
+    /// Hidden width of the feed-forward layer.
     #[arg(long, value_name = "N", help_heading = "Network")]
     hidden: Option<usize>,
-    /// A table of learned positions for texts of so many tokens.
+    /// Learned position embeddings for sequences of this length.
     #[arg(long, value_name = "N", help_heading = "Network")]
     learned_positions: Option<usize>,
-    /// The embedding serves as unembedding.
+    /// Tie the input and output embeddings.
     #[arg(long, help_heading = "Network")]
     tied: bool,
 }
@@ -202,14 +202,14 @@ impl Shown {
         if let Some(plan) = &self.plan {
             writeln!(text, "  stack       {}", plan.outline())?;
         }
-        let (numbers, bytes) = (grouped(self.inventory.numbers()), grouped(self.inventory.bytes()));
+        let (numbers, bytes) = (commas(self.inventory.numbers()), commas(self.inventory.bytes()));
         writeln!(text, "  parameters  {numbers} in {} tensors, {bytes} bytes", self.inventory.tensors.len())?;
         if let Some(plan) = &self.plan {
             let (state, growing) = plan.layers.iter().map(state).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
             writeln!(text, "  state       {}", state_text(state, growing))?;
         }
         for part in &self.outside {
-            writeln!(text, "  {:18} {:>14}", part.name, grouped(part.numbers))?;
+            writeln!(text, "  {:18} {:>14}", part.name, commas(part.numbers))?;
         }
         // Neighbours that are alike share a line.
         let mut layers = self.layers.iter().peekable();
@@ -222,8 +222,8 @@ impl Shown {
             }
             let name = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}, each") };
             let total: u128 = parts.iter().map(|part| part.numbers).sum();
-            let each = parts.iter().map(|part| format!("{} {}", part.name, grouped(part.numbers)));
-            writeln!(text, "  {name:18} {:>14}  {}", grouped(total), each.collect::<Vec<_>>().join(", "))?;
+            let each = parts.iter().map(|part| format!("{} {}", part.name, commas(part.numbers)));
+            writeln!(text, "  {name:18} {:>14}  {}", commas(total), each.collect::<Vec<_>>().join(", "))?;
             if let Some(layer) = self.planned(first) {
                 let mixers: Vec<String> = layer.mixers.iter().map(ToString::to_string).collect();
                 let (numbers, growing) = state(layer);
@@ -285,11 +285,11 @@ fn state(layer: &Layer) -> (u128, u128) {
 }
 
 fn state_text(numbers: u128, growing: u128) -> String {
-    let fixed = format!("{} numbers", grouped(numbers));
+    let fixed = format!("{} numbers", commas(numbers));
     match (numbers, growing) {
         (_, 0) => fixed,
-        (0, _) => format!("{} numbers per token", grouped(growing)),
-        _ => format!("{fixed} and {} per token", grouped(growing)),
+        (0, _) => format!("{} numbers per token", commas(growing)),
+        _ => format!("{fixed} and {} per token", commas(growing)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `rung place`: where full layers earn the most rungs, within a cache budget or under an engine.
+//! `rung place`: where full layers give the most rungs, within a cache budget or under an engine.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,19 +6,19 @@ use std::process::ExitCode;
 use rung_audit::engine::{Engine, Settings, device, engine};
 use rung_audit::mix::{LayerMix, mixes};
 use rung_audit::report::{json, mix as table, text};
-use rung_audit::{
-    Audit, AuditError, Dtype, Options, Weights, audit_named, find_weights, parse_bytes, parse_tokens, placement,
-};
+use rung_audit::{Audit, AuditError, Options, Weights, audit_named, find_weights, parse_bytes, placement};
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
-use super::audit::{colour, refuse};
+use super::audit::{CacheOptions, colour, refuse};
 use crate::output::{check_destination, print, write_chart};
 
 /// GPUs whose memory is drawn as lines.
-const DRAWN: [&str; 4] = ["rtx4090", "l40s", "h100", "h200"];
+const GPUS: [&str; 4] = ["rtx4090", "l40s", "h100", "h200"];
 const GIB: f64 = 1_073_741_824.0;
 
-/// Finds placements of full layers with the most rungs within a budget, or compares ratios of layers under an engine
+/// Find where to place full layers within a cache budget
+///
+/// Lists the placements with the most rungs within --budget, or compares ratios of layers under --engine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,9 +27,9 @@ Examples:
   rung place qwen3.6-27b --engine vllm --memory 80GiB --weights 54GB --context 128k
   rung place qwen3.5-9b --engine llama.cpp --plot memory.svg")]
 pub struct Place {
-    /// A config.json, a directory that holds one, a GGUF file, `-` for standard input, or a preset's name
+    /// config.json, directory with one, GGUF file, `-` for standard input, or preset
     model: String,
-    /// Bytes the cache may take, such as 4GiB or 500MB
+    /// Cache budget with a unit: 512M, 500MB, 4GiB (KB = 1000; KiB and K = 1024)
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, required_unless_present = "engine", conflicts_with = "engine")]
     budget: Option<u64>,
     /// Compare ratios of layers under this engine: vllm, sglang, llama.cpp, transformers, tensorrt-llm
@@ -50,15 +50,8 @@ pub struct Place {
     /// Also draw context against memory for each ratio, with GPU sizes as lines, as SVG, PNG or CSV
     #[arg(long, value_name = "FILE", requires = "engine")]
     plot: Option<PathBuf>,
-    /// Tokens in the cache, such as 32768, 32k or 1M
-    #[arg(long, value_name = "N", default_value_t = rung_audit::DEFAULT_CONTEXT, value_parser = parse_tokens)]
-    context: u64,
-    /// How keys and values are stored: bf16, fp16, fp32, fp8, int8, int4
-    #[arg(long, value_name = "D", default_value = "bf16")]
-    kv_dtype: Dtype,
-    /// How recurrent state is stored [default: as the config says, else fp32]
-    #[arg(long, value_name = "D")]
-    state_dtype: Option<Dtype>,
+    #[command(flatten)]
+    cache: CacheOptions,
     /// Write JSON instead of text
     #[arg(long)]
     json: bool,
@@ -73,18 +66,15 @@ impl Place {
         if let Some(path) = &self.plot {
             check_destination("--plot", path, &["svg", "png", "csv"])?;
         }
-        let options = Options {
-            context: self.context,
-            kv_dtype: self.kv_dtype,
-            state_dtype: self.state_dtype,
-            bound_oracle: None,
-        };
+        let options = self.cache.options();
         let audit = match audit_named(&self.model, &options) {
             Ok(audit) => audit,
             Err(error) => return Ok(refuse(&self.model, &error)),
         };
         if !audit.unknown.is_empty() {
-            print(&text::audit(&audit, colour()))?;
+            let unknown =
+                if self.json { format!("{:#}\n", json::audit(&audit)) } else { text::audit(&audit, colour()) };
+            print(&unknown)?;
             return Ok(ExitCode::from(3));
         }
         match (self.engine, self.budget) {
@@ -106,8 +96,8 @@ impl Place {
         let weights = self.weights.clone().or_else(|| find_weights(&self.model));
         Ok(Settings {
             tp: self.on.map_or(1, |(_, count)| count),
-            kv_format: Some(self.kv_dtype.name.parse()?),
-            state_dtype: self.state_dtype,
+            kv_format: Some(self.cache.kv_dtype.name.parse()?),
+            state_dtype: self.cache.state_dtype,
             memory: self.memory.or(self.on.map(|(bytes, _)| bytes)),
             weights: weights.map(|weights| weights.resolve(audit)).transpose()?,
             context: Some(context),
@@ -117,17 +107,17 @@ impl Place {
     }
 
     fn compare(&self, audit: &Audit, engine: &'static Engine, options: &Options) -> anyhow::Result<ExitCode> {
-        let at = |context: u64| mixes(audit, engine, &self.settings(audit, context)?, options);
-        let found = match at(self.context) {
+        let mixes_at = |context: u64| mixes(audit, engine, &self.settings(audit, context)?, options);
+        let found = match mixes_at(self.cache.context) {
             Ok(found) => found,
             Err(error) => return Ok(refuse(&self.model, &error)),
         };
         if let Some(path) = &self.plot {
-            // From 1k tokens to the context asked for, in powers of two.
+            // From 1k tokens to the given context, in powers of two.
             let contexts =
-                (10..=40).map(|power| 1_u64 << power).take_while(|&context| context <= self.context.max(4096));
+                (10..=40).map(|power| 1_u64 << power).take_while(|&context| context <= self.cache.context.max(4096));
             let columns: Result<Vec<(u64, Vec<LayerMix>)>, AuditError> =
-                contexts.map(|context| Ok((context, at(context)?))).collect();
+                contexts.map(|context| Ok((context, mixes_at(context)?))).collect();
             match columns {
                 Ok(columns) => write_chart(path, &chart(audit, &columns))?,
                 Err(error) => return Ok(refuse(&self.model, &error)),
@@ -156,7 +146,7 @@ fn chart(audit: &Audit, columns: &[(u64, Vec<LayerMix>)]) -> LineChart {
         let name = columns.first().map_or_else(String::new, |(_, mixes)| mixes[index].name.clone());
         chart = chart.series(Series::line(name, columns.iter().filter_map(point).collect()));
     }
-    for name in DRAWN {
+    for name in GPUS {
         if let Ok((bytes, _)) = device::parse_devices(name) {
             chart = chart.guide(bytes as f64 / GIB, name);
         }

@@ -14,7 +14,9 @@ use crate::output::print;
 /// Some figure is unknown.
 const UNKNOWN: u8 = 3;
 
-/// Plans what an engine allocates for a model: page and block sizes, bytes at a context, and what fits
+/// Plan the memory an inference engine allocates for a model
+///
+/// Page and block sizes, bytes at a context length, and what fits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,30 +30,30 @@ All bytes are those of one device. docs/engines has a page on each engine's rule
 
 Exit codes: 0 planned, 2 the input is malformed, 3 something is unknown (the answer says what).")]
 pub struct PlanCommand {
-    /// A config.json, a directory that holds one, a GGUF file, `-` for standard input, or a preset's name
+    /// config.json, directory with one, GGUF file, `-` for standard input, or preset
     model: String,
-    /// vllm, sglang, llama.cpp, transformers or tensorrt-llm
+    /// Engine: vllm, sglang, llama.cpp, transformers or tensorrt-llm
     #[arg(long, value_name = "ENGINE", value_parser = engine)]
     engine: &'static Engine,
-    /// Devices that share each layer [default: those of --on, else 1]
+    /// Devices that share each layer (tensor parallelism) [default: those of --on, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     tp: Option<u64>,
-    /// How keys and values are stored: bf16, fp16, fp32, fp8, nvfp4, q8_0, .. [default: the engine's]
+    /// Number format of keys and values: bf16, fp16, fp32, fp8, nvfp4, q8_0, .. [default: the engine's]
     #[arg(long, value_name = "D")]
     kv_dtype: Option<CacheFormat>,
-    /// How recurrent state is stored [default: the engine's for this model]
+    /// Number format of recurrent state [default: the engine's for this model]
     #[arg(long, value_name = "D")]
     state_dtype: Option<Dtype>,
-    /// Memory of one device, such as 24GiB
+    /// Memory of one device with a unit: 24GiB, 80GB (KB = 1000; KiB and K = 1024)
     #[arg(long, value_name = "BYTES", value_parser = parse_memory, allow_hyphen_values = true)]
     memory: Option<u64>,
     /// GPUs by name, such as h100 or h100x2
     #[arg(long, value_name = "GPU", conflicts_with = "memory", value_parser = device::parse_devices)]
     on: Option<(u64, u64)>,
-    /// Tokens, as the engine's own flag means them [default: the longest the config names]
+    /// Context length in tokens, such as 32k, as the engine's own flag means it [default: the config's maximum]
     #[arg(long, value_name = "N", value_parser = parse_tokens, allow_hyphen_values = true)]
     context: Option<u64>,
-    /// Requests at once
+    /// Concurrent requests
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     requests: u64,
     /// Size of the weights: bytes, bits per weight (4.5bpw), a safetensors index, or a safetensors or GGUF file
@@ -63,7 +65,7 @@ pub struct PlanCommand {
     /// Plan by the rules of an older release
     #[arg(long, value_name = "V")]
     engine_version: Option<String>,
-    /// A setting of the engine's own, such as mamba_cache_mode=none; may be given several times
+    /// Engine option, such as mamba_cache_mode=none; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
     set: Vec<(String, String)>,
     /// Change layers first: 7=full, every=4, ratio=5:1

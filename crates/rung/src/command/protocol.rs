@@ -1,4 +1,4 @@
-//! `rung protocol DIR`: a forward pass as the theory's conversation, and the bits that really cross.
+//! `rung protocol DIR`: a forward pass as the communication protocol of the bounds, with the bits that cross.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,22 +11,25 @@ use rung_train::network::Network;
 use serde_json::json;
 
 use super::construct::Precision;
-use super::trace::Chosen;
+use super::trace::InstanceOptions;
 use crate::output::{print, print_json, spinner};
 
-/// Run a network as the communication protocol of the lower bounds, count the bits that cross each border, and replay every player
-/// from its messages alone: exit 0 if all find the same bits, else 1.
+/// Run a network as the communication protocol of the bounds.
+///
+/// Counts the bits that cross each border between players, and replays every player from its messages alone.
+///
+/// Exit codes: 0 all players compute the same bits, 1 one does not, 2 bad input.
 #[derive(Debug, clap::Args)]
 pub struct Protocol {
     /// A folder written by `rung construct --out`, or the directory of a finished run.
     folder: PathBuf,
     #[command(flatten)]
-    chosen: Chosen,
-    /// Bits of a number that crosses a border: 9 to 32, the first of single precision, or 64. If not given,
-    /// those that the model simulates (`model.bits` of a run), or all that its numbers have.
+    prompt: InstanceOptions,
+    /// Bits of a number that crosses a border: 9 to 32 (the leading bits of single precision), or 64 [default: those that the model
+    /// simulates (`model.bits` of a run), or all bits of its numbers]
     #[arg(long, value_name = "P")]
     bits: Option<u32>,
-    /// Numbers to run in.
+    /// Floating-point format to run in.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
     /// Write JSON.
@@ -38,23 +41,23 @@ impl Protocol {
     /// Runs it.
     ///
     /// # Errors
-    /// The folder cannot be read, or its network is no such conversation.
+    /// The folder cannot be read, or its network does not fit the protocol.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match self.precision {
-            Precision::F32 => self.hold::<f32>(),
-            Precision::F64 => self.hold::<f64>(),
+            Precision::F32 => self.execute::<f32>(),
+            Precision::F64 => self.execute::<f64>(),
         }
     }
 
-    fn hold<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
+    fn execute<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
         let width = self.bits.and_then(Width::new);
         if let (Some(bits), None) = (self.bits, width) {
             bail!("--bits: found {bits}, expected {} to 32, or 64", Width::FEWEST);
         }
         let network = Network::<S>::open(&self.folder)?;
-        let tokens = self.chosen.tokens(&*network.task)?;
+        let tokens = self.prompt.tokens(&*network.task)?;
         network.task.oracle(&tokens)?;
-        let bar = spinner("talking".to_owned());
+        let bar = spinner("running the protocol".to_owned());
         let ledger = Ledger::keep(&network.name, &network.subject(), &tokens, width)?;
         bar.finish_and_clear();
         if self.json {

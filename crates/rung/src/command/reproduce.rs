@@ -1,4 +1,4 @@
-//! `rung reproduce`: the main job. Rebuilds everything there is to show into one report.
+//! `rung reproduce`: rebuilds certificates, constructions, training runs and audits into one report.
 //!
 //! First compute, then render. Training runs and all other evidence are recorded below the output directory, and the report is drawn
 //! from these records alone; `--render-only` draws it again without computing anything. Finished training runs are skipped, so an
@@ -27,7 +27,7 @@ use super::sweep::pace;
 use crate::output::{print, print_json, spinner, steps};
 use crate::watch::{Interrupt, SweepWatcher, duration};
 
-/// Rebuild the whole hierarchy into one self-contained HTML report.
+/// Rebuild certificates, runs and audits into one HTML report.
 ///
 /// It can be stopped and started again; training goes on where it was. Exit codes: 0 all is there, 1 some runs failed, 130 interrupted.
 #[derive(Debug, clap::Args)]
@@ -38,10 +38,10 @@ pub struct Reproduce {
     /// Only these chapters or experiments; if not given, every chapter, but `open` in the full preset alone.
     #[arg(long, value_parser = parts(), value_delimiter = ',', value_name = "PART,..")]
     only: Vec<String>,
-    /// Where to write; made if it does not exist.
+    /// Output directory; created if it does not exist.
     #[arg(long, default_value = "out", value_name = "DIR")]
     out: PathBuf,
-    /// Training runs at the same time; all cores if not given. It changes the time and nothing else.
+    /// Runs in parallel, one thread each [default: all cores]. Does not change results.
     #[arg(long)]
     threads: Option<usize>,
     /// Compute nothing: draw the report from the records in the output directory.
@@ -282,13 +282,13 @@ impl Reproduce {
             let watcher = SweepWatcher::new(sweep, Shard::WHOLE, !self.json);
             let tally = sweep::carry_out(sweep, &self.runs(), Shard::WHOLE, self.threads(), &|event| {
                 watcher.show(&event);
-                !interrupt.seen()
+                !interrupt.requested()
             });
             watcher.finish();
             if !self.json {
                 eprint!("{}", pace(&tally));
             }
-            training.interrupted |= interrupt.seen();
+            training.interrupted |= interrupt.requested();
             training.failed |= !tally.failed.is_empty();
             let failure = |(number, error): &(usize, RunError)| (record::id(&sweep.runs[*number]), error.to_string());
             let failures: Failures = tally.failed.iter().map(failure).collect();

@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 use super::sweep::line;
 use crate::output::{print, print_json};
 
-/// List recorded runs, filter them, compare two, or export them.
+/// List, filter, compare or export recorded runs.
 #[derive(Debug, clap::Args)]
 pub struct Runs {
-    /// The directory of the runs.
+    /// Directory of the runs.
     #[arg(default_value = "runs")]
     directory: PathBuf,
-    /// Only runs whose key has this value, such as `stack=gdn full` or `train.rate=0.004`; may be given several times.
+    /// Show only runs whose key has this value, such as `stack=gdn full` or `train.rate=0.004`; may be given several times.
     #[arg(long = "where", value_name = "KEY=VALUE")]
     filters: Vec<String>,
-    /// Show in what two runs differ, by name or its beginning.
+    /// Show the differences between two runs, by id or its prefix.
     #[arg(long, num_args = 2, value_names = ["RUN", "RUN"])]
     diff: Option<Vec<String>>,
-    /// Write a table, one line per run and group of questions.
-    #[arg(long, conflicts_with = "diff")]
+    /// Write CSV, one line per run and group of questions.
+    #[arg(long, conflicts_with_all = ["diff", "json"])]
     csv: bool,
     /// Write JSON.
     #[arg(long)]
@@ -74,7 +74,7 @@ impl Runs {
 
     fn difference(&self, first: &Record, second: &Record) -> anyhow::Result<ExitCode> {
         let mut found = Vec::new();
-        compare("", &without_looks(first), &without_looks(second), &mut found);
+        compare("", &without_evaluations(first), &without_evaluations(second), &mut found);
         if self.json {
             let lines = found.iter().map(|(key, a, b)| json!({"key": key, "first": a, "second": b}));
             print_json(&Value::Array(lines.collect()))?;
@@ -89,8 +89,8 @@ impl Runs {
     }
 }
 
-/// A record without its way there.
-fn without_looks(record: &Record) -> Value {
+/// A record without its evaluations during training.
+fn without_evaluations(record: &Record) -> Value {
     let mut value = json!(record);
     if let Some(fields) = value.as_object_mut() {
         fields.remove("looks");

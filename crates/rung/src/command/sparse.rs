@@ -6,33 +6,33 @@ use std::process::ExitCode;
 use rung_theory::bound::sparse::Sparse;
 use serde_json::json;
 
-use crate::output::{grouped, print, print_json};
+use crate::output::{commas, print, print_json};
 
-/// Decide whether a block-sparse layer's summaries are too short for 2-Sum.
+/// Decide whether block summaries are too short for 2-Sum.
 #[derive(Debug, clap::Args)]
 pub struct SparseCommand {
     /// Tokens in a block.
     #[arg(long)]
     block: u64,
-    /// Blocks that a query picks, all heads together, beside its own.
+    /// Blocks that a query selects, all heads together, besides its own.
     #[arg(long)]
     select: u64,
     /// Bits of a block's summary, all heads together (H*d*p for one key per head).
     #[arg(long)]
     bits: u64,
-    /// Values are taken modulo this.
+    /// Modulus of the 2-Sum task.
     #[arg(long)]
     values: u64,
-    /// Other blocks in the text.
+    /// Number of other blocks in the sequence.
     #[arg(long)]
     blocks: u64,
-    /// All blocks are summarised alike, whatever their position.
+    /// Assume that blocks are summarised alike, whatever their position.
     #[arg(long)]
     same_map: bool,
-    /// Summaries reach into a neighbouring block: only every second block is used.
+    /// Assume that summaries reach into a neighbouring block: only every second block is used.
     #[arg(long)]
     overlap: bool,
-    /// Also list the bits needed for block sizes 1, 2, 4, .. up to this block size.
+    /// List the bits needed for block sizes 1, 2, 4, .. up to --block.
     #[arg(long)]
     curve: bool,
     /// Write JSON.
@@ -80,21 +80,21 @@ impl SparseCommand {
         }
         let mut text = String::new();
         let kind = if verdict.impossible { " (proved)" } else { ": the bound says nothing at this size" };
-        writeln!(text, "2-Sum modulo {} with blocks of {}: {word}{kind}", grouped(self.values), grouped(self.block))?;
+        writeln!(text, "2-Sum modulo {} with blocks of {}: {word}{kind}", commas(self.values), commas(self.block))?;
         match (verdict.needed, ratio) {
             (Some(needed), Some(ratio)) => {
-                writeln!(text, "  bits had     {}", grouped(self.bits))?;
-                writeln!(text, "  bits needed  {} (impossible below)", grouped(needed))?;
+                writeln!(text, "  bits had     {}", commas(self.bits))?;
+                writeln!(text, "  bits needed  {} (impossible below)", commas(needed))?;
                 writeln!(text, "  had/needed   {ratio:.3}")?;
             }
             _ => writeln!(
                 text,
-                "  no summary is short enough: {} of {} blocks can be picked",
+                "  no summary is short enough: {} of {} blocks can be selected",
                 self.select, sparse.blocks
             )?,
         }
         for (block, needed) in curve {
-            let needed = needed.map_or_else(|| "-".to_owned(), grouped);
+            let needed = needed.map_or_else(|| "-".to_owned(), commas);
             writeln!(text, "  block {block:>6}  {needed:>12} bits needed")?;
         }
         print(&text)?;

@@ -4,10 +4,10 @@ use rung_theory::bound::certificate;
 use rung_theory::stack::{Convention, Defaults, Plan};
 use serde_json::Value;
 
-/// Sizes that mixers take when their own options do not say otherwise.
+/// Sizes of mixers whose own options do not give them.
 #[derive(Debug, clap::Args)]
 pub struct Sizes {
-    /// Heads of every mixer that does not say otherwise.
+    /// Heads of mixers without their own option.
     #[arg(long, default_value_t = Defaults::default().heads, allow_negative_numbers = true, help_heading = "Sizes")]
     heads: u64,
     /// Width of a head.

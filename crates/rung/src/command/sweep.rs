@@ -1,4 +1,4 @@
-//! `rung sweep FILE`: many runs, on all cores or on a cluster, interrupted or not.
+//! `rung sweep FILE`: many training runs, on all cores or on a cluster.
 
 mod slurm;
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_train::run::Keeping;
+use rung_train::run::{Keeping, record};
 use rung_train::sweep::slurm::Ticket;
 use rung_train::sweep::{self, Shard, SweepConfig, Tally};
 use serde_json::json;
@@ -16,28 +16,28 @@ use super::train::read_text;
 use crate::output::{print, print_json};
 use crate::watch::{Interrupt, SweepWatcher, accuracy_text, duration};
 
-/// Carry out every run of a sweep; what is recorded is skipped, what was interrupted goes on.
+/// Run a grid of training runs, locally or on Slurm.
 ///
-/// With `--on slurm` the sweep submits itself as a job array and waits for the records; the same command given again finds its job, or
-/// submits what is missing.
+/// Finished runs are skipped and interrupted ones resumed. With `--on slurm` the sweep is submitted as a job array, and the command waits
+/// for the records; run again, it finds its job or submits what is missing.
 ///
 /// Exit codes: 0 all runs are recorded (with --no-wait: submitted), 1 some failed, 2 bad input, 130 interrupted (checkpoints were written;
-/// jobs go on).
+/// Slurm jobs continue).
 #[derive(Debug, clap::Args)]
 pub struct Sweep {
-    /// The sweep as TOML: seeds, [base], [grid], [[runs]].
+    /// TOML sweep config: seeds, [base], [grid], [[runs]].
     file: PathBuf,
-    /// Where to keep the runs, each in a directory of its own.
+    /// Directory of the runs, each in a directory of its own.
     #[arg(long, default_value = "runs", value_name = "DIR")]
     out: PathBuf,
-    /// Runs at the same time; all cores if not given. On a cluster: in each task, and 1 if not given.
+    /// Runs in parallel, one thread each; does not change results [default: all cores, on a cluster 1 per task]
     #[arg(long)]
     threads: Option<usize>,
-    /// Only the i-th of k parts, for several machines or jobs.
+    /// Run only the i-th of k parts, for several machines or jobs.
     #[arg(long, value_name = "i/k", default_value = "1/1", conflicts_with = "on")]
     shard: Shard,
-    /// Do not lock runs: for shared file systems, whose locks may be missing or outlive a machine. Two processes at one run then do its
-    /// work twice, and record the same.
+    /// Do not lock runs, for shared file systems without reliable locks. Two processes on one run then both do its work and write the
+    /// same record.
     #[arg(long, conflicts_with = "on")]
     no_lock: bool,
     #[command(flatten)]
@@ -54,11 +54,11 @@ impl Sweep {
     /// Runs it.
     ///
     /// # Errors
-    /// The sweep makes no sense.
+    /// The sweep is not valid.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let text = read_text(&self.file)?;
-        let place = || format!("{}", self.file.display());
-        let sweep = SweepConfig::read(&text).and_then(|config| config.resolve()).with_context(place)?;
+        let path = || format!("{}", self.file.display());
+        let sweep = SweepConfig::read(&text).and_then(|config| config.resolve()).with_context(path)?;
         if self.dry_run {
             return self.list(&sweep);
         }
@@ -68,33 +68,35 @@ impl Sweep {
         std::fs::create_dir_all(&self.out).with_context(|| format!("making the directory {}", self.out.display()))?;
         if self.cluster.on.is_some() {
             let threads = self.threads.unwrap_or(1);
-            return match self.cluster.carry_out(&sweep, &text, &self.out, threads, self.json)? {
-                slurm::Ending::Submitted => Ok(ExitCode::SUCCESS),
-                slurm::Ending::Collected(tally, ticket) => self.tell(&tally, sweep.runs.len(), ticket.as_ref()),
+            return match self.cluster.execute(&sweep, &text, &self.out, threads, self.json)? {
+                slurm::Outcome::Submitted => Ok(ExitCode::SUCCESS),
+                slurm::Outcome::Collected(tally, ticket) => self.report(&tally, sweep.runs.len(), ticket.as_ref()),
             };
         }
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let seconds = sweep::estimate(&sweep, &self.out, self.shard, threads)?;
-        let mine = (0..sweep.runs.len()).filter(|number| self.shard.has(*number)).count();
+        let shard_runs = (0..sweep.runs.len()).filter(|number| self.shard.has(*number)).count();
         if !self.json {
-            let least = duration(seconds);
-            print(&format!("{mine} runs on {threads} threads, at most about {least}, into {}\n", self.out.display()))?;
+            let estimate = duration(seconds);
+            print(&format!(
+                "{shard_runs} runs on {threads} threads, at most about {estimate}, into {}\n",
+                self.out.display()
+            ))?;
         }
         let interrupt = Interrupt::install();
         let watcher = SweepWatcher::new(&sweep, self.shard, !self.json);
         let keeping = if self.no_lock { Keeping::Shared } else { Keeping::Locked };
         let tally = sweep::carry_out_kept(&sweep, &self.out, self.shard, threads, keeping, &|event| {
             watcher.show(&event);
-            !interrupt.seen()
+            !interrupt.requested()
         });
         watcher.finish();
-        self.tell(&tally, mine, None)
+        self.report(&tally, shard_runs, None)
     }
 
-    /// Says what came of `mine` runs, and of which job, if that is known.
-    fn tell(&self, tally: &Tally, mine: usize, job: Option<&Ticket>) -> anyhow::Result<ExitCode> {
-        /// More reasons than this are seldom other reasons.
-        const TOLD: usize = 20;
+    /// Prints the results of `shard_runs` runs, and the Slurm job if there is one.
+    fn report(&self, tally: &Tally, shard_runs: usize, job: Option<&Ticket>) -> anyhow::Result<ExitCode> {
+        const MAX_FAILURES_SHOWN: usize = 20;
         let recorded = tally.records.iter().flatten().count();
         if self.json {
             let runs = tally.records.iter().flatten().map(|record| {
@@ -103,8 +105,8 @@ impl Sweep {
             });
             let failed =
                 tally.failed.iter().map(|(number, error)| json!({"run": number + 1, "reason": error.to_string()}));
-            let mut told = json!({
-                "runs": mine,
+            let mut summary = json!({
+                "runs": shard_runs,
                 "recorded": recorded,
                 "recorded_before": tally.known,
                 "interrupted": tally.interrupted,
@@ -112,33 +114,33 @@ impl Sweep {
                 "records": runs.collect::<Vec<_>>(),
             });
             if let Some((seconds, runs)) = tally.pace() {
-                told["seconds_per_run"] = json!(seconds);
-                told["runs_per_hour"] = json!(runs);
+                summary["seconds_per_run"] = json!(seconds);
+                summary["runs_per_hour"] = json!(runs);
             }
             if self.cluster.on.is_some() {
-                told["job"] = json!(job);
+                summary["job"] = json!(job);
             }
-            print_json(&told)?;
+            print_json(&summary)?;
         } else {
-            let mut text = format!("{recorded} of {mine} recorded, {} of them before\n", tally.known);
+            let mut text = format!("{recorded} of {shard_runs} recorded, {} of them before\n", tally.known);
             text += &pace(tally);
-            for (number, error) in tally.failed.iter().take(TOLD) {
+            for (number, error) in tally.failed.iter().take(MAX_FAILURES_SHOWN) {
                 writeln!(text, "run {} failed: {error}", number + 1)?;
             }
-            if tally.failed.len() > TOLD {
-                writeln!(text, "and {} more failed", tally.failed.len() - TOLD)?;
+            if tally.failed.len() > MAX_FAILURES_SHOWN {
+                writeln!(text, "and {} more failed", tally.failed.len() - MAX_FAILURES_SHOWN)?;
             }
             let advice = match self.cluster.on {
-                _ if recorded == mine => "",
-                Some(_) if tally.interrupted => "the job goes on; the same command waits for it again\n",
+                _ if recorded == shard_runs => "",
+                Some(_) if tally.interrupted => "the job continues; the same command waits for it again\n",
                 Some(_) => "the same command, without --collect, submits what is missing\n",
-                None if tally.failed.is_empty() => "the same command goes on where this one stopped\n",
+                None if tally.failed.is_empty() => "the same command resumes\n",
                 None => "",
             };
             text += advice;
             print(&text)?;
         }
-        Ok(match (tally.failed.is_empty(), recorded < mine) {
+        Ok(match (tally.failed.is_empty(), recorded < shard_runs) {
             (false, _) => ExitCode::from(1),
             (true, true) => ExitCode::from(130),
             (true, false) => ExitCode::SUCCESS,
@@ -146,9 +148,17 @@ impl Sweep {
     }
 
     fn list(&self, sweep: &sweep::Sweep) -> anyhow::Result<ExitCode> {
-        let mine = sweep.runs.iter().enumerate().filter(|(number, _)| self.shard.has(*number));
+        let runs = sweep.runs.iter().enumerate().filter(|(number, _)| self.shard.has(*number));
+        if self.json {
+            let run = |(number, run): (usize, &rung_train::run::Run)| {
+                let config = &run.config;
+                json!({"run": number + 1, "id": record::id(run), "stack": config.stack, "task": config.task, "seed": config.seed, "rate": config.train.rate})
+            };
+            print_json(&runs.map(run).collect())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut text = String::new();
-        for (number, run) in mine {
+        for (number, run) in runs {
             let config = &run.config;
             let (stack, task, seed) = (&config.stack, &config.task, config.seed);
             writeln!(text, "{:4}  {stack}  {task}  seed {seed}  rate {}", number + 1, config.train.rate)?;
@@ -158,7 +168,7 @@ impl Sweep {
     }
 }
 
-/// How fast it went, in a line; nothing if nothing was finished.
+/// Seconds per run and runs per hour; empty if no run was finished.
 pub fn pace(tally: &Tally) -> String {
     tally.pace().map_or_else(String::new, |(seconds, runs)| format!("{seconds:.1} s a run, {runs:.0} runs an hour\n"))
 }

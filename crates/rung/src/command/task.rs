@@ -6,8 +6,8 @@
 //! rung task sample mqar --count 1000 --seed 7 > train.jsonl
 //! ```
 //!
-//! Samples are written one at a time, so any number of them takes the memory of one. A reader that closes the pipe
-//! (`| head`) has seen enough, which is not an error.
+//! Samples are written one at a time, so any number of them takes the memory of one. A closed pipe (`| head`) is not an
+//! error.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::prompts::{ExportOptions, PromptOptions};
 
-/// Problems that a stack can be asked to solve: list them, look at one, draw samples.
+/// List tasks, show one, or write samples of it.
 #[derive(Debug, clap::Args)]
 pub struct Task {
     #[command(subcommand)]
@@ -38,7 +38,7 @@ enum Action {
     Show {
         /// A task such as `parity` or `funccomp{hops=3,m=8,n=[4,4]}`.
         spec: String,
-        /// Which sample.
+        /// Seed of the sample.
         #[arg(long, default_value_t = 0)]
         seed: u64,
         /// Write JSON.
@@ -51,16 +51,16 @@ enum Action {
     Sample {
         /// A task such as `parity` or `funccomp{hops=3,m=8,n=[4,4]}`.
         spec: String,
-        /// How many.
+        /// Number of samples.
         #[arg(long, default_value_t = 1)]
         count: u64,
-        /// Where the random stream starts.
+        /// Seed of the samples.
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// One JSON object per line, or pictures.
+        /// Output format.
         #[arg(long, value_enum, default_value_t = Format::Jsonl)]
         format: Format,
-        /// Write JSON: the same as `--format jsonl`, which is the default.
+        /// Write JSON Lines: the same as `--format jsonl`, which is the default.
         #[arg(long, conflicts_with = "format")]
         json: bool,
     },
@@ -68,9 +68,9 @@ enum Action {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// One object per line: tokens, targets (null where nothing is asked), groups.
+    /// One JSON object per line: tokens, targets (null where nothing is asked), groups.
     Jsonl,
-    /// One picture per sample.
+    /// One drawing per sample.
     Text,
 }
 
@@ -81,7 +81,7 @@ impl Task {
     /// The task does not exist or cannot have these sizes, or the output cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        let written = match &self.action {
+        let result = match &self.action {
             Action::Prompt(options) => return options.run().map(|()| ExitCode::SUCCESS),
             Action::Export(options) => return options.run().map(|()| ExitCode::SUCCESS),
             Action::List { json } => list(&mut out, *json),
@@ -90,9 +90,9 @@ impl Task {
                 sample(&mut out, &*task::parse(spec)?, *count, *seed, *format)
             }
         };
-        match written.and_then(|()| out.flush()) {
+        match result.and_then(|()| out.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                // What is still in the buffer has no reader: forget it rather than try again on the way out.
+                // The rest of the buffer has no reader: drop it rather than try again.
                 let _ = out.into_parts();
                 Ok(ExitCode::SUCCESS)
             }
@@ -137,7 +137,7 @@ fn show(out: &mut impl Write, task: &dyn AnyTask, seed: u64, json: bool) -> io::
     writeln!(out, "tokens     {}", task.length())?;
     writeln!(out, "questions  {questions} in this sample")?;
     writeln!(out, "classes    {}", task.classes())?;
-    writeln!(out, "baseline   {:.6}, the share that the best guess gets right", task.baseline())?;
+    writeln!(out, "baseline   {:.6}, accuracy of the best guess", task.baseline())?;
     writeln!(out, "fields     {}", fields.join(", "))?;
     writeln!(out, "sample, seed {seed}:\n{}", task.draw(&prompt).trim_end())
 }

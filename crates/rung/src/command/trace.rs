@@ -1,4 +1,4 @@
-//! `rung trace DIR`: who attends to whom in one forward pass, and what the registers hold.
+//! `rung trace DIR`: the attention edges of one forward pass, and the values of the registers.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,29 +14,31 @@ use rung_train::network::Network;
 use super::construct::Precision;
 use crate::output::{check_destination, print, print_json, spinner};
 
-/// Show one forward pass layer by layer: who reads whom, with the weights of the pass itself, and what the registers then hold.
+/// Show one forward pass: attention edges and register values.
+///
+/// Layer by layer: which token reads from which, with the attention weights of the pass itself, and what the registers then hold.
 #[derive(Debug, clap::Args)]
 pub struct Trace {
     /// A folder written by `rung construct --out`, or the directory of a finished run.
     folder: PathBuf,
     #[command(flatten)]
-    chosen: Chosen,
-    /// The token whose answer is followed back, from 0; the last question if not given.
+    prompt: InstanceOptions,
+    /// Position of the token whose answer is traced back, from 0 [default: the last question]
     #[arg(long, value_name = "POSITION")]
     position: Option<usize>,
-    /// Reads of less than this share are not followed.
-    #[arg(long, default_value_t = Cut::default().share, value_parser = share)]
-    least: f64,
-    /// The most tokens shown.
-    #[arg(long, default_value_t = Cut::default().tokens, value_name = "TOKENS")]
-    most: usize,
-    /// Numbers to run in.
+    /// Smallest attention weight that is followed.
+    #[arg(long, alias = "least", default_value_t = Cut::default().share, value_name = "WEIGHT", value_parser = fraction)]
+    min_weight: f64,
+    /// Largest number of tokens shown.
+    #[arg(long, alias = "most", default_value_t = Cut::default().tokens, value_name = "TOKENS")]
+    max_tokens: usize,
+    /// Floating-point format to run in.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
-    /// Draw it into this file.
+    /// Write a drawing to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a self-contained page.
+    /// Write a self-contained HTML page to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write JSON.
@@ -46,16 +48,16 @@ pub struct Trace {
 
 /// Which prompt of a task.
 #[derive(Debug, clap::Args)]
-pub struct Chosen {
-    /// The instance of this number, or all ids of a prompt separated by commas.
+pub struct InstanceOptions {
+    /// Number of the task's instance, or all token ids of a prompt separated by commas.
     #[arg(long, value_name = "NUMBER|IDS", conflicts_with = "seed")]
     instance: Option<String>,
-    /// The instance drawn from this seed.
+    /// Seed of the prompt, where --instance is not given.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-impl Chosen {
+impl InstanceOptions {
     /// The prompt's ids.
     ///
     /// # Errors
@@ -82,14 +84,14 @@ impl Chosen {
             .with_context(|| format!("--instance: found {text:?}, expected a number, or ids such as 0,3,1"))
     }
 
-    /// The option that chooses the same again.
+    /// The option that chooses the same prompt.
     pub fn flag(&self) -> String {
         self.instance.as_ref().map_or_else(|| format!("--seed {}", self.seed), |text| format!("--instance {text}"))
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    let found: f64 = text.parse().map_err(|_| format!("found {text:?}, expected a share such as 0.05"))?;
+fn fraction(text: &str) -> Result<f64, String> {
+    let found: f64 = text.parse().map_err(|_| format!("found {text:?}, expected a fraction such as 0.05"))?;
     if (0.001..=1.0).contains(&found) { Ok(found) } else { Err(format!("found {found}, expected 0.001 to 1")) }
 }
 
@@ -112,16 +114,16 @@ impl Trace {
 
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
         let network = Network::<S>::open(&self.folder)?;
-        let tokens = self.chosen.tokens(&*network.task)?;
+        let tokens = self.prompt.tokens(&*network.task)?;
         let bar = spinner("tracing".to_owned());
-        let cut = Cut { share: self.least, tokens: self.most };
+        let cut = Cut { share: self.min_weight, tokens: self.max_tokens };
         let picture = Picture::take(&network.name, &network.subject(), &tokens, self.position, cut)?;
         bar.finish_and_clear();
         if let Some(path) = &self.svg {
             write_atomically(path, picture.svg().as_bytes())?;
         }
         if let Some(path) = &self.html {
-            let command = format!("rung trace {} {}", self.folder.display(), self.chosen.flag());
+            let command = format!("rung trace {} {}", self.folder.display(), self.prompt.flag());
             write_atomically(path, picture.html(&command)?.as_bytes())?;
         }
         if self.json {

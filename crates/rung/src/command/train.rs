@@ -1,4 +1,4 @@
-//! `rung train`: a stack learns a task.
+//! `rung train`: a stack trained on a task.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,30 +11,30 @@ use serde_json::{Value, json};
 use crate::output::{print, print_json};
 use crate::watch::{Interrupt, Watcher, accuracy_text};
 
-/// Train a stack on a task, with checkpoints, and record what it learned.
+/// Train a stack on a task and record what it learned.
 ///
-/// Exit codes: 0 the run is over and recorded, 2 bad input, 130 interrupted (a checkpoint was written).
+/// Exit codes: 0 the run is finished and recorded, 2 bad input, 130 interrupted (a checkpoint was written).
 #[derive(Debug, clap::Args)]
 pub struct Train {
-    /// A stack such as `gdn full`.
+    /// Stack such as `gdn full`.
     #[arg(long, required_unless_present_any = ["config", "resume"])]
     stack: Option<String>,
-    /// A task such as `funccomp{hops=1,m=32,queries=16}`; `rung task list` has them all.
+    /// Task such as `funccomp{hops=1,m=32,queries=16}`; `rung task list` has them all.
     #[arg(long, required_unless_present_any = ["config", "resume"])]
     task: Option<String>,
-    /// A run as TOML; options given here as well go before it.
+    /// TOML run config. Command-line options override values in the file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to keep the run; `runs/` and its name if not given.
+    /// Directory of the run [default: runs/ID]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on from the checkpoint in a run's directory.
+    /// Resume from the checkpoint in a run's directory.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "stack", "task", "out", "seed", "steps", "batch", "rate", "set"])]
     resume: Option<PathBuf>,
-    /// Seed of the first weights and of every prompt.
+    /// Seed of the initial weights and of the prompts.
     #[arg(long)]
     seed: Option<u64>,
-    /// Steps.
+    /// Training steps.
     #[arg(long)]
     steps: Option<usize>,
     /// Prompts per step.
@@ -43,13 +43,13 @@ pub struct Train {
     /// Peak learning rate.
     #[arg(long)]
     rate: Option<f64>,
-    /// Threads; all cores if not given. Part of what the run is: other threads, other rounding.
+    /// Threads per run [default: all cores]. Changes floating-point summation order, so results are reproducible only with the same number.
     #[arg(long)]
     threads: Option<usize>,
-    /// Any other key of a config, such as `model.head=16`; may be given several times.
+    /// Set any other config key, such as `model.head=16`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Check the config, print it with every default, and stop.
+    /// Check the config, print it with every default as TOML (or JSON with --json), and stop.
     #[arg(long)]
     dry_run: bool,
     /// Write JSON.
@@ -61,11 +61,15 @@ impl Train {
     /// Runs it.
     ///
     /// # Errors
-    /// The config makes no sense, a file cannot be written, or training fails.
+    /// The config is not valid, a file cannot be written, or training fails.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let run = self.resolve()?;
         if self.dry_run {
-            print(&run.config.text())?;
+            if self.json {
+                print_json(&serde_json::to_value(&run.config)?)?;
+            } else {
+                print(&run.config.text())?;
+            }
             return Ok(ExitCode::SUCCESS);
         }
         let directory = self.directory(&run)?;
@@ -74,9 +78,9 @@ impl Train {
         }
         let interrupt = Interrupt::install();
         let mut watcher = Watcher::new(run.config.train.steps, !self.json);
-        let outcome = carry_out(&run, Some(&directory), &mut |moment| {
-            watcher.show(moment);
-            !interrupt.seen()
+        let outcome = carry_out(&run, Some(&directory), &mut |report| {
+            watcher.show(report);
+            !interrupt.requested()
         });
         watcher.finish();
         let outcome = outcome?;
@@ -85,19 +89,22 @@ impl Train {
             if self.json {
                 print_json(&json!({"status": "interrupted", "directory": directory, "resume": resume}))?;
             } else {
-                print(&format!("interrupted; a checkpoint is kept. Go on with\n  {resume}\n"))?;
+                print(&format!("interrupted; a checkpoint was written. Resume with\n  {resume}\n"))?;
             }
             return Ok(ExitCode::from(130));
         };
         if self.json {
             print_json(&summary(&record, &directory, outcome.seconds, outcome.known))?;
         } else {
-            let known = if outcome.known { " (recorded before)" } else { "" };
-            let (over, steps) = (format!("{:?}", record.over).to_lowercase(), record.steps);
+            let note = if outcome.known { " (already recorded)" } else { "" };
+            let (stop_reason, steps) = (format!("{:?}", record.over).to_lowercase(), record.steps);
             let accuracy = accuracy_text(&record.accuracy);
             let took = if outcome.known { String::new() } else { format!(", {:.0} s", outcome.seconds) };
             let path = directory.join(RECORD);
-            print(&format!("{over} after {steps} steps{took}{known}: {accuracy} (measured)\n{}\n", path.display()))?;
+            print(&format!(
+                "{stop_reason} after {steps} steps{took}{note}: {accuracy} (measured)\n{}\n",
+                path.display()
+            ))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -124,7 +131,7 @@ impl Train {
         config.train.steps = self.steps.unwrap_or(config.train.steps);
         config.train.batch = self.batch.unwrap_or(config.train.batch);
         config.train.rate = self.rate.unwrap_or(config.train.rate);
-        // A file says what its run is; typed options leave the threads to the machine.
+        // A config file fixes the number of threads; without one all cores are used.
         let threads = if self.config.is_some() { config.train.threads } else { cores() };
         config.train.threads = self.threads.unwrap_or(threads);
         for setting in &self.set {
@@ -139,8 +146,8 @@ impl Train {
         }
         let directory = self.out.clone().unwrap_or_else(|| Path::new("runs").join(record::id(run)));
         if directory.join(RESUME).exists() {
-            let place = directory.display();
-            bail!("{place}: found a checkpoint; go on with `rung train --resume {place}`, or choose another --out");
+            let path = directory.display();
+            bail!("{path}: found a checkpoint; resume with `rung train --resume {path}`, or choose another --out");
         }
         Ok(directory)
     }
@@ -159,12 +166,12 @@ fn read_config(path: &Path) -> anyhow::Result<RunConfig> {
 /// A file of at most a mebibyte as text.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
     use std::io::Read as _;
-    const MOST: u64 = 1 << 20;
+    const MAX_BYTES: u64 = 1 << 20;
     let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;
     let mut text = String::new();
-    file.take(MOST + 1).read_to_string(&mut text).with_context(|| format!("{}", path.display()))?;
-    if text.len() as u64 > MOST {
-        bail!("{}: found more than {MOST} bytes, expected a config", path.display());
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).with_context(|| format!("{}", path.display()))?;
+    if text.len() as u64 > MAX_BYTES {
+        bail!("{}: found more than {MAX_BYTES} bytes, expected a config", path.display());
     }
     Ok(text)
 }
@@ -172,10 +179,10 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 fn heading(run: &Run, directory: &Path) -> String {
     let capacity = run.plan.capacity();
     format!(
-        "{} on {}\n  {} weights, {} tokens a prompt, {} a step; the layout has {} rungs (proved, for large tables)\n  kept in {}\n",
+        "{} on {}\n  {} weights, {} tokens a prompt, {} a step; the layout has {} rungs (proved, for large tables)\n  directory {}\n",
         run.config.stack,
         run.config.task,
-        crate::output::grouped(run.weights),
+        crate::output::commas(run.weights),
         run.task.task().length(),
         run.config.train.batch,
         capacity.rungs,
@@ -184,7 +191,7 @@ fn heading(run: &Run, directory: &Path) -> String {
 }
 
 /// A record as `--json` shows it.
-pub fn summary(record: &Record, directory: &Path, seconds: f64, known: bool) -> Value {
+pub fn summary(record: &Record, directory: &Path, seconds: f64, already_recorded: bool) -> Value {
     json!({
         "status": "recorded",
         "id": record.id,
@@ -194,7 +201,7 @@ pub fn summary(record: &Record, directory: &Path, seconds: f64, known: bool) -> 
         "loss": record.loss,
         "accuracy": record.accuracy,
         "rungs": record.facts.rungs,
-        "recorded_before": known,
+        "recorded_before": already_recorded,
         "seconds": seconds,
     })
 }

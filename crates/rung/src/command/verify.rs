@@ -7,36 +7,38 @@ use std::time::Instant;
 
 use rung_engine::Scalar;
 use rung_nn::construct::{self, MOST_BITS, MOST_EXHAUSTIVE, Verified, Which};
-use rung_nn::precision::Precision as Kept;
+use rung_nn::precision::Precision as StateFormat;
 use serde_json::json;
 
 use super::construct::Precision;
-use crate::output::{grouped, print, print_json, steps};
+use crate::output::{commas, print, print_json, steps};
 
-/// Run a construction against the oracle of its task: exit 0 if every answer is right, 1 if one is wrong, 2 for bad input.
+/// Run a construction against the oracle of its task.
+///
+/// Exit codes: 0 every answer is right, 1 one is wrong, 2 bad input.
 #[derive(Debug, clap::Args)]
 pub struct Verify {
     /// A folder written by `rung construct --out`.
     folder: PathBuf,
-    /// Every instance; what happens anyway if there are at most as many as samples.
+    /// Check every instance. (Done automatically when there are no more instances than --samples.)
     #[arg(long, conflicts_with = "samples")]
     exhaustive: bool,
-    /// So many samples.
+    /// Number of samples [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     samples: Option<u64>,
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Numbers to run in.
+    /// Floating-point format to run in.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
-    /// Keep states and messages in so many bits.
+    /// Round states and messages to this many bits.
     #[arg(long, value_name = "P", conflicts_with = "find_bits", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BITS)))]
     bits: Option<u32>,
     /// Find the fewest bits of states and messages with which every answer is right.
     #[arg(long)]
     find_bits: bool,
-    /// Threads; as many as there are cores if not given.
+    /// Number of threads [default: all cores]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: Option<u64>,
     /// Write JSON.
@@ -44,7 +46,7 @@ pub struct Verify {
     json: bool,
 }
 
-/// Samples if nothing is said.
+/// The default number of samples.
 const SAMPLES: u64 = 10_000;
 
 impl Verify {
@@ -73,7 +75,7 @@ impl Verify {
         let range = if self.bits.is_some() || self.find_bits { Some(built.range()?) } else { None };
         let mut bits = self.bits;
         if let (Some(bits), Some(range)) = (bits, range) {
-            built.keep_in(Kept::bits(bits, range))?;
+            built.keep_in(StateFormat::bits(bits, range))?;
         }
         let bar = steps(if self.find_bits { total.saturating_mul(u64::from(MOST_BITS)) } else { total });
         let found = match range.filter(|_| self.find_bits) {
@@ -118,14 +120,14 @@ impl Verify {
         let mut text = String::new();
         let which = if found.exhaustive { "all instances".to_owned() } else { format!("samples, seed {}", self.seed) };
         writeln!(text, "{name} for {task} (constructed)")?;
-        let (correct, instances) = (grouped(found.correct), grouped(found.instances));
+        let (correct, instances) = (commas(found.correct), commas(found.instances));
         writeln!(text, "  {correct} of {instances} right ({which})")?;
         let layers = if found.layers == 1 { "layer" } else { "layers" };
-        writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", found.layers, grouped(found.tokens))?;
+        writeln!(text, "  {} {layers}, {} tokens, {seconds:.1} s", found.layers, commas(found.tokens))?;
         if let Some(wrong) = &found.wrong {
             writeln!(
                 text,
-                "  wrong, for one: at token {} it says {}, the oracle {}",
+                "  example of a wrong answer: at token {} it says {}, the oracle says {}",
                 wrong.position, wrong.found, wrong.expected
             )?;
         }

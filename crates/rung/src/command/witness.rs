@@ -1,4 +1,4 @@
-//! `rung witness check FILE`: whether a witness of `rung falsify` holds; `rung witness show FILE`: the same for people.
+//! `rung witness check FILE`: whether a witness of `rung falsify` holds; `rung witness show FILE`: the same as text.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::output::{check_destination, print, print_json};
 
-/// Witnesses of `rung falsify`: check one, or show it.
+/// Check or show a counterexample found by `rung falsify`.
 #[derive(Debug, clap::Args)]
 pub struct WitnessCommand {
     #[command(subcommand)]
@@ -19,20 +19,22 @@ pub struct WitnessCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Run the model again: exit 0 only if everything holds, 1 if something does not, 2 for bad input.
-    Check(Given),
-    /// Show where two inputs differ, and where the model stops seeing it.
-    Show(Given),
+    /// Run the model again and compare.
+    ///
+    /// Exit codes: 0 the counterexample holds, 1 it does not, 2 bad input.
+    Check(WitnessOptions),
+    /// Show where two prompts differ, and where the model stops seeing the difference.
+    Show(WitnessOptions),
 }
 
 #[derive(Debug, clap::Args)]
-struct Given {
+struct WitnessOptions {
     /// A file written by `rung falsify --out`.
     file: PathBuf,
-    /// The folder of the model, if it is no longer where it was.
+    /// Directory of the model, if it has moved.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Write a self-contained page.
+    /// Write a self-contained HTML page to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write JSON.
@@ -46,21 +48,21 @@ impl WitnessCommand {
     /// # Errors
     /// The file is no witness, or its model cannot be opened.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let (given, show) = match &self.action {
-            Action::Check(given) => (given, false),
-            Action::Show(given) => (given, true),
+        let (options, show) = match &self.action {
+            Action::Check(options) => (options, false),
+            Action::Show(options) => (options, true),
         };
-        if let Some(path) = &given.html {
+        if let Some(path) = &options.html {
             check_destination("--html", path, &["html"])?;
         }
-        let witness = Witness::read(&given.file)?;
-        let target = check::open(&witness, given.model.clone())?;
-        let file = given.file.display();
+        let witness = Witness::read(&options.file)?;
+        let target = check::open(&witness, options.model.clone())?;
+        let file = options.file.display();
         // From here on only what the checker computed is shown.
         let witness = match check::check(&witness, &target)? {
             Ok(computed) => computed,
             Err(refusal) => {
-                if given.json {
+                if options.json {
                     print_json(&json!({"holds": false, "field": refusal.field, "reason": refusal.reason}))?;
                 } else {
                     print(&format!("{file}: refused\n  {refusal}\n"))?;
@@ -69,11 +71,13 @@ impl WitnessCommand {
             }
         };
         let page = Page::new(&witness, &target)?;
-        if let Some(path) = &given.html {
+        if let Some(path) = &options.html {
             write_atomically(path, page.html(&format!("rung witness check {file}"))?.as_bytes())?;
         }
-        match (given.json, show) {
-            (true, _) => print_json(&json!({"holds": true, "verdict": page.verdict(), "witness": shown(&witness)?}))?,
+        match (options.json, show) {
+            (true, _) => {
+                print_json(&json!({"holds": true, "verdict": page.verdict(), "witness": without_origin(&witness)?}))?;
+            }
             (false, true) => print(&page.text())?,
             (false, false) => print(&format!("{file}: holds\n  {}\n", page.verdict()))?,
         }
@@ -82,10 +86,10 @@ impl WitnessCommand {
 }
 
 /// A witness without the origin of its model: that says where to look for the model, and has settings of which none is computed.
-fn shown(witness: &Witness) -> serde_json::Result<Value> {
-    let mut shown = serde_json::to_value(witness)?;
-    if let Some(model) = shown["model"].as_object_mut() {
+fn without_origin(witness: &Witness) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(witness)?;
+    if let Some(model) = value["model"].as_object_mut() {
         model.remove("origin");
     }
-    Ok(shown)
+    Ok(value)
 }

@@ -1,4 +1,4 @@
-//! `rung zoo`: all mixers side by side.
+//! `rung zoo`: all mixers compared.
 //!
 //! ```text
 //! rung zoo
@@ -18,19 +18,19 @@ use serde_json::{Value, json};
 
 use crate::output::{check_destination, print, print_json, steps, write_chart};
 
-/// Set all mixers side by side: what they keep, what they cost, how fast they are here, what they are good for.
+/// Compare all mixers: state, cost, speed, hops.
 #[derive(Debug, clap::Args)]
 pub struct ZooCommand {
-    /// Tokens of the texts that are timed, growing.
+    /// Sequence lengths to time, in increasing order.
     #[arg(long, value_delimiter = ',', default_values_t = LENGTHS, value_name = "N,N,..")]
     lengths: Vec<usize>,
-    /// Repetitions that are counted; figures are their median.
+    /// Timed repetitions; figures are their median.
     #[arg(long, default_value_t = 3, value_name = "N")]
     steps: usize,
-    /// Seconds rather than a minute: shorter texts, counted once.
+    /// Finish in seconds: shorter sequences, one repetition.
     #[arg(long, conflicts_with_all = ["lengths", "steps"])]
     quick: bool,
-    /// Write the picture: a file ending in .svg, .png or .csv.
+    /// Write the chart to this file, ending in .svg, .png or .csv.
     #[arg(long, visible_alias = "svg", value_name = "FILE")]
     out: Option<PathBuf>,
     /// Write JSON.
@@ -39,14 +39,14 @@ pub struct ZooCommand {
 }
 
 const QUICK: [usize; 3] = [128, 256, 512];
-const MOST_TOKENS: usize = 1 << 16;
-const MOST_STEPS: usize = 1000;
+const MAX_TOKENS: usize = 1 << 16;
+const MAX_STEPS: usize = 1000;
 
 impl ZooCommand {
     /// Runs it.
     ///
     /// # Errors
-    /// Lengths do not grow, or the picture cannot be written.
+    /// Lengths do not increase, or the chart cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let timing = self.timing()?;
         if let Some(path) = &self.out {
@@ -78,12 +78,12 @@ impl ZooCommand {
             return Ok(Timing { lengths: QUICK.to_vec(), rounds: 1 });
         }
         let lengths = self.lengths.clone();
-        let grow = lengths.windows(2).all(|pair| pair[0] < pair[1]) && lengths.len() > 1;
-        if !grow || lengths.iter().any(|length| !(1..=MOST_TOKENS).contains(length)) {
-            bail!("--lengths: found {lengths:?}, expected two or more that grow, from 1 to {MOST_TOKENS}");
+        let increasing = lengths.windows(2).all(|pair| pair[0] < pair[1]) && lengths.len() > 1;
+        if !increasing || lengths.iter().any(|length| !(1..=MAX_TOKENS).contains(length)) {
+            bail!("--lengths: found {lengths:?}, expected two or more in increasing order, from 1 to {MAX_TOKENS}");
         }
-        if !(1..=MOST_STEPS).contains(&self.steps) {
-            bail!("--steps: found {}, expected 1 to {MOST_STEPS}", self.steps);
+        if !(1..=MAX_STEPS).contains(&self.steps) {
+            bail!("--steps: found {}, expected 1 to {MAX_STEPS}", self.steps);
         }
         Ok(Timing { lengths, rounds: self.steps })
     }
@@ -110,8 +110,8 @@ fn page(zoo: &Zoo) -> Result<String, std::fmt::Error> {
     writeln!(
         text,
         "\ncrosses, grows (numbers), cost, credit: proved, by definition, of a layer with {HEADS} heads of {HEAD}\n\
-         tokens/s at so many tokens, exponent of cost in n: measured, forward on one thread, median of {}\n\
-         parity, S3 (what one layer keeps of texts of any length): as each says",
+         tokens/s at each sequence length, exponent of cost in n: measured, forward on one thread, median of {}\n\
+         parity, S3 (whether one layer tracks them over sequences of any length): evidence below",
         zoo.timing.rounds
     )?;
     for row in &zoo.rows {

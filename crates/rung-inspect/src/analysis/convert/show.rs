@@ -14,7 +14,7 @@ impl Conversion {
         let mut text = format!("{name} on {task}: full layers to {to} (measured)\n\n");
         text += "  layer   squared error of its counterpart, before and after distillation\n";
         for one in &self.layers {
-            let _ = writeln!(text, "  {:>5}   {:.3} -> {:.3}", one.layer + 1, one.before, one.after);
+            let _ = writeln!(text, "  {:>5}   {:.3} -> {:.3}", one.layer, one.before, one.after);
         }
         let _ = writeln!(
             text,
@@ -23,11 +23,11 @@ impl Conversion {
             100.0 * threshold
         );
         for step in &self.path {
-            let _ = writeln!(text, "    layer {}: {:.1}%", step.layer + 1, 100.0 * step.score);
+            let _ = writeln!(text, "    layer {}: {:.1}%", step.layer, 100.0 * step.score);
         }
         let listed = |layers: &[usize]| match layers {
             [] => "none".to_owned(),
-            layers => layers.iter().map(|layer| (layer + 1).to_string()).collect::<Vec<_>>().join(", "),
+            layers => layers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
         let _ = writeln!(
             text,

@@ -1,7 +1,7 @@
 //! `rung sweep FILE --on slurm`: submit, wait, collect.
 //!
-//! The one who waits only looks: at the records, and at whether Slurm still has the job. It may be stopped, started again on another
-//! machine, or find that the controller does not answer for a while; the job does not depend on it.
+//! The waiting process only polls: the records, and whether Slurm still has the job. It may be stopped, started again on another machine,
+//! or find that the controller does not answer for a while; the job does not depend on it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,22 +16,22 @@ use serde_json::{Value, json};
 use crate::output::{print, print_json};
 use crate::watch::{Interrupt, SweepWatcher};
 
-/// How a sweep goes to other machines.
+/// Where and how a sweep is submitted.
 #[derive(Debug, clap::Args)]
 pub struct Cluster {
     /// Submit the sweep as a job array instead of running it here. --out must be on a file system that the nodes share.
     #[arg(long, value_enum, value_name = "WHERE")]
     pub on: Option<Where>,
-    /// Tasks of the array, each a shard of the runs; one for each run if not given, or as many as Slurm allows.
+    /// Number of array tasks, each a shard of the runs [default: one per run, at most Slurm's MaxArraySize]
     #[arg(long, value_name = "K", requires = "on")]
     tasks: Option<usize>,
-    /// An option for sbatch, such as --sbatch=--time=8:00:00; may be given several times.
+    /// Option for sbatch, such as --sbatch=--time=8:00:00; may be given several times.
     #[arg(long, value_name = "OPTION", requires = "on", allow_hyphen_values = true)]
     sbatch: Vec<String>,
-    /// Submit and leave.
+    /// Submit and exit without waiting.
     #[arg(long, requires = "on")]
     no_wait: bool,
-    /// Wait for a job that was submitted and tell what came of it; never submit.
+    /// Wait for a submitted job and report its results; never submit.
     #[arg(long, requires = "on", conflicts_with_all = ["no_wait", "tasks", "sbatch"])]
     collect: bool,
 }
@@ -43,51 +43,51 @@ pub enum Where {
     Slurm,
 }
 
-/// What came of it.
-pub enum Ending {
-    /// A job is under way, and nobody waits for it.
+/// The result of running a sweep on a cluster.
+pub enum Outcome {
+    /// A job is queued or running; the command does not wait for it.
     Submitted,
-    /// Every run is recorded, or nothing works on those that are not. The last job, if known.
+    /// Every run is recorded, or no job is left that works on the others. With the last job, if known.
     Collected(Tally, Option<Ticket>),
 }
 
-/// The records as they come in.
-struct Board<'a> {
+/// The records found so far.
+struct RecordPoller<'a> {
     sweep: &'a Sweep,
     out: &'a Path,
     tally: Tally,
 }
 
 impl Cluster {
-    /// Submits what is not recorded, unless a job is at it, and waits for the records.
+    /// Submits the runs without a record, unless a job already works on them, and waits for the records.
     ///
     /// # Errors
     /// Slurm is not there or refuses; a record cannot be read.
-    pub fn carry_out(
+    pub fn execute(
         &self,
         sweep: &Sweep,
         text: &str,
         out: &Path,
         threads: usize,
         json: bool,
-    ) -> anyhow::Result<Ending> {
+    ) -> anyhow::Result<Outcome> {
         let job = Job::of(sweep, out)?;
         let records = sweep.runs.iter().map(|_| None).collect();
-        let mut board = Board { sweep, out, tally: Tally { records, ..Tally::default() } };
+        let mut poller = RecordPoller { sweep, out, tally: Tally { records, ..Tally::default() } };
         let watcher = SweepWatcher::new(sweep, Shard::WHOLE, !json);
-        board.look(&mut |number, record| watcher.show(&Event::Known(number, record)))?;
-        board.tally.known = board.tally.records.iter().flatten().count();
-        let missing = board.missing();
+        poller.poll(&mut |number, record| watcher.show(&Event::Known(number, record)))?;
+        poller.tally.known = poller.tally.records.iter().flatten().count();
+        let missing = poller.missing();
         if missing.is_empty() {
             watcher.finish();
-            return Ok(Ending::Collected(board.tally, job.tickets().pop()));
+            return Ok(Outcome::Collected(poller.tally, job.tickets().pop()));
         }
         let queued = job.at_work(job.queued()?, &missing);
         let ticket = if !queued.is_empty() {
             job.tickets().pop()
         } else if self.collect {
             watcher.finish();
-            return Ok(board.give_up(&job, job.tickets().pop()));
+            return Ok(poller.fail_missing(&job, job.tickets().pop()));
         } else {
             Some(self.submit(&job, sweep, text, threads, &missing)?)
         };
@@ -95,20 +95,20 @@ impl Cluster {
         let verb = if queued.is_empty() { "submitted" } else { "found" };
         if self.no_wait {
             watcher.finish();
-            leave(json, verb, &job, ticket.as_ref(), &board.tally)?;
-            return Ok(Ending::Submitted);
+            report_submitted(json, verb, &job, ticket.as_ref(), &poller.tally)?;
+            return Ok(Outcome::Submitted);
         }
         if !json {
-            let (left, place) = (missing.len(), job.place.display());
-            print(&format!("{verb} job {number}, {}, for {left} runs; its logs are in {place}\n", job.name))?;
+            let (left, directory) = (missing.len(), job.place.display());
+            print(&format!("{verb} job {number}, {}, for {left} runs; its logs are in {directory}\n", job.name))?;
         }
-        let stopped = wait(&job, &mut board, &watcher)?;
+        let stopped = wait(&job, &mut poller, &watcher)?;
         watcher.finish();
         if stopped {
-            board.tally.interrupted = true;
-            return Ok(Ending::Collected(board.tally, ticket));
+            poller.tally.interrupted = true;
+            return Ok(Outcome::Collected(poller.tally, ticket));
         }
-        Ok(board.give_up(&job, ticket))
+        Ok(poller.fail_missing(&job, ticket))
     }
 
     fn submit(
@@ -120,15 +120,15 @@ impl Cluster {
         missing: &[usize],
     ) -> anyhow::Result<Ticket> {
         let runs = sweep.runs.len();
-        let most = most_tasks().unwrap_or(usize::MAX);
+        let max = most_tasks().unwrap_or(usize::MAX);
         let tasks = match self.tasks {
             Some(0) => bail!("--tasks: found 0, expected at least 1"),
-            Some(tasks) if tasks > most => {
-                bail!("--tasks: found {tasks}, expected at most {most}, one below this Slurm's MaxArraySize")
+            Some(tasks) if tasks > max => {
+                bail!("--tasks: found {tasks}, expected at most {max}, one below this Slurm's MaxArraySize")
             }
             // More tasks than runs would have nothing to do.
             Some(tasks) => tasks.min(runs),
-            None => runs.min(most).max(1),
+            None => runs.min(max).max(1),
         };
         let program = std::env::current_exe()?;
         let request = Request { text, program: &program, tasks, threads, options: &self.sbatch };
@@ -136,8 +136,8 @@ impl Cluster {
     }
 }
 
-/// What `--no-wait` says.
-fn leave(json: bool, verb: &str, job: &Job, ticket: Option<&Ticket>, tally: &Tally) -> anyhow::Result<()> {
+/// Prints the result of `--no-wait`.
+fn report_submitted(json: bool, verb: &str, job: &Job, ticket: Option<&Ticket>, tally: &Tally) -> anyhow::Result<()> {
     let (recorded, runs) = (tally.known, tally.records.len());
     if json {
         return print_json(&json!({"status": verb, "runs": runs, "recorded": recorded, "job": ticket}));
@@ -150,19 +150,19 @@ fn leave(json: bool, verb: &str, job: &Job, ticket: Option<&Ticket>, tally: &Tal
     ))
 }
 
-impl Board<'_> {
+impl RecordPoller<'_> {
     /// Runs without a record, by number.
     fn missing(&self) -> Vec<usize> {
         let records = self.tally.records.iter().enumerate();
         records.filter(|(_, record)| record.is_none()).map(|(number, _)| number).collect()
     }
 
-    /// Takes in what was recorded since the last look.
-    fn look(&mut self, show: &mut dyn FnMut(usize, &rung_train::run::Record)) -> anyhow::Result<()> {
+    /// Reads the records written since the last poll.
+    fn poll(&mut self, show: &mut dyn FnMut(usize, &rung_train::run::Record)) -> anyhow::Result<()> {
         for number in self.missing() {
             let run = &self.sweep.runs[number];
             let directory = self.out.join(record::id(run));
-            // Network file systems remember for a while that a file was not there; opening its directory makes them ask.
+            // Network file systems cache that a file is missing; opening its directory refreshes the cache.
             let _ = std::fs::read_dir(&directory);
             if let Some(record) = place::recorded(run, &directory)? {
                 show(number, &record);
@@ -172,37 +172,37 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// Nobody works on the sweep any more: what is missing has failed.
-    fn give_up(mut self, job: &Job, ticket: Option<Ticket>) -> Ending {
+    /// No job works on the sweep any more: runs without a record have failed.
+    fn fail_missing(mut self, job: &Job, ticket: Option<Ticket>) -> Outcome {
         let missing = self.missing().into_iter();
         self.tally.failed = missing.map(|number| (number, job.why_missing(ticket.as_ref(), number))).collect();
-        Ending::Collected(self.tally, ticket)
+        Outcome::Collected(self.tally, ticket)
     }
 }
 
-/// Waits until every run is recorded or Slurm has done with the job (false), or somebody says stop (true).
-fn wait(job: &Job, board: &mut Board<'_>, watcher: &SweepWatcher) -> anyhow::Result<bool> {
-    /// Between two questions to the controller, which many people ask.
-    const LONGEST: Duration = Duration::from_secs(10);
-    let interrupt = Interrupt::saying("leaving; the job goes on");
+/// Waits until every run is recorded or Slurm no longer has the job (false), or until Ctrl-C (true).
+fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> anyhow::Result<bool> {
+    /// The longest pause between two requests to the controller.
+    const MAX_PAUSE: Duration = Duration::from_secs(10);
+    let interrupt = Interrupt::with_message("leaving; the job continues");
     let (mut pause, mut silent) = (Duration::from_millis(500), false);
     loop {
         let started = Instant::now();
         while started.elapsed() < pause {
-            if interrupt.seen() {
+            if interrupt.requested() {
                 return Ok(true);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        pause = (pause * 3 / 2).min(LONGEST);
-        // Asked before the look: a task that is gone by now has written its records.
+        pause = (pause * 3 / 2).min(MAX_PAUSE);
+        // Requested before polling: a task that is gone by now has written its records.
         let queued = job.queued();
-        let out = board.out;
-        board.look(&mut |number, record| {
+        let out = poller.out;
+        poller.poll(&mut |number, record| {
             let seconds = seconds(&out.join(&record.id).join(place::TIMING));
             watcher.show(&Event::Recorded(number, record, seconds));
         })?;
-        let missing = board.missing();
+        let missing = poller.missing();
         if missing.is_empty() {
             return Ok(false);
         }
@@ -210,12 +210,12 @@ fn wait(job: &Job, board: &mut Board<'_>, watcher: &SweepWatcher) -> anyhow::Res
             Ok(tasks) if tasks.is_empty() => return Ok(false),
             Ok(tasks) => {
                 silent = false;
-                watcher.say(states(&tasks));
+                watcher.set_message(states(&tasks));
             }
-            // The tasks go on without their controller, and so does the wait.
+            // The tasks continue without their controller, and so does the wait.
             Err(error) => {
-                if !silent && !interrupt.seen() {
-                    eprintln!("{error}\nasking again; the records count, whoever is silent");
+                if !silent && !interrupt.requested() {
+                    eprintln!("{error}\ntrying again; records are still read from the file system");
                 }
                 silent = true;
             }
@@ -234,7 +234,7 @@ fn states(tasks: &[Queued]) -> String {
     counts.iter().map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Seconds of work that a run says it took.
+/// The seconds that a run recorded.
 fn seconds(path: &Path) -> f64 {
     let timing = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     timing.and_then(|timing| timing["seconds"].as_f64()).unwrap_or(0.0)
