@@ -26,6 +26,7 @@ Goal True. idtac "inner_solves:". Abort. Print Assumptions inner_solves.
 Goal True. idtac "verify_sound:". Abort. Print Assumptions verify_sound.
 Goal True. idtac "verify_file_sound:". Abort. Print Assumptions verify_file_sound.
 Goal True. idtac "two_sum_impossible:". Abort. Print Assumptions two_sum_impossible.
+Goal True. idtac "select_register:". Abort. Print Assumptions select_register.
 Goal True. idtac "table_ok:". Abort. Print Assumptions table_ok.
 Goal True. idtac "theorem_two:". Abort. Print Assumptions theorem_two.
 Goal True. idtac "check_product_sound:". Abort. Print Assumptions check_product_sound.

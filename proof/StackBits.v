@@ -2,9 +2,10 @@
 
    The definitions are those of `Plan::capacity_with` (crates/rung-theory/src/stack); StackTable.v has a table that a Rust test compares with it.
    That real layers are networks with these numbers is proved where it is a statement about finite sets: registers (register_card), windows and
-   convolutions (shift_state, shift_card), recurrences (matrix_card), layers in a row (compose_layers in Instances.v, block_bits_cat). *)
-From mathcomp Require Import all_ssreflect.
-From Coq Require Import NArith.
+   convolutions (shift_state, shift_card), recurrences (matrix_card), the selection of the k best tokens or blocks (select_register, select_card, block_card),
+   layers in a row (compose_layers in Instances.v, block_bits_cat). *)
+From mathcomp Require Import all_ssreflect zify.
+From Coq Require Import Lia NArith.
 From Rung Require Import Counting Instances.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope N_scope.
@@ -98,3 +99,47 @@ Qed.
 Lemma shift_card (numbers p : nat) : #|T| = 2 ^ (numbers * p) -> #|[finType of w.-tuple T]| = 2 ^ (w * numbers * p).
 Proof. by move=> E; rewrite card_tuple E -expnM -[w * _ * _]mulnA [w * _]mulnC. Qed.
 End Shift.
+
+(* A layer that selects the k best tokens keeps them in a register from left to right: what stands behind the k best so far never comes back. *)
+Section Select.
+Variables (T : eqType) (better : rel T) (k : nat).
+Fixpoint insert (x : T) (s : seq T) : seq T := if s is y :: s' then if better x y then x :: s else y :: insert x s' else [:: x].
+Lemma take_insert x s : take k (insert x (take k s)) = take k (insert x s).
+Proof.
+elim: k s => [|j IH] [|y s] //=; rewrite ?take0 //; case: ifP => _ /=; last by rewrite IH.
+by clear IH; case: j => [|j] //=; rewrite take_take.
+Qed.
+(* the register: k items, at first k copies of a worst one *)
+Lemma select_register (c s : seq T) :
+  foldl (fun c x => take k (insert x c)) (take k c) s = take k (foldl (fun c x => insert x c) c s).
+Proof. by elim: s c => //= x s IH c; rewrite take_insert IH. Qed.
+Lemma insert_perm x s : perm_eq (insert x s) (x :: s).
+Proof.
+elim: s => //= y s IH; case: ifP => // _.
+apply: (@perm_trans _ (y :: x :: s)); first by rewrite perm_cons.
+by have /permPl := perm_catCA [:: y] [:: x] s.
+Qed.
+Lemma insert_sorted : total better -> forall x s, sorted better s -> sorted better (insert x s).
+Proof.
+move=> tot x; case=> //= y s; case: ifP => [xy /= -> |]; first by rewrite xy.
+move=> /negbT nxy; have yx : better y x by have := tot x y; rewrite (negbTE nxy).
+elim: s y yx {nxy} => [|z s IH] y yx /=; first by rewrite yx.
+case/andP => yz zs; case: ifP => [xz|/negbT nxz] /=; first by rewrite yx xz.
+rewrite yz; apply: IH => //; have := tot x z; by rewrite (negbTE nxz).
+Qed.
+Lemma size_insert x s : size (insert x s) = (size s).+1.
+Proof. exact: (perm_size (insert_perm x s)). Qed.
+Lemma select_size (c : seq T) x : size c = k -> size (take k (insert x c)) = k.
+Proof. by move=> sc; rewrite size_takel // size_insert sc. Qed.
+End Select.
+(* k items with a score and `cached` numbers of p bits: the message of TopTokens *)
+Lemma select_card (k cached p : nat) : #|[finType of k.-tuple ('I_(2 ^ p) * {ffun 'I_cached -> 'I_(2 ^ p)})]| = 2 ^ (k * p * (1 + cached)).
+Proof. by rewrite card_tuple card_prod card_ffun !card_ord -expnM -expnD -expnM -{1}[p]muln1 -mulnDr mulnC mulnA. Qed.
+(* k whole blocks with a score each, and the block that is being read: the message of one group of TopBlocks *)
+Lemma block_card (k block cached p : nat) :
+  #|[finType of k.-tuple ('I_(2 ^ p) * {ffun 'I_(block * cached) -> 'I_(2 ^ p)}) * {ffun 'I_(block * cached) -> 'I_(2 ^ p)}]| =
+  2 ^ (((k + 1) * block * cached + k) * p).
+Proof.
+rewrite card_prod card_tuple card_prod !card_ffun !card_ord -!expnM -expnD -expnM -expnD; congr (_ ^ _).
+by lia.
+Qed.

@@ -37,6 +37,17 @@ Definition table : seq row := [::
   Row "window{size=64,sinks=4,kv=1} full" (2, 8, 16, Paper) [:: [:: Window 64 4 (1 * (8 + 8)) 16]; [:: full 2 8 16]] (512, [:: 17152; 0], [:: 0]);
   Row "conv{taps=3,channels=16} full" (2, 8, 16, Paper) [:: [:: Recurrence 0 (convolution_numbers 3 16) 16]; [:: full 2 8 16]] (512, [:: 512; 0], [:: 0]);
   Row "full{conv=4} full" (2, 8, 16, Paper) [:: [:: Attention 2 8 (convolution_numbers 4 16) 16]; [:: full 2 8 16]] (512, [:: 768; 0; 0], [:: 0; 0]);
+  Row "full+gdn linear full+linear" (2, 8, 16, Paper) [:: [:: full 2 8 16; gdn 2 8 16]; [:: linear 2 8 16]; [:: full 2 8 16; linear 2 8 16]] (512, [:: 0; 2304; 0], [:: 4352; 2304]);
+  Row "full{conv=4}+linear full" (2, 8, 16, Online) [:: [:: Attention 2 8 (convolution_numbers 4 16) 16; linear 2 8 16]; [:: full 2 8 16]] (320, [:: 768; 0; 0], [:: 2304; 0]);
+  Row "full+window{size=64}" (2, 8, 16, Paper) [:: [:: full 2 8 16; Window 64 0 (2 * (8 + 8)) 16]] (512, [:: 0; 0], [:: 32256]);
+  Row "mla full" (2, 8, 16, Paper) [:: [:: full 2 8 16]; [:: full 2 8 16]] (512, [:: 0; 0; 0], [:: 0; 0]);
+  Row "chunk{size=16} full" (2, 8, 16, Paper) [:: [:: Window 16 0 (2 * (8 + 8)) 16]; [:: full 2 8 16]] (512, [:: 7680; 0], [:: 0]);
+  Row "conv{taps=3,channels=16}*2 full" (2, 8, 16, Paper) [:: [:: Recurrence 0 (convolution_numbers 3 16) 16]; [:: Recurrence 0 (convolution_numbers 3 16) 16]; [:: full 2 8 16]] (512, [:: 1024; 0], [:: 0]);
+  Row "retnet full" (2, 8, 16, Paper) [:: [:: Recurrence (matrix_numbers 2 8 16 false) 0 16]; [:: full 2 8 16]] (512, [:: 4096; 0], [:: 0]);
+  Row "gla full" (2, 8, 16, Paper) [:: [:: Recurrence (matrix_numbers 2 4 8 false) 0 16]; [:: full 2 8 16]] (512, [:: 1024; 0], [:: 0]);
+  Row "deltanet full" (2, 8, 16, Paper) [:: [:: gdn 2 8 16]; [:: full 2 8 16]] (512, [:: 4352; 0], [:: 0]);
+  Row "rwkv7 full" (2, 8, 16, Paper) [:: [:: Recurrence (matrix_numbers 2 8 8 false) (convolution_numbers 2 16) 16]; [:: full 2 8 16]] (512, [:: 2304; 0], [:: 0]);
+  Row "mamba1 full" (2, 8, 16, Paper) [:: [:: Recurrence (32 * 16) (convolution_numbers 4 32) 16]; [:: full 2 8 16]] (512, [:: 9728; 0], [:: 0]);
   Row "moba{block=32,top=4,groups=2} linear" (2, 8, 16, Paper) [:: [:: TopBlocks 2 3 32 16 false 2 8 16]; [:: linear 2 8 16]] (65632, [:: 0; 2304], [:: 0]);
   Row "nsa{block=64,top=16,length=32,stride=16,window=512,kv=2}" (2, 8, 16, Paper) [:: [:: TopBlocks 2 24 64 16 true 2 8 16]] (820288, [:: 0; 0], [:: 0]);
   Row "dsa{heads=2,head=8,rope=4,latent=32,top=64} full" (2, 8, 16, Paper) [:: [:: TopTokens 64 34 16]; [:: full 2 8 16]] (35840, [:: 0; 0; 0], [:: 0; 0])

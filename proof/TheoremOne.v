@@ -378,7 +378,7 @@ Hypotheses (m0 : 0 < m) (n0 : 0 < n 1) (vU : 2 ^ v <= (m * n 1) ^ U) (V'0 : 0 < 
 (* block 1 empty: the answering token's own B bits *)
 Lemma empty_last : s 1 = 0 -> ~ conditions B.
 Proof.
-move=> s1; have [T [c [cT H]]] := structure sol s1 m0 n0.
+move=> s1; have [T [c [cT H]]] := structure m0 n0 sol s1.
 apply: (@impossible_one m (s 0) (s 0 + sd 1) (s 1) B v U n T c) => // z0 y K sK.
 have [mu Hmu] := @fin_all_exists _ (fun _ : 'I_(n 1) => Z2 -> 'I_(2 ^ B)) _ (fun w => H w z0 y).
 have := @fprod_message _ _ T (col (@idx m n) K) _ (fun z2 => [ffun w => mu w z2] : {ffun 'I_(n 1) -> 'I_(2 ^ B)}).

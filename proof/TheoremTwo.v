@@ -163,40 +163,6 @@ Hypotheses (m0 : 0 < m) (n0 : 0 < n 1).
 Notation X := (stX P). Notation Y := (stY P). Notation Msg := (@msg 2 m n te t0 tw 1 B s sd P).
 Let w0 : 'I_(n 1) := Ordinal n0. Let i0 : 'I_m := Ordinal m0.
 
-(* what block 0 leaves of the two tables *)
-Lemma settled : exists (T : {set Z2}) (c : Z1 -> 'I_(2 ^ s 0)),
-  [/\ N ^ N <= #|T| * 2 ^ (s 0 + sd 1),
-      forall p w z0 z1 z2 z2', p < 3 -> z2 \in T -> z2' \in T -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1 z2'),
-      forall p w z0 z1 z1' z2, p < 2 -> z2 \in T -> c z1 = c z1' -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1' z2) &
-      forall w z0 z1 z2 z2', z2 \in T -> z2' \in T -> pbrd P 1 3 (inp w z0 z1 z2) = pbrd P 1 3 (inp w z0 z1 z2')].
-Proof.
-pose a0 : Z1 := [ffun _ => i0].
-have p0 k : 0 < 2 ^ k by rewrite expn_gt0.
-pose f z2 := (brd P 0 3 (inp w0 i0 a0 z2), pbrd P 1 3 (inp w0 i0 a0 z2)).
-have [y0 Hy] := pigeon1 (Ordinal (p0 (s 0)), Ordinal (p0 (sd 1))) [set: Z2] f.
-set T := [set _ in _ | _] in Hy.
-have cT : N ^ N <= #|T| * 2 ^ (s 0 + sd 1).
-  by move: Hy; rewrite cardsT card_ffun card_prod !card_ord expnD.
-have Tb z2 z2' w z0 z1 : z2 \in T -> z2' \in T ->
-    brd P 0 3 (inp w z0 z1 z2) = brd P 0 3 (inp w z0 z1 z2') /\ pbrd P 1 3 (inp w z0 z1 z2) = pbrd P 1 3 (inp w z0 z1 z2').
-  rewrite !inE /= => /eqP E /eqP E'; have := etrans E (esym E') => -[Eb Ep].
-  split.
-    by rewrite (brd_pre P (leq0n _) (agree3 w z0 z1 w0 i0 a0 z2)) Eb; apply: brd_pre => //; apply: agree3.
-  by rewrite (pbrd_pre P (leqnn _) (agree3 w z0 z1 w0 i0 a0 z2)) Ep; apply: pbrd_pre => //; apply: agree3.
-have [zT zTT] : exists z, z \in T.
-  have N0 : 0 < N by rewrite /= muln_gt0 m0 n0.
-  by apply/set0Pn; rewrite -card_gt0; case: #|T| cT => //; rewrite mul0n leqn0 expn_eq0 (gtn_eqF N0).
-have XT p w z0 z1 z2 z2' : p < 3 -> z2 \in T -> z2' \in T -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1 z2').
-  move=> p3 zT1 zT2; apply: (@block _ _ _ _ _ _ _ _ _ _ P 0 p 3) => //; last by case: (Tb z2 z2' w z0 z1 zT1 zT2).
-  by move=> q /andP[_ q3]; apply: embed; apply: same2.
-exists T, (fun z1 => brd P 0 2 (inp w0 i0 z1 zT)); split=> // [p w z0 z1 z1' z2 p2 zT2 e|w z0 z1 z2 z2' zT1 zT2].
-  rewrite (XT p w z0 z1 z2 zT) ?(leqW p2) // (XT p w z0 z1' z2 zT) ?(leqW p2) //; apply: (@block _ _ _ _ _ _ _ _ _ _ P 0 p 2) => //.
-    by move=> q /andP[_ q2]; apply: embed; apply: same1.
-  rewrite (brd_pre P (leq0n _) (agree2 w z0 w0 i0 z1 zT)) e.
-  by apply: brd_pre => //; apply: agree2.
-by case: (Tb z2 z2' w z0 z1 zT1 zT2).
-Qed.
-
 Section Determined.
 Variables (T : {set Z2}) (c : Z1 -> 'I_(2 ^ s 0)) (a : Z1).
 Hypothesis XT : forall p w z0 z1 z2 z2', p < 3 -> z2 \in T -> z2' \in T -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1 z2').
@@ -252,7 +218,7 @@ Theorem theorem_two (m te t0 tw B x0 x1 k t j : nat) (n s sd : nat -> nat) :
   forall P : stack 2 m n te t0 tw 1 B s sd, ~ solves P.
 Proof.
 move=> m0 n0 k0 x00 x10 kx kn tM jb tail fin P sol.
-have [T [c [cT XT Xc Tp]]] := settled P m0 n0.
+have [T [c [cT _ XT Xc Tp]]] := settled P m0 n0.
 have y0 : 0 < 2 ^ s 0 by rewrite expn_gt0.
 have [y Hy] := pigeon1 (Ordinal y0) [set: Table m n 0] c; rewrite cardsT card_ffun !card_ord in Hy.
 set S := [set _ in _ | _] in Hy.

@@ -232,18 +232,18 @@ Lemma same1 p w z0 z1 z1' z2 : p < 2 -> same p (inp w z0 z1 z2) (inp w z0 z1' z2
 Proof. by move=> p3; split=> // -[[|[|k]] h] //= e; rewrite ?ffunE //; rewrite e in p3. Qed.
 
 Variable P : stack 2 m n te t0 tw 1 B s sd.
-Hypothesis sol : solves P.
-Hypothesis s1 : s 1 = 0.
 Hypotheses (m0 : 0 < m) (n0 : 0 < n 1).
-Notation X := (stX P). Notation Y := (stY P). Notation Msg := (@amsg 2 m n te t0 tw 1 B s sd P).
+Notation X := (stX P). Notation Msg := (@amsg 2 m n te t0 tw 1 B s sd P).
+Let w0 : 'I_(n 1) := Ordinal n0. Let i0 : 'I_m := Ordinal m0.
 
-(* T, the fibres c, and a message mu for (w, z0, y) that determines z2 on w x K_y(z0) *)
-Lemma structure : exists (T : {set Z2}) (c : Z1 -> 'I_(2 ^ s 0)),
-  N ^ N <= #|T| * 2 ^ (s 0 + sd 1) /\
-  forall w z0 y, exists mu : Z2 -> 'I_(2 ^ B), forall z1, c z1 = y ->
-    {in T &, forall z2 z2', mu z2 = mu z2' -> z2 (idx w (z1 z0)) = z2' (idx w (z1 z0))}.
+(* what block 0 leaves of the two tables *)
+Lemma settled : exists (T : {set Z2}) (c : Z1 -> 'I_(2 ^ s 0)),
+  [/\ N ^ N <= #|T| * 2 ^ (s 0 + sd 1), exists z, z \in T,
+      forall p w z0 z1 z2 z2', p < 3 -> z2 \in T -> z2' \in T -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1 z2'),
+      forall p w z0 z1 z1' z2, p < 2 -> z2 \in T -> c z1 = c z1' -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1' z2) &
+      forall w z0 z1 z2 z2', z2 \in T -> z2' \in T -> pbrd P 1 3 (inp w z0 z1 z2) = pbrd P 1 3 (inp w z0 z1 z2')].
 Proof.
-pose w0 := Ordinal n0; pose i0 := Ordinal m0; pose a0 : Z1 := [ffun _ => i0].
+pose a0 : Z1 := [ffun _ => i0].
 have p0 k : 0 < 2 ^ k by rewrite expn_gt0.
 pose f z2 := (brd P 0 3 (inp w0 i0 a0 z2), pbrd P 1 3 (inp w0 i0 a0 z2)).
 have [y0 Hy] := pigeon1 (Ordinal (p0 (s 0)), Ordinal (p0 (sd 1))) [set: Z2] f.
@@ -262,14 +262,26 @@ have [zT zTT] : exists z, z \in T.
 have XT p w z0 z1 z2 z2' : p < 3 -> z2 \in T -> z2' \in T -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1 z2').
   move=> p3 zT1 zT2; apply: (@block _ _ _ _ _ _ _ _ _ _ P 0 p 3) => //; last by case: (Tb z2 z2' w z0 z1 zT1 zT2).
   by move=> q /andP[_ q3]; apply: embed; apply: same2.
-pose c z1 := brd P 0 2 (inp w0 i0 z1 zT).
-have Xc p w z0 z1 z1' : p < 2 -> c z1 = c z1' -> X 0 p (inp w z0 z1 zT) = X 0 p (inp w z0 z1' zT).
-  move=> p2 e; apply: (@block _ _ _ _ _ _ _ _ _ _ P 0 p 2) => //.
+exists T, (fun z1 => brd P 0 2 (inp w0 i0 z1 zT)); split=> // [|p w z0 z1 z1' z2 p2 zT2 e|w z0 z1 z2 z2' zT1 zT2]; first by exists zT.
+  rewrite (XT p w z0 z1 z2 zT) ?(leqW p2) // (XT p w z0 z1' z2 zT) ?(leqW p2) //; apply: (@block _ _ _ _ _ _ _ _ _ _ P 0 p 2) => //.
     by move=> q /andP[_ q2]; apply: embed; apply: same1.
-  rewrite (brd_pre P (leq0n _) (agree2 w z0 w0 i0 z1 zT)) -/(c z1) e.
+  rewrite (brd_pre P (leq0n _) (agree2 w z0 w0 i0 z1 zT)) e.
   by apply: brd_pre => //; apply: agree2.
+by case: (Tb z2 z2' w z0 z1 zT1 zT2).
+Qed.
+
+Hypothesis sol : solves P.
+Hypothesis s1 : s 1 = 0.
+
+(* T, the fibres c, and a message mu for (w, z0, y) that determines z2 on w x K_y(z0) *)
+Lemma structure : exists (T : {set Z2}) (c : Z1 -> 'I_(2 ^ s 0)),
+  N ^ N <= #|T| * 2 ^ (s 0 + sd 1) /\
+  forall w z0 y, exists mu : Z2 -> 'I_(2 ^ B), forall z1, c z1 = y ->
+    {in T &, forall z2 z2', mu z2 = mu z2' -> z2 (idx w (z1 z0)) = z2' (idx w (z1 z0))}.
+Proof.
+have [T [c [cT [zT zTT] XT Xc Tp]]] := settled.
 exists T, c; split=> // w z0 y.
-pose a := odflt a0 [pick z1 | c z1 == y].
+pose a := odflt [ffun _ => i0] [pick z1 | c z1 == y].
 exists (fun z2 => Msg 1 3 (X 0 0 (inp w z0 a zT)) (inp w z0 a z2)) => z1 cz1 z2 z2' zT1 zT2 Em.
 have ca : c a = y by rewrite /a; case: pickP => [a' /eqP //|/(_ z1)]; rewrite cz1 eqxx.
 have X0 z : z \in T -> X 0 0 (inp w z0 z1 z) = X 0 0 (inp w z0 a zT).
@@ -281,7 +293,7 @@ apply: ord_inj; rewrite -!answerE -!sol; congr (out _).
 apply: block_ans => //; apply: (@full_ans _ _ _ _ _ _ _ _ _ _ P 0 3) => //.
 - by move=> q q3; apply: XT.
 - by rewrite !mE.
-- by case: (Tb z2 z2' w z0 z1 zT1 zT2).
+- exact: Tp.
 Qed.
 End Two.
 
@@ -295,7 +307,7 @@ move=> s1 row cnt P sol.
 have le1 k : (2 ^ k < 1) = false by rewrite ltnS leqn0 expn_eq0.
 have m0 : 0 < m by rewrite lt0n; apply/eqP => E; move: cnt; rewrite E !expn0 muln1 le1.
 have n0 : 0 < n 1 by rewrite lt0n; apply/eqP => E; move: row; rewrite E !mul0n expn0 le1.
-have [T [c [cT H]]] := structure sol s1 m0 n0.
+have [T [c [cT H]]] := structure m0 n0 sol s1.
 have [||w [Bad [cB HB]]] := @good_row _ _ T _ _ (@idx m n) B q t (s 0 + sd 1) (@idx_inj m n).
 - by rewrite !card_ord.
 - by rewrite !card_ord.

@@ -112,33 +112,10 @@ Lemma structure_last : exists (T : {set Z2}) (c : Z1 -> 'I_(2 ^ s 0)) (nu : 'I_m
     {in T &, forall z2 z2', mu w z2 = mu w z2' -> nu z0 z1 z2 = nu z0 z1 z2' ->
       z2 (idx w (z1 z0)) = z2' (idx w (z1 z0))}.
 Proof.
-pose w0 := Ordinal n0; pose i0 := Ordinal m0; pose a0 : Z1 := [ffun _ => i0].
-have p0 k : 0 < 2 ^ k by rewrite expn_gt0.
-pose f z2 := (brd P 0 3 (inp w0 i0 a0 z2), pbrd P 1 3 (inp w0 i0 a0 z2)).
-have [y0 Hy] := pigeon1 (Ordinal (p0 (s 0)), Ordinal (p0 (sd 1))) [set: Z2] f.
-set T := [set _ in _ | _] in Hy.
-have cT : N ^ N <= #|T| * 2 ^ (s 0 + sd 1).
-  by move: Hy; rewrite cardsT card_ffun card_prod !card_ord expnD.
-have Tb z2 z2' w z0 z1 : z2 \in T -> z2' \in T ->
-    brd P 0 3 (inp w z0 z1 z2) = brd P 0 3 (inp w z0 z1 z2') /\ pbrd P 1 3 (inp w z0 z1 z2) = pbrd P 1 3 (inp w z0 z1 z2').
-  rewrite !inE /= => /eqP E /eqP E'; have := etrans E (esym E') => -[Eb Ep].
-  split.
-    by rewrite (brd_pre P (leq0n _) (agree3 w z0 z1 w0 i0 a0 z2)) Eb; apply: brd_pre => //; apply: agree3.
-  by rewrite (pbrd_pre P (leqnn _) (agree3 w z0 z1 w0 i0 a0 z2)) Ep; apply: pbrd_pre => //; apply: agree3.
-have [zT zTT] : exists z, z \in T.
-  have N0 : 0 < N by rewrite /= muln_gt0 m0 n0.
-  by apply/set0Pn; rewrite -card_gt0; case: #|T| cT => //; rewrite mul0n leqn0 expn_eq0 (gtn_eqF N0).
-have XT p w z0 z1 z2 z2' : p < 3 -> z2 \in T -> z2' \in T -> X 0 p (inp w z0 z1 z2) = X 0 p (inp w z0 z1 z2').
-  move=> p3 zT1 zT2; apply: (@block _ _ _ _ _ _ _ _ _ _ P 0 p 3) => //; last by case: (Tb z2 z2' w z0 z1 zT1 zT2).
-  by move=> q /andP[_ q3]; apply: embed; apply: same2.
-pose c z1 := brd P 0 2 (inp w0 i0 z1 zT).
-have Xc p w z0 z1 z1' : p < 2 -> c z1 = c z1' -> X 0 p (inp w z0 z1 zT) = X 0 p (inp w z0 z1' zT).
-  move=> p2 e; apply: (@block _ _ _ _ _ _ _ _ _ _ P 0 p 2) => //.
-    by move=> q /andP[_ q2]; apply: embed; apply: same1.
-  rewrite (brd_pre P (leq0n _) (agree2 w z0 w0 i0 z1 zT)) -/(c z1) e.
-  by apply: brd_pre => //; apply: agree2.
+pose w0 := Ordinal n0; pose i0 := Ordinal m0.
+have [T [c [cT [zT zTT] XT Xc Tp]]] := settled P m0 n0.
 exists T, c, (fun z0 z1 z2 => brd P 1 1 (inp w0 z0 z1 z2)); split=> // z0 y.
-pose a := odflt a0 [pick z1 | c z1 == y].
+pose a := odflt [ffun _ => i0] [pick z1 | c z1 == y].
 exists (fun w z2 => Msg 1 0 3 (X 0 0 (inp w z0 a zT)) (inp w z0 a z2)) => w z1 cz1 z2 z2' zT1 zT2 Em En.
 have ca : c a = y by rewrite /a; case: pickP => [a' /eqP //|/(_ z1)]; rewrite cz1 eqxx.
 have X0 z : z \in T -> X 0 0 (inp w z0 z1 z) = X 0 0 (inp w z0 a zT).
@@ -154,7 +131,7 @@ move=> q; rewrite leq0n ltnS leqn0 => /eqP -> {q}.
 apply: (@full _ _ _ _ _ _ _ _ _ _ P 0 0 3) => //.
 - by move=> q /andP[_ q3]; apply: XT.
 - by rewrite !mE.
-- by case: (Tb z2 z2' w z0 z1 zT1 zT2).
+- exact: Tp.
 Qed.
 End Last.
 
