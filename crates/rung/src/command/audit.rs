@@ -59,7 +59,7 @@ pub struct AuditCommand {
     /// Sort the table of --all: name, rungs, full, layers, cache, per-token, state
     #[arg(long, value_name = "COLUMN", default_value = "name")]
     sort: String,
-    /// Write JSON instead of text; crates/rung-audit/schemas/audit.schema.json describes it
+    /// Write JSON instead of text; docs/audit.md describes it
     #[arg(long)]
     json: bool,
     /// Write a self-contained HTML page

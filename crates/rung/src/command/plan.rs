@@ -74,7 +74,7 @@ pub struct PlanCommand {
     /// Plan the layers that the engine's rules cover and leave out the others
     #[arg(long)]
     partial: bool,
-    /// Write JSON instead of text; crates/rung-audit/schemas/plan.schema.json describes it
+    /// Write JSON instead of text; plan.schema.json describes it
     #[arg(long)]
     json: bool,
 }

@@ -314,11 +314,11 @@ impl Reproduce {
             write_below(&self.out, artefact)?;
         }
         let borrowed: Vec<(&str, &Reading)> = readings.iter().map(|(name, reading)| (*name, reading)).collect();
-        let mut report = Report::new("Rung: what one forward pass can climb")
+        let mut report = Report::new("Rung: what one forward pass can compose")
             .summary(
-                "How many steps of reasoning an attention stack can climb in one forward pass, and how we know. A figure tagged \
+                "How many dependent look-ups an attention stack can do in one forward pass, and how we know. A figure tagged \
                  proved holds for all weights and was checked with exact integers; constructed means explicit weights are \
-                 named; measured means somebody ran it.",
+                 named; measured means that it was run.",
             )
             .fact("made by", format!("rung {}", env!("CARGO_PKG_VERSION")))
             .fact("command", self.as_typed(preset))
