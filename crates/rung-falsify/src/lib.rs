@@ -62,7 +62,7 @@ use rung_nn::ModelError;
 use rung_theory::task::TaskError;
 use serde::Serialize;
 
-use rung_train::network::NetworkError;
+use rung_nn::NetworkError;
 use rung_train::parallel;
 use rung_train::run::RunError;
 
@@ -129,7 +129,7 @@ impl Method {
 pub enum FalsifyError {
     /// The model cannot be opened.
     #[error(transparent)]
-    Network(#[from] NetworkError),
+    Network(#[from] Box<NetworkError>),
     /// Its config makes no sense, or the task does not fit it.
     #[error(transparent)]
     Run(#[from] RunError),

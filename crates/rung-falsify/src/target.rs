@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
-use rung_nn::{ModelError, ModelState, Precision, State};
+use rung_nn::{ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
+use rung_train::network::initial_network;
 use serde::{Deserialize, Serialize};
 
 use super::FalsifyError;
-use rung_train::network::Network;
 use rung_train::run::RunConfig;
 use rung_train::run::source::{Fit, stirred};
 use rung_train::strict;
@@ -89,8 +89,8 @@ impl TargetModel {
     /// There is no such model, it is no single forward pass, or the task does not fit it.
     pub fn open(origin: Origin, task: Option<&str>, asked: RequestedPrecision) -> Result<Self, FalsifyError> {
         let network = match &origin {
-            Origin::Fresh(config) => Network::fresh(&config.resolve()?)?,
-            Origin::Folder(path) => Network::open(path)?,
+            Origin::Fresh(config) => initial_network(&config.resolve()?)?,
+            Origin::Folder(path) => Network::open(path).map_err(Box::new)?,
         };
         Self::of(network, origin, task, asked)
     }
@@ -105,18 +105,18 @@ impl TargetModel {
         task: Option<&str>,
         asked: RequestedPrecision,
     ) -> Result<Self, FalsifyError> {
-        if network.subject().sheet.is_some_and(|sheet| sheet.thoughts.is_some()) {
+        if network.chain_of_thought().is_some() {
             return Err(FalsifyError::Thinks { name: network.name.clone() });
         }
         let task = match task {
             Some(text) => task::parse(text)?,
-            None => task::parse(&network.task.spec())?,
+            None => task::parse(&network.task()?.spec())?,
         };
         let found = task.length();
         if found > MOST_TOKENS {
             return Err(FalsifyError::TooLong { task: task.spec(), found, most: MOST_TOKENS });
         }
-        let fit = Fit::new("--task", &*task, &network.task.fields(), network.config.classes as u32)?;
+        let fit = Fit::new("--task", &*task, &network.task()?.fields(), network.config.classes as u32)?;
         let fingerprint = fingerprint(&network);
         let mut target = Self { origin, network, kept: None, fingerprint, task, fit };
         target.kept = match asked {
@@ -129,7 +129,7 @@ impl TargetModel {
             RequestedPrecision::Exactly(kept) => Some(kept),
         };
         if let Some(kept) = target.kept {
-            target.network.keep_in(kept.precision())?;
+            target.network.set_precision(kept.precision())?;
         }
         // Whatever refuses this task (learned positions, say) refuses it now.
         let mut prompt = Prompt::new();
@@ -199,13 +199,12 @@ impl TargetModel {
 }
 
 fn fingerprint(network: &Network<f32>) -> String {
-    let subject = network.subject();
-    let mut hash = Hash::new().with(subject.plan.to_stack().to_string().as_bytes());
+    let mut hash = Hash::new().with(network.plan.to_stack().to_string().as_bytes());
     // Norms, positions, rounding and the like make another model of the same weights.
-    hash = hash.with(format!("{:?}", subject.config).as_bytes());
-    for (id, entry) in subject.weights.entries() {
+    hash = hash.with(format!("{:?}", network.config).as_bytes());
+    for (id, entry) in network.weights.entries() {
         hash = hash.with(entry.name.as_bytes()).with(&[0]);
-        for weight in subject.weights.get(id) {
+        for weight in network.weights.get(id) {
             hash = hash.with(&weight.to_bits().to_le_bytes());
         }
     }
@@ -266,9 +265,7 @@ pub struct Runner<'a> {
 impl<'a> Runner<'a> {
     /// For one thread.
     pub fn new(target: &'a TargetModel) -> Self {
-        let ops = Native::new();
-        ops.bind_frozen(target.network.subject().weights);
-        Self { target, ops }
+        Self { target, ops: target.network.executor() }
     }
 
     fn translated(&self, tokens: &[u32]) -> Vec<u32> {
@@ -287,7 +284,7 @@ impl<'a> Runner<'a> {
         rows: usize,
         from: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<ModelState<Tensor<f32>>, ModelError> {
-        Ok(self.target.network.subject().model.forward(&self.ops, &self.translated(tokens), rows, from)?.1)
+        Ok(self.target.network.model.forward(&self.ops, &self.translated(tokens), rows, from)?.1)
     }
 
     /// Streams and scores of some rows of tokens, going on from a state.
@@ -300,7 +297,7 @@ impl<'a> Runner<'a> {
         rows: usize,
         from: Option<&ModelState<Tensor<f32>>>,
     ) -> Result<Views, ModelError> {
-        let (ops, model) = (&self.ops, self.target.network.subject().model);
+        let (ops, model) = (&self.ops, &self.target.network.model);
         let streams = model.streams_after(ops, &self.translated(tokens), rows, from)?;
         let scores = streams.last().map(|last| ops.values(&model.read_out(ops, last))).unwrap_or_default();
         Ok(Views {

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops as _, Scalar};
 use rung_nn::ModelError;
+use rung_nn::Network;
 use rung_nn::protocol::{Content, Conversation, Width, Widths, players};
-use rung_nn::trace::Subject;
 use rung_theory::stack::Convention;
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
@@ -62,26 +62,26 @@ impl Ledger {
     /// The model does not fit the protocol, or the tokens are none of its.
     pub fn keep<S: Scalar>(
         name: &str,
-        subject: &Subject<'_, S>,
+        network: &Network<S>,
         prompt: &[u32],
         width: Option<Width>,
     ) -> Result<Self, ModelError> {
-        let widths = width.map_or_else(|| Widths::of::<S>(subject.config), Widths::from);
-        let held = Conversation::hold(subject, prompt, players(subject.task, prompt), widths)?;
+        let widths = width.map_or_else(|| Widths::of::<S>(&network.config), Widths::from);
+        let held = Conversation::hold(network, prompt, players(network.task()?, prompt), widths)?;
         let ops = Native::new();
-        ops.bind_frozen(subject.weights);
-        let (hidden, _) = subject.model.last(&ops, prompt, 1, subject.model.depth())?;
-        let ordinary = ops.values(&subject.model.logits(&ops, &hidden));
-        let targets = subject.task.oracle(prompt).unwrap_or_default();
+        ops.bind_frozen(&network.weights);
+        let (hidden, _) = network.model.last(&ops, prompt, 1, network.model.depth())?;
+        let ordinary = ops.values(&network.model.logits(&ops, &hidden));
+        let targets = network.task()?.oracle(prompt).unwrap_or_default();
         Ok(Self {
             name: name.to_owned(),
-            task: subject.task.spec(),
+            task: network.task()?.spec(),
             bits: widths.message.bits(),
             state_bits: widths.state.bits(),
             players: held.players.iter().map(|player| (player.name.clone(), player.tokens.len())).collect(),
-            epochs: epochs(subject, &held, widths),
+            epochs: epochs(network, &held, widths),
             total: held.bits(),
-            replayed: held.replay(subject, prompt)?,
+            replayed: held.replay(network, prompt)?,
             answer: highest(&held.scores),
             ordinary: highest(&ordinary),
             expected: targets.last().copied().filter(|target| *target != NO_TARGET),
@@ -151,9 +151,9 @@ impl Epoch {
     }
 }
 
-fn epochs<S: Scalar>(subject: &Subject<'_, S>, held: &Conversation<S>, widths: Widths) -> Vec<Epoch> {
-    let capacity = subject.plan.capacity();
-    let layers = &subject.plan.layers;
+fn epochs<S: Scalar>(network: &Network<S>, held: &Conversation<S>, widths: Widths) -> Vec<Epoch> {
+    let capacity = network.plan.capacity();
+    let layers = &network.plan.layers;
     // The plan counts in bits of its own; numbers are what both have in common.
     let own = layers.first().map_or(1, |layer| u128::from(layer.mixers[0].bits()));
     let scaled = |bits: u128, width: Width| bits / own * u128::from(width.bits());
@@ -221,8 +221,8 @@ mod tests {
             let request = Request { mixer: mixer.map(str::to_owned), ..Request::default() };
             let built = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
-            built.task.prompt(&mut seeded(2), &mut prompt);
-            let ledger = Ledger::keep(name, &built.subject(), prompt.tokens(), None).unwrap();
+            built.task().unwrap().prompt(&mut seeded(2), &mut prompt);
+            let ledger = Ledger::keep(name, &built, prompt.tokens(), None).unwrap();
             assert!(
                 ledger.exact() && ledger.answer == ledger.ordinary && Some(ledger.answer) == ledger.expected,
                 "{name}"

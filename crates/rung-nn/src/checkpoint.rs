@@ -29,6 +29,7 @@ use rung_theory::stack::Plan;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, View};
 
 use crate::file::write_atomically;
+use crate::network::files::{STACK_KEY, WIDTH_KEY};
 use crate::tensor_file::{self, Checksum};
 
 /// Why a checkpoint could not be written or read.
@@ -154,11 +155,6 @@ pub enum CheckpointError {
     },
 }
 
-/// The note that holds the stack of a checkpoint, with every number.
-pub(crate) const STACK: &str = "rung.stack";
-/// The note that holds the width of its residual stream.
-pub(crate) const WIDTH: &str = "rung.width";
-
 /// What a file says about itself, by name.
 pub type Notes = BTreeMap<String, String>;
 
@@ -178,7 +174,7 @@ pub fn save<S: Scalar>(path: &Path, weights: &Parameters<S>) -> Result<(), Check
 /// # Errors
 /// As [`save`].
 pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -> Result<(), CheckpointError> {
-    save_with(path, weights, &[(STACK, &plan.to_stack().to_string()), (WIDTH, &plan.width.to_string())])
+    save_with(path, weights, &[(STACK_KEY, &plan.to_stack().to_string()), (WIDTH_KEY, &plan.width.to_string())])
 }
 
 /// As [`save`], with notes of the writer's own.

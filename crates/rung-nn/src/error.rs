@@ -21,6 +21,18 @@ pub enum ModelError {
         /// What could have been asked.
         expected: String,
     },
+    /// The network is for no task, and one is needed.
+    #[error("`{name}` has no task of its own; name one")]
+    NoTask {
+        /// The network.
+        name: String,
+    },
+    /// A network that was read from a checkpoint of another program and cannot be built again in another way.
+    #[error("`{name}` is a checkpoint of another program; its numbers cannot be kept in few bits")]
+    Foreign {
+        /// The network.
+        name: String,
+    },
     /// Numbers that do not fit each other.
     #[error("{place}: {what} is {found}; expected {expected}")]
     Shape {

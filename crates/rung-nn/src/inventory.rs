@@ -34,9 +34,10 @@ use std::path::Path;
 use rung_theory::stack::{Defaults, Plan, StackError};
 use safetensors::tensor::Metadata;
 
-use crate::checkpoint::{CheckpointError, STACK, WIDTH};
+use crate::checkpoint::CheckpointError;
 use crate::error::ModelError;
 use crate::model::ModelConfig;
+use crate::network::files::{STACK_KEY, WIDTH_KEY};
 
 /// The longest header that is read; those of the largest published models are shorter.
 pub const LONGEST_READ: u64 = 1 << 24;
@@ -155,8 +156,8 @@ impl Inventory {
     /// # Errors
     /// What it says is no stack.
     pub fn plan(&self) -> Option<Result<Plan, StackError>> {
-        let stack = self.notes.get(STACK)?;
-        let model_width = self.notes.get(WIDTH)?.parse().ok()?;
+        let stack = self.notes.get(STACK_KEY)?;
+        let model_width = self.notes.get(WIDTH_KEY)?.parse().ok()?;
         Some(Plan::parse(stack, &Defaults { model_width: Some(model_width), ..Defaults::default() }))
     }
 

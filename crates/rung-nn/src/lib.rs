@@ -35,6 +35,7 @@
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, and [`inventory`]: what is in one,
 //!   read off its header alone; [`file`]: writing a file whole or not at all;
 //! - [`families`]: checkpoints of other programs as networks, and [`weight_files`]: their tensors;
+//! - [`network`]: a model with its plan, task and weights, opened from a folder and saved to one;
 //! - [`construct`]: explicit weights for the tasks of the theory;
 //! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
 //!   conversation whose bits are counted;
@@ -50,6 +51,7 @@ pub mod hash;
 pub mod inventory;
 pub mod mixer;
 pub mod model;
+pub mod network;
 #[cfg(test)]
 mod no_fused_kernels;
 pub mod parts;
@@ -69,6 +71,7 @@ pub use mixer::{Builtin, Lent, MixerConfig, State, TokenMixer};
 pub use model::{
     ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, Nobody, NormConfig, Place, Placement, Surgeon,
 };
+pub use network::{Network, NetworkError, Provenance};
 pub use position::Positions;
 pub use precision::Precision;
 pub use site::{Depth, Fill, Listed, Settings, Site};

@@ -78,7 +78,7 @@ fn solved_exactly_where_weights_do_it() {
                     .flat_map(|name| requests(name, m, n).into_iter().map(move |request| (name, request)))
                     .filter_map(|(name, request)| construct::build_on::<f32>(name, &request, &plan).ok())
                     .collect();
-                let names: Vec<&str> = built.iter().map(|built| built.sheet.name.as_str()).collect();
+                let names: Vec<&str> = built.iter().map(|built| built.name.as_str()).collect();
                 match &verdict {
                     Verdict::Solved(found) => {
                         assert!(
@@ -99,7 +99,7 @@ fn solved_exactly_where_weights_do_it() {
                     assert_eq!(
                         found.correct, found.instances,
                         "{} on {stack}, {m} {n:?}: {:?}",
-                        built.sheet.name, found.wrong
+                        built.name, found.wrong
                     );
                 }
             }
@@ -246,7 +246,7 @@ fn carriers_need_no_more_bits_than_they_say() {
             let (range, fewest) = (built.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
             assert!(matches!(decide(&plan(fewest), Convention::Paper, &tables), Verdict::Solved(_)), "{layer}");
             for bits in fewest..fewest + 5 {
-                built.keep_in(Precision::bits(bits as u32, range)).unwrap();
+                built.set_precision(Precision::bits(bits as u32, range)).unwrap();
                 let found = verify(&built, Which::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
                 assert_eq!(found.correct, found.instances, "{layer}, m = {m}, n = {n}, {bits} bits over {range}");
             }
@@ -268,7 +268,7 @@ fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<
     let mut built = built.unwrap_or_else(|| panic!("{case}: said to be solved, not built"));
     if defaults.bits <= u64::from(construct::MOST_BITS) {
         let range = built.range().unwrap();
-        built.keep_in(Precision::bits(defaults.bits as u32, range)).unwrap();
+        built.set_precision(Precision::bits(defaults.bits as u32, range)).unwrap();
     }
     let verified = verify(&built, Which::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
     assert_eq!(verified.correct, verified.instances, "{case}: {:?}", verified.wrong);

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use rung_nn::construct::{self, Construction, Request, SHEET, Which, verify};
+use rung_nn::Network;
+use rung_nn::construct::{self, Request, Which, verify};
+use rung_nn::network::files::CONSTRUCTION;
 
 /// An empty folder of its own for each test.
 fn scratch(name: &str) -> PathBuf {
@@ -12,11 +14,11 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-fn share(built: &Construction<f32>) -> (u64, u64) {
+fn share(built: &Network<f32>) -> (u64, u64) {
     share_of(built, 200)
 }
 
-fn share_of(built: &Construction<f32>, count: u64) -> (u64, u64) {
+fn share_of(built: &Network<f32>, count: u64) -> (u64, u64) {
     let found = verify(built, Which::Samples { count, seed: 5 }, 2, &|_| {}).unwrap();
     (found.correct, found.instances)
 }
@@ -28,16 +30,16 @@ fn what_is_read_back_is_what_was_written() {
         let request = Request { hops: 3, m: 4, n: vec![2, 2], ..Request::default() };
         let built = construct::build::<f32>(kind.name, &request).unwrap();
         built.save(&folder).unwrap();
-        let read = construct::load::<f32>(&folder).unwrap();
+        let read = Network::<f32>::open(&folder).unwrap();
         assert_eq!(
-            (&read.sheet, &read.plan, &read.config),
-            (&built.sheet, &built.plan, &built.config),
+            (&read.provenance, &read.plan, &read.config),
+            (&built.provenance, &built.plan, &built.config),
             "{}",
             kind.name
         );
         assert_eq!(read.weights.flat(), built.weights.flat());
         assert_eq!(share(&read), (200, 200), "{}", kind.name);
-        let wide = construct::load::<f64>(&folder).unwrap();
+        let wide = Network::<f64>::open(&folder).unwrap();
         let found = verify(&wide, Which::Samples { count: 50, seed: 5 }, 1, &|_| {}).unwrap();
         assert_eq!(found.correct, 50, "{} in double precision", kind.name);
     }
@@ -100,7 +102,7 @@ fn hostile_descriptions_are_refused() {
     let folder = scratch("hostile");
     let request = Request { hops: 2, m: 3, n: vec![2], ..Request::default() };
     construct::build::<f32>("U3", &request).unwrap().save(&folder).unwrap();
-    let path = folder.join(SHEET);
+    let path = folder.join(CONSTRUCTION);
     let good: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     for (pointer, value, expected) in [
         ("/format", "2", "`format` is 2"),
@@ -124,12 +126,12 @@ fn hostile_descriptions_are_refused() {
         let mut bad = good.clone();
         *bad.pointer_mut(pointer).unwrap() = serde_json::from_str(value).unwrap();
         std::fs::write(&path, bad.to_string()).unwrap();
-        let error = construct::load::<f32>(&folder).err().unwrap_or_else(|| panic!("{pointer} = {value} was read"));
+        let error = Network::<f32>::open(&folder).err().unwrap_or_else(|| panic!("{pointer} = {value} was read"));
         assert!(error.to_string().contains(expected), "{pointer} = {value}: {error}");
     }
     std::fs::write(&path, "{").unwrap();
-    assert!(construct::load::<f32>(&folder).is_err());
-    assert!(construct::load::<f32>(&folder.join("nowhere")).is_err());
+    assert!(Network::<f32>::open(&folder).is_err());
+    assert!(Network::<f32>::open(&folder.join("nowhere")).is_err());
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rung_train::network::Network;
-use rung_train::run::place::{CONFIG, RECORD, RESUME, WEIGHTS};
+use rung_nn::Network;
+use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
+use rung_train::run::place::{RECORD, RESUME};
 use rung_train::run::{Run, RunConfig, carry_out};
 
 const TEXT: &str = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\nseed = 1\n[model]\nheads = 1\nhead = 4\n\
@@ -30,7 +31,7 @@ fn interrupt(directory: &Path) {
 
 /// Goes on as `rung train --resume` does: with the config that is in the directory.
 fn resume(directory: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(directory.join(CONFIG)).unwrap();
+    let text = fs::read_to_string(directory.join(RUN_CONFIG)).unwrap();
     let run = RunConfig::read(&text).and_then(|config| config.resolve()).map_err(|error| error.to_string())?;
     let outcome = carry_out(&run, Some(directory), &mut |_| true).map_err(|error| error.to_string())?;
     Ok(outcome.record.unwrap().line())
@@ -59,7 +60,7 @@ fn an_edited_config_does_not_go_on_from_the_checkpoint_of_another() {
     ] {
         let directory = scratch("edited");
         interrupt(&directory);
-        let config = directory.join(CONFIG);
+        let config = directory.join(RUN_CONFIG);
         edit(&config, from, to);
         let before = fs::read(directory.join(RESUME)).unwrap();
         let message = resume(&directory).expect_err(to);
@@ -75,7 +76,7 @@ fn an_edited_config_does_not_go_on_from_the_checkpoint_of_another() {
 fn set_back_or_started_again_a_run_gives_the_record_of_its_own_config() {
     let directory = scratch("back");
     interrupt(&directory);
-    let config = directory.join(CONFIG);
+    let config = directory.join(RUN_CONFIG);
     edit(&config, "seed = 1", "seed = 2");
     assert!(resume(&directory).is_err());
     edit(&config, "seed = 2", "seed = 1");
@@ -86,7 +87,7 @@ fn set_back_or_started_again_a_run_gives_the_record_of_its_own_config() {
     assert_eq!(resume(&directory).unwrap(), whole(1));
     let directory = scratch("again");
     interrupt(&directory);
-    edit(&directory.join(CONFIG), "seed = 1", "seed = 2");
+    edit(&directory.join(RUN_CONFIG), "seed = 1", "seed = 2");
     fs::remove_file(directory.join(RESUME)).unwrap();
     assert_eq!(resume(&directory).unwrap(), whole(2));
     fs::remove_dir_all(directory).unwrap();
@@ -146,10 +147,10 @@ fn weights_are_read_only_beside_their_own_config_and_undamaged() {
     carry_out(&run(), Some(&directory), &mut |_| true).unwrap();
     let open = || Network::<f32>::open(&directory).map(|_| ()).map_err(|error| error.to_string());
     open().unwrap();
-    let (config, path) = (directory.join(CONFIG), directory.join(WEIGHTS));
+    let (config, path) = (directory.join(RUN_CONFIG), directory.join(RUN_WEIGHTS));
     edit(&config, "positions = \"none\"", "positions = \"alibi\"");
     let message = open().unwrap_err();
-    assert!(message.contains("weights.safetensors: belongs to run"), "{message}");
+    assert!(message.contains("weights.safetensors: belongs to another run"), "{message}");
     assert!(message.contains("`model.positions` was \"none\" and is \"alibi\" in run.toml; set it back"), "{message}");
     edit(&config, "positions = \"alibi\"", "positions = \"none\"");
     let bytes = fs::read(&path).unwrap();

@@ -28,7 +28,7 @@ use super::questions::{Questions, shares};
 use super::{AnalysisError, Ask, Finding, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::run::tally::Accuracy;
 
 /// Questions that are enough, and tokens that are too many.
@@ -117,11 +117,10 @@ fn cuts(plan: &Plan, channels: bool) -> Vec<(String, Without)> {
 pub fn ablate<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Ablations, AnalysisError> {
     silent("ablate", network)?;
     let questions = Questions::draw(network, ask, AMOUNT)?;
-    let subject = network.subject();
-    let channels = subject.config.channel != rung_nn::ChannelConfig::None;
+    let channels = network.config.channel != rung_nn::ChannelConfig::None;
     let mut variants = Vec::new();
-    for (name, without) in cuts(subject.plan, channels) {
-        let accuracy = questions.accuracy(subject.model, subject.weights, || without.clone())?;
+    for (name, without) in cuts(&network.plan, channels) {
+        let accuracy = questions.accuracy(&network.model, &network.weights, || without.clone())?;
         variants.push(Variant { name, accuracy });
     }
     Ok(Ablations { name: network.name.clone(), task: questions.task, variants })
@@ -179,7 +178,7 @@ mod tests {
     fn u1_needs_every_layer_and_idle_layers_are_not_needed() {
         let ask = Ask { prompts: Some(64), ..Ask::default() };
         let request = Request { m: 16, ..Request::default() };
-        let network = Network::from(build::<f32>("U1", &request).unwrap());
+        let network = build::<f32>("U1", &request).unwrap();
         let found = ablate(&network, &ask).unwrap();
         let share = |found: &Ablations, name: &str| {
             found.variants.iter().find(|one| one.name == name).unwrap().accuracy[&2].mean()
@@ -192,7 +191,7 @@ mod tests {
         // The same in a stack with a layer that it has no use for: that one can go, and nothing changes.
         let defaults = Defaults { heads: 1, head_dim: 16, ..Defaults::default() };
         let plan = Plan::parse("full full linear full", &defaults).unwrap();
-        let network = Network::from(build_on::<f32>("U1", &request, &plan).unwrap());
+        let network = build_on::<f32>("U1", &request, &plan).unwrap();
         let found = ablate(&network, &ask).unwrap();
         assert!(share(&found, "as it is") > 0.999);
         assert!(share(&found, "without all bounded state") > 0.999);

@@ -28,7 +28,6 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Parameters, Role, Scalar, Tensor};
 use rung_nn::model::names;
-use rung_nn::trace::Subject;
 use rung_nn::{ModelError, NormConfig, Positions, Surgeon};
 use serde::Serialize;
 
@@ -37,7 +36,7 @@ use super::paths::{self, PathLength, heads};
 use super::questions::Questions;
 use super::{AnalysisError, Ask, Finding, layer_names};
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
-use rung_train::network::Network;
+use rung_nn::Network;
 
 /// Prompts that residuals are a mean over.
 const PROMPTS: usize = 4;
@@ -111,36 +110,35 @@ impl<S: Scalar> Surgeon<Native<S>> for Bare {
 pub fn collapse<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Collapse, AnalysisError> {
     let ask = Ask { prompts: Some(ask.prompts.unwrap_or(PROMPTS)), ..ask.clone() };
     let questions = Questions::draw(network, &ask, (usize::MAX, usize::MAX))?;
-    let subject = network.subject();
     let prompts: Vec<&[u32]> =
         questions.batches.iter().flat_map(|asked| asked.batch.tokens.chunks_exact(asked.batch.ids)).collect();
-    let variants = VARIANTS.iter().map(|variant| residuals(&subject, *variant, &prompts));
+    let variants = VARIANTS.iter().map(|variant| residuals(network, *variant, &prompts));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
-    let bound = bound(&subject).map(|bound| {
+    let bound = bound(network).map(|bound| {
         let start = variants[3].residual[0].log10();
-        (0..=subject.model.depth()).map(|depth| bound.at(depth, start)).collect()
+        (0..=network.model.depth()).map(|depth| bound.at(depth, start)).collect()
     });
     let mut levels = vec!["embedding".to_owned()];
-    levels.extend(layer_names(subject.plan));
-    let paths = if subject.model.depth() <= MOST_LAYERS { paths::by_length(subject, prompts[0])? } else { Vec::new() };
-    let products = paths::products(&subject, prompts[0], ask.seed)?;
+    levels.extend(layer_names(&network.plan));
+    let paths = if network.model.depth() <= MOST_LAYERS { paths::by_length(network, prompts[0])? } else { Vec::new() };
+    let products = paths::products(network, prompts[0], ask.seed)?;
     Ok(Collapse { name: network.name.clone(), task: questions.task.clone(), levels, variants, paths, products, bound })
 }
 
 fn residuals<S: Scalar>(
-    subject: &Subject<'_, S>,
+    network: &Network<S>,
     (name, skips, channels): (&'static str, bool, bool),
     prompts: &[&[u32]],
 ) -> Result<Variant, ModelError> {
-    let levels = subject.model.depth() + 1;
+    let levels = network.model.depth() + 1;
     let (mut relative, mut residual) = (vec![0.0; levels], vec![0.0_f64; levels]);
     for tokens in prompts {
         let ops = Native::new();
-        ops.bind_frozen(subject.weights);
+        ops.bind_frozen(&network.weights);
         let mut bare = Bare { skips, channels, streams: Vec::new() };
-        subject.model.operated(&ops, tokens, 1, &mut bare)?;
+        network.model.operated(&ops, tokens, 1, &mut bare)?;
         for (level, stream) in bare.streams.into_iter().enumerate() {
-            let width = subject.model.width();
+            let width = network.model.width();
             let matrix = Matrix::new(stream.len() / width, width, stream);
             let (left, whole) = (matrix.residual().composite_norm(), matrix.composite_norm());
             relative[level] += left / whole.max(f64::MIN_POSITIVE) / prompts.len() as f64;
@@ -164,8 +162,8 @@ impl Bound {
 }
 
 /// The bound of a network, or why there is none.
-fn bound<S: Scalar>(subject: &Subject<'_, S>) -> Result<Bound, String> {
-    let config = subject.config;
+fn bound<S: Scalar>(network: &Network<S>) -> Result<Bound, String> {
+    let config = &network.config;
     if config.causal {
         return Err("the theorem is for attention that sees both ways; this network is causal".to_owned());
     }
@@ -173,13 +171,13 @@ fn bound<S: Scalar>(subject: &Subject<'_, S>) -> Result<Bound, String> {
         return Err("the theorem is for attention without norms and positions".to_owned());
     }
     let (mut beta, mut base) = (0.0_f64, 0.0_f64);
-    for (layer, found) in subject.plan.layers.iter().enumerate() {
+    for (layer, found) in network.plan.layers.iter().enumerate() {
         let [mixer] = &found.mixers[..] else { return Err("a layer has several mixers side by side".to_owned()) };
         if !mixer.facts().looks_up || mixer.number("conv") != Some(0) {
             return Err(format!("no bound is known here for {mixer}"));
         }
         let (heads, kv) = (heads(mixer) as usize, mixer.facts().attention.map_or(1, |heads| heads.kv as usize));
-        let table = |role: Role| of_weight(subject.weights, layer, role);
+        let table = |role: Role| of_weight(&network.weights, layer, role);
         let (Some(query), Some(key), Some(value), Some(output)) =
             (table(Role::Query), table(Role::Key), table(Role::Value), table(Role::Output))
         else {
@@ -339,18 +337,17 @@ mod tests {
     fn the_sum_over_paths_of_heads_is_attention_without_skips() {
         // By hand for two layers of two heads: sum over (h1, h2) of P_h2 P_h1 X W_h1 W_h2.
         let network = bare("full full", 0.3);
-        let subject = network.subject();
         let questions = Questions::draw(&network, &Ask { prompts: Some(1), ..Ask::default() }, (1, 1)).unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
-        ops.bind_frozen(subject.weights);
+        ops.bind_frozen(&network.weights);
         let mut bare = Bare { skips: false, channels: false, streams: Vec::new() };
-        subject.model.operated(&ops, tokens, 1, &mut bare).unwrap();
-        let width = subject.model.width();
+        network.model.operated(&ops, tokens, 1, &mut bare).unwrap();
+        let width = network.model.width();
         let matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());
         let mut sum = Matrix::zeros(bare.streams[0].len() / width, width);
         let weights = |layer: usize, x: &Matrix, head: usize| {
-            let table = |role: Role| of_weight(subject.weights, layer, role).unwrap();
+            let table = |role: Role| of_weight(&network.weights, layer, role).unwrap();
             let rows = |table: &Matrix| {
                 Matrix::new(8, width, table.numbers[head * 8 * width..(head + 1) * 8 * width].to_vec())
             };

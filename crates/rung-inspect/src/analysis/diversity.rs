@@ -34,7 +34,7 @@ use super::questions::Questions;
 use super::{AnalysisError, Ask, Finding, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_train::network::Network;
+use rung_nn::Network;
 
 /// Prompts that are read.
 const PROMPTS: usize = 4;
@@ -75,11 +75,10 @@ pub struct Heads {
 pub fn diversity<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Diversity, AnalysisError> {
     let ask = Ask { prompts: Some(ask.prompts.unwrap_or(PROMPTS)), ..ask.clone() };
     let questions = Questions::draw(network, &ask, (usize::MAX, usize::MAX))?;
-    let subject = network.subject();
-    let names = layer_names(subject.plan);
+    let names = layer_names(&network.plan);
     let mut sums = vec![(0.0, 0_usize, 0_usize); names.len()];
     for tokens in questions.batches.iter().flat_map(|asked| asked.batch.tokens.chunks_exact(asked.batch.ids)) {
-        let trace = Trace::record(&subject, tokens)?;
+        let trace = Trace::record(network, tokens)?;
         for (readings, sum) in trace.layers.iter().zip(&mut sums) {
             let mixing =
                 readings.iter().filter(|one| one.reads != Reads::Convolution && one.tokens() == trace.tokens());
@@ -94,7 +93,7 @@ pub fn diversity<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Diversity
             number: at + 1,
             heads,
             reads: sum / count as f64,
-            weights: projections(subject.weights, at, heads),
+            weights: projections(&network.weights, at, heads),
         })
         .collect();
     if layers.is_empty() {

@@ -41,7 +41,7 @@ use super::questions::Questions;
 use super::{AnalysisError, Ask, Finding, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
-use rung_train::network::Network;
+use rung_nn::Network;
 
 /// Singular values below this share of the largest count as none.
 const NOTHING: f64 = 1e-9;
@@ -96,10 +96,9 @@ pub struct Head {
 pub fn injectivity<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Injectivity, AnalysisError> {
     let questions = Questions::draw(network, &Ask { prompts: Some(1), ..ask.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
-    let subject = network.subject();
-    let trace = Trace::record(&subject, &batch.tokens)?;
+    let trace = Trace::record(network, &batch.tokens)?;
     let mut heads = Vec::new();
-    for ((readings, layer), name) in trace.layers.iter().zip(&subject.plan.layers).zip(layer_names(subject.plan)) {
+    for ((readings, layer), name) in trace.layers.iter().zip(&network.plan.layers).zip(layer_names(&network.plan)) {
         let fitting = readings.iter().filter(|one| one.reads != Reads::Convolution && one.tokens() == batch.length);
         // A sum of keys is no read of its own: of several sums in a layer, the one with the widest query is the read.
         let widest = |one: &&Reading| one.query(batch.length - 1, 0).map_or(0, <[f64]>::len);

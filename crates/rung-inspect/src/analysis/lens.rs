@@ -36,7 +36,6 @@ use std::fmt::Write as _;
 
 use rung_engine::Scalar;
 use rung_nn::ModelError;
-use rung_nn::trace::Subject;
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
 
@@ -46,7 +45,7 @@ use super::{AnalysisError, Ask, Finding, layer_names, silent};
 use crate::trace::Namer;
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap, Letters};
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::parallel;
 
 /// The most tokens for which parts of all tokens in every token are worked out.
@@ -102,15 +101,14 @@ pub fn lens<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Lens, Analysis
     silent("lens", network)?;
     let questions = Questions::draw(network, &Ask { prompts: Some(1), ..ask.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
-    let subject = network.subject();
-    let (width, classes, length) = (subject.model.width(), subject.model.classes(), batch.length);
+    let (width, classes, length) = (network.model.width(), network.model.classes(), batch.length);
     let position = batch.targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(length - 1);
-    let (pass, recorded) = Pass::record(subject, &batch.tokens)?;
+    let (pass, recorded) = Pass::record(network, &batch.tokens)?;
     let scores = &recorded.values[position * classes..(position + 1) * classes];
     let (answer, score) = (best(scores), scores[best(scores)].wide());
     let gradients = pass.back(&recorded, position, answer);
     let mut names = vec!["embedding".to_owned()];
-    names.extend(layer_names(subject.plan));
+    names.extend(layer_names(&network.plan));
     let mut levels = Vec::new();
     for (level, ((name, stream), gradient)) in names.into_iter().zip(&recorded.streams).zip(&gradients).enumerate() {
         let rows = stream.chunks_exact(width).zip(gradient.chunks_exact(width));
@@ -122,17 +120,17 @@ pub fn lens<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Lens, Analysis
         let mismatch = (parts.iter().sum::<f64>() + constants - score).abs() / largest.max(f64::MIN_POSITIVE);
         levels.push(Level { name, parts, constants, mismatch });
     }
-    let words = Namer::new(&*network.task);
-    let fields = subject.config.input.fields();
+    let words = Namer::new(network.task()?);
+    let fields = network.config.input.fields();
     let tokens = batch.tokens.chunks_exact(fields).map(|ids| words.name(ids)).collect();
-    let map = if length <= MOST_MAPPED { map(subject, &batch.tokens, &recorded.streams)? } else { Vec::new() };
+    let map = if length <= MOST_MAPPED { map(network, &batch.tokens, &recorded.streams)? } else { Vec::new() };
     let (name, group) = (network.name.clone(), length.div_ceil(MOST_COLUMNS));
     Ok(Lens { name, task: questions.task, position, answer, score, tokens, levels, group, map })
 }
 
 /// For every token, the share of its last stream that comes from every group of tokens as embedded.
-fn map<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32], streams: &[Vec<S>]) -> Result<Vec<Vec<f64>>, ModelError> {
-    let width = subject.model.width();
+fn map<S: Scalar>(network: &Network<S>, tokens: &[u32], streams: &[Vec<S>]) -> Result<Vec<Vec<f64>>, ModelError> {
+    let width = network.model.width();
     let (first, last) = (&streams[0], &streams[streams.len() - 1]);
     let length = first.len() / width;
     let group = length.div_ceil(MOST_COLUMNS) * width;
@@ -141,7 +139,7 @@ fn map<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32], streams: &[Vec<S>]) -
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(groups);
     let shifts: Vec<usize> = (0..threads).collect();
     let columns = parallel::map(&shifts, |shift| {
-        let (pass, _) = Pass::record(subject, tokens)?;
+        let (pass, _) = Pass::record(network, tokens)?;
         let (constants, _) = pass.replay(Some((0, vec![S::ZERO; first.len()])), None)?;
         let mut columns = Vec::new();
         for column in (*shift..groups).step_by(threads) {
@@ -291,8 +289,8 @@ mod tests {
         let found = lens(&network, &Ask::default()).unwrap();
         let questions = Questions::draw(&network, &Ask { prompts: Some(1), ..Ask::default() }, (1, 1)).unwrap();
         let tokens = &questions.batches[0].batch.tokens;
-        let (pass, recorded) = Pass::record(network.subject(), tokens).unwrap();
-        let (width, classes) = (network.subject().model.width(), network.subject().model.classes());
+        let (pass, recorded) = Pass::record(&network, tokens).unwrap();
+        let (width, classes) = (network.model.width(), network.model.classes());
         for (level, expected) in found.levels.iter().enumerate() {
             for token in [0, 3, found.position] {
                 let mut alone = vec![0.0; recorded.streams[level].len()];
@@ -307,7 +305,7 @@ mod tests {
 
     #[test]
     fn u1_snaps_what_it_reads_so_that_nothing_else_has_a_part() {
-        let network = Network::from(build::<f64>("U1", &Request::default()).unwrap());
+        let network = build::<f64>("U1", &Request::default()).unwrap();
         let found = lens(&network, &Ask::default()).unwrap();
         assert!(found.mismatch() < 1e-9);
         for level in &found.levels {

@@ -42,7 +42,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use rung_figure::figure::Chart;
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::run::RunError;
 
 /// What is asked of an instrument.
@@ -162,7 +162,7 @@ pub(crate) fn silent<S: rung_engine::Scalar>(
     instrument: &'static str,
     network: &Network<S>,
 ) -> Result<(), AnalysisError> {
-    if network.subject().sheet.is_none_or(|sheet| sheet.thoughts.is_none()) {
+    if network.chain_of_thought().is_none() {
         return Ok(());
     }
     let found = format!("{}, which thinks aloud before it answers", network.name);

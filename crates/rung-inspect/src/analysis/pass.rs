@@ -1,13 +1,13 @@
 //! A forward pass as one linear operator: recorded once, then fed with other streams, and followed back.
 
 use rung_engine::{Native, Ops, Parameter, Parameters, Scalar};
+use rung_nn::Network;
 use rung_nn::frozen::{Frozen, Part};
-use rung_nn::trace::Subject;
 use rung_nn::{ModelError, Place, Surgeon};
 
 /// A forward pass whose gates are held still.
 pub struct Pass<'a, S: Scalar> {
-    subject: Subject<'a, S>,
+    network: &'a Network<S>,
     tokens: &'a [u32],
     ops: Frozen<S>,
     leaves: Vec<Parameter>,
@@ -48,20 +48,20 @@ impl<'a, S: Scalar> Pass<'a, S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn record(subject: Subject<'a, S>, tokens: &'a [u32]) -> Result<(Self, Recorded<S>), ModelError> {
-        let mut weights: Parameters<S> = subject.weights.clone();
-        let (width, length) = (subject.model.width(), tokens.len() / subject.config.input.fields());
+    pub fn record(network: &'a Network<S>, tokens: &'a [u32]) -> Result<(Self, Recorded<S>), ModelError> {
+        let mut weights: Parameters<S> = network.weights.clone();
+        let (width, length) = (network.model.width(), tokens.len() / network.config.input.fields());
         let mut leaf = |level: usize| {
             let zeros = vec![S::ZERO; length * width];
             weights.add(format!("lens.{level}"), &[1, length, width], zeros).id()
         };
-        let leaves: Vec<Parameter> = (0..=subject.model.depth()).map(&mut leaf).collect();
+        let leaves: Vec<Parameter> = (0..=network.model.depth()).map(&mut leaf).collect();
         let native = Native::new();
         native.bind(&weights);
-        let pass = Self { subject, tokens, ops: Frozen::new(native), leaves };
+        let pass = Self { network, tokens, ops: Frozen::new(native), leaves };
         let mut through = Through { leaves: &pass.leaves, ..Through::default() };
-        let last = pass.subject.model.operated(&pass.ops, tokens, 1, &mut through)?;
-        let scores = pass.subject.model.read_out(&pass.ops, &last);
+        let last = pass.network.model.operated(&pass.ops, tokens, 1, &mut through)?;
+        let scores = pass.network.model.read_out(&pass.ops, &last);
         let streams = through.streams;
         let recorded = Recorded { values: pass.ops.native().values(pass.ops.tensor(&scores)), scores, streams };
         Ok((pass, recorded))
@@ -74,7 +74,7 @@ impl<'a, S: Scalar> Pass<'a, S> {
         let score = ops.sum_all(&ops.slice(&row, 2, class..class + 1));
         ops.native().backward(ops.tensor(&score));
         let gradient = ops.native().gradient();
-        let first = self.subject.weights.size();
+        let first = self.network.weights.size();
         let size = recorded.streams[0].len();
         (0..self.leaves.len())
             .map(|level| gradient[first + level * size..first + (level + 1) * size].to_vec())
@@ -92,8 +92,8 @@ impl<'a, S: Scalar> Pass<'a, S> {
     ) -> Result<(Vec<S>, Vec<S>), ModelError> {
         self.ops.rewind();
         let mut through = Through { put, factor, ..Through::default() };
-        let last = self.subject.model.operated(&self.ops, self.tokens, 1, &mut through)?;
-        let scores = self.subject.model.read_out(&self.ops, &last);
+        let last = self.network.model.operated(&self.ops, self.tokens, 1, &mut through)?;
+        let scores = self.network.model.read_out(&self.ops, &last);
         let values = |x: &Part<S>| self.ops.native().values(self.ops.tensor(x));
         Ok((values(&last), values(&scores)))
     }

@@ -5,7 +5,8 @@
 //! one length; a few replays and interpolation find them, for any mixer.
 
 use rung_engine::Scalar;
-use rung_nn::trace::{Reads, Subject, Trace};
+use rung_nn::Network;
+use rung_nn::trace::{Reads, Trace};
 use rung_nn::{ModelError, Place};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{below, seeded};
@@ -35,13 +36,13 @@ pub struct PathLength {
 ///
 /// # Errors
 /// The tokens are none of the model's.
-pub fn by_length<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32]) -> Result<Vec<PathLength>, ModelError> {
-    let sums = path_sums(subject, tokens)?;
-    let (_, recorded) = Pass::record(subject, tokens)?;
+pub fn by_length<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<PathLength>, ModelError> {
+    let sums = path_sums(network, tokens)?;
+    let (_, recorded) = Pass::record(network, tokens)?;
     let last =
         recorded.streams.last().map_or(0.0, |stream| stream.iter().map(|x| x.wide().powi(2)).sum::<f64>().sqrt());
     let mut counts = vec![1.0];
-    for layer in &subject.plan.layers {
+    for layer in &network.plan.layers {
         let heads: f64 = layer.mixers.iter().map(|mixer| heads(mixer) as f64).sum();
         let more: Vec<f64> = counts.iter().map(|count| count * heads).collect();
         counts.push(0.0);
@@ -57,9 +58,9 @@ pub fn by_length<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32]) -> Result<V
 }
 
 /// For every number of mixers, the sum of all paths through so many of them.
-fn path_sums<S: Scalar>(subject: Subject<'_, S>, tokens: &[u32]) -> Result<Vec<Vec<f64>>, ModelError> {
-    let (pass, recorded) = Pass::record(subject, tokens)?;
-    let count = subject.model.depth() + 1;
+fn path_sums<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<Vec<f64>>, ModelError> {
+    let (pass, recorded) = Pass::record(network, tokens)?;
+    let count = network.model.depth() + 1;
     let node = |at: usize| (std::f64::consts::PI * (at as f64 + 0.5) / count as f64).cos();
     let nodes: Vec<f64> = (0..count).map(node).collect();
     let mut sums = vec![vec![0.0; recorded.streams[0].len()]; count];
@@ -97,12 +98,12 @@ pub fn heads(mixer: &Mixer) -> u64 {
 ///
 /// # Errors
 /// The tokens are none of the model's.
-pub fn products<S: Scalar>(subject: &Subject<'_, S>, tokens: &[u32], seed: u64) -> Result<Vec<f64>, ModelError> {
-    let length = tokens.len() / subject.config.input.fields();
+pub fn products<S: Scalar>(network: &Network<S>, tokens: &[u32], seed: u64) -> Result<Vec<f64>, ModelError> {
+    let length = tokens.len() / network.config.input.fields();
     if length > MOST_TOKENS {
         return Ok(Vec::new());
     }
-    let trace = Trace::record(subject, tokens)?;
+    let trace = Trace::record(network, tokens)?;
     let mut layers = Vec::new();
     for readings in &trace.layers {
         let fitting = readings.iter().filter(|one| one.reads != Reads::Convolution && one.tokens() == length);
@@ -162,11 +163,10 @@ mod tests {
     fn sums_of_paths_by_length_are_those_of_all_subsets() {
         for stack in ["gdn full linear", "mamba2 rwkv7 full+window"] {
             let network = sample::<f64>(stack);
-            let subject = network.subject();
             let questions = Questions::draw(&network, &Ask { prompts: Some(1), ..Ask::default() }, (1, 1)).unwrap();
             let tokens = &questions.batches[0].batch.tokens;
-            let sums = path_sums(subject, tokens).unwrap();
-            let (pass, recorded) = Pass::record(subject, tokens).unwrap();
+            let sums = path_sums(&network, tokens).unwrap();
+            let (pass, recorded) = Pass::record(&network, tokens).unwrap();
             // The pass with only some layers' mixers, for every set of layers.
             let with = |layers: usize| {
                 let factor = |place: Place| f64::from(u8::from(layers >> place.layer & 1 == 1));

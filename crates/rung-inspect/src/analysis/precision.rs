@@ -28,7 +28,7 @@ use super::questions::{Questions, shares};
 use super::{AnalysisError, Ask, Finding, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::tally::Accuracy;
 
@@ -69,41 +69,39 @@ pub struct Step {
 pub fn sweep<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Sweep, AnalysisError> {
     silent("precision", network)?;
     let questions = Questions::draw(network, ask, AMOUNT)?;
-    let subject = network.subject();
     let range = largest(network, &questions)?.max(1e-6);
     let mut steps = Vec::new();
-    let own = questions.accuracy(subject.model, subject.weights, || Nobody)?;
+    let own = questions.accuracy(&network.model, &network.weights, || Nobody)?;
     steps.push(Step { bits: 32, accuracy: own });
     for bits in BITS {
         let state = Some(Rounding { bits, range });
         let config =
-            ModelConfig { precision: Precision { state, ..subject.config.precision }, ..subject.config.clone() };
+            ModelConfig { precision: Precision { state, ..network.config.precision }, ..network.config.clone() };
         let mut weights = Parameters::new();
-        let model = config.init(subject.plan, &mut weights, &mut seeded(0))?;
-        weights.flat_mut().copy_from_slice(subject.weights.flat());
+        let model = config.init(&network.plan, &mut weights, &mut seeded(0))?;
+        weights.flat_mut().copy_from_slice(network.weights.flat());
         steps.push(Step { bits, accuracy: questions.accuracy(&model, &weights, || Nobody)? });
     }
-    let bounded = places(subject.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
+    let bounded = places(&network.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
     let numbers = bounded.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
     Ok(Sweep { name: network.name.clone(), task: questions.task, range, numbers, steps })
 }
 
 /// The largest number in a state of a bounded mixer, looked at eight times on the way through some prompts.
 fn largest<S: Scalar>(network: &Network<S>, questions: &Questions) -> Result<f64, ModelError> {
-    let subject = network.subject();
-    let fields = subject.config.input.fields();
-    let bounded: Vec<bool> = places(subject.plan).iter().map(|(_, mixer)| !is_full(mixer)).collect();
+    let fields = network.config.input.fields();
+    let bounded: Vec<bool> = places(&network.plan).iter().map(|(_, mixer)| !is_full(mixer)).collect();
     let some = &questions.batches[..questions.batches.len().min(4)];
     let found = parallel::map(some, |asked| {
         let ops = Native::new();
-        ops.bind_frozen(subject.weights);
+        ops.bind_frozen(&network.weights);
         let (length, rows) = (asked.batch.length, asked.rows());
         let (mut state, mut most, step) = (None, 0.0_f64, length.div_ceil(8).max(1));
-        for start in (0..length).step_by(step).take_while(|_| subject.config.causal) {
+        for start in (0..length).step_by(step).take_while(|_| network.config.causal) {
             let end = (start + step).min(length);
             let row = |row: usize| &asked.batch.tokens[(row * length + start) * fields..(row * length + end) * fields];
             let tokens: Vec<u32> = (0..rows).flat_map(row).copied().collect();
-            let (_, next) = subject.model.forward(&ops, &tokens, rows, state.as_ref())?;
+            let (_, next) = network.model.forward(&ops, &tokens, rows, state.as_ref())?;
             let states = next.states.iter().zip(&bounded).filter(|(_, bounded)| **bounded);
             for tensor in states.flat_map(|(state, _)| state.tensors.iter().flatten()) {
                 most = ops.values(tensor).iter().map(|value| value.wide().abs()).fold(most, f64::max);
@@ -167,10 +165,10 @@ mod tests {
         let ask = Ask { prompts: Some(32), ..Ask::default() };
         let share =
             |found: &Sweep, bits: u32| found.steps.iter().find(|step| step.bits == bits).unwrap().accuracy[&2].mean();
-        let carried = sweep(&Network::from(build::<f32>("U2", &Request::default()).unwrap()), &ask).unwrap();
+        let carried = sweep(&build::<f32>("U2", &Request::default()).unwrap(), &ask).unwrap();
         assert_eq!((share(&carried, 32), share(&carried, 16), share(&carried, 8)), (1.0, 1.0, 1.0));
         assert!(share(&carried, 1) < 1.0 && carried.numbers > 0, "{}", share(&carried, 1));
-        let attention = sweep(&Network::from(build::<f32>("U1", &Request::default()).unwrap()), &ask).unwrap();
+        let attention = sweep(&build::<f32>("U1", &Request::default()).unwrap(), &ask).unwrap();
         assert!(attention.steps.iter().all(|step| step.accuracy[&2].right == step.accuracy[&2].count));
         assert_eq!(attention.numbers, 0);
     }

@@ -34,7 +34,7 @@ use super::questions::{Asked, Questions, best};
 use super::{AnalysisError, Ask, Finding, layer_names, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::tally::Tally;
 
@@ -82,11 +82,10 @@ pub struct Probed {
 pub fn probe<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Probes, AnalysisError> {
     silent("probe", network)?;
     let questions = Questions::draw(network, ask, AMOUNT)?;
-    let subject = network.subject();
     let streams = parallel::map(&questions.batches, |asked| answering(network, asked));
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut levels = vec!["embedding".to_owned()];
-    levels.extend(layer_names(subject.plan));
+    levels.extend(layer_names(&network.plan));
     let rows: Vec<(&Vec<Vec<f64>>, &[u32])> = streams
         .iter()
         .zip(&questions.batches)
@@ -133,13 +132,12 @@ impl<S: Scalar> Surgeon<Native<S>> for Keep<'_> {
 
 /// The streams of all answering tokens of a batch.
 fn answering<S: Scalar>(network: &Network<S>, asked: &Asked) -> Result<Vec<Vec<Vec<f64>>>, ModelError> {
-    let subject = network.subject();
     let ops = Native::new();
-    ops.bind_frozen(subject.weights);
+    ops.bind_frozen(&network.weights);
     let positions: Vec<usize> = asked.questions.iter().map(|one| one.row * asked.batch.length + one.position).collect();
     let mut keep = Keep { positions: &positions, streams: vec![Vec::new(); positions.len()] };
     if !positions.is_empty() {
-        subject.model.operated(&ops, &asked.batch.tokens, asked.rows(), &mut keep)?;
+        network.model.operated(&ops, &asked.batch.tokens, asked.rows(), &mut keep)?;
     }
     Ok(keep.streams)
 }
@@ -277,7 +275,7 @@ mod tests {
     #[test]
     fn on_u1_hop_l_appears_after_layer_l_plus_one() {
         let request = Request { hops: 3, m: 4, n: vec![2, 2], ..Request::default() };
-        let network = Network::from(build::<f32>("U1", &request).unwrap());
+        let network = build::<f32>("U1", &request).unwrap();
         let ask = Ask { prompts: Some(800), ..Ask::default() };
         let found = probe(&network, &ask).unwrap();
         assert_eq!(found.levels.len(), 5);

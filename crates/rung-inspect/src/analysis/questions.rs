@@ -10,7 +10,7 @@ use rung_theory::task::funccomp::{FuncComp, Instance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 
 use super::{AnalysisError, Ask};
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, Purpose, Source, seed_of};
@@ -74,10 +74,11 @@ impl Questions {
         ask: &Ask,
         (enough, tokens): (usize, usize),
     ) -> Result<Self, AnalysisError> {
-        let text = ask.task.clone().unwrap_or_else(|| network.task.spec());
+        let own_task = network.task()?;
+        let text = ask.task.clone().unwrap_or_else(|| own_task.spec());
         let parsed = || task::parse(&text).map_err(|error| RunError::task("--task", error));
         let own = parsed()?;
-        let mut source = Source::new("--task", parsed()?, &network.task.fields(), network.task.classes())?;
+        let mut source = Source::new("--task", parsed()?, &own_task.fields(), own_task.classes())?;
         let composition = (&*own as &dyn Any).downcast_ref::<FuncComp>();
         let mut prompts = ask.prompts.unwrap_or(usize::MAX);
         let (mut batches, mut questions, mut read) = (Vec::new(), 0, 0);
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn registers_end_in_the_target() {
         let built = build::<f32>("U1", &Request { hops: 3, m: 3, n: vec![2, 2], ..Request::default() }).unwrap();
-        let network = Network::from(built);
+        let network = built;
         let found = Questions::draw(&network, &Ask::default(), (100, 1 << 16)).unwrap();
         assert_eq!(found.registers.iter().map(|register| register.values).collect::<Vec<_>>(), [3, 6, 12]);
         let mut count = 0;
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn tasks_that_do_not_fit_are_named() {
-        let network = Network::from(build::<f32>("U1", &Request::default()).unwrap());
+        let network = build::<f32>("U1", &Request::default()).unwrap();
         let ask = Ask { task: Some("parity".to_owned()), ..Ask::default() };
         let error = Questions::draw(&network, &ask, (10, 100)).err().unwrap().to_string();
         assert!(error.contains("--task"), "{error}");

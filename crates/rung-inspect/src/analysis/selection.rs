@@ -35,7 +35,7 @@ use super::questions::Questions;
 use super::{AnalysisError, Ask, Finding, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{Chart, HeatCell, HeatMap};
-use rung_train::network::Network;
+use rung_nn::Network;
 
 /// Prompts that are read.
 const PROMPTS: usize = 8;
@@ -97,12 +97,11 @@ impl<S: Scalar> Watch<S> for Chooser {
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
 pub fn selections<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Selections, AnalysisError> {
-    let subject = network.subject();
     let size = |layer: &rung_theory::stack::Layer| {
         let number = |mixer: &rung_theory::stack::Mixer, option| mixer.number(option).map(|number| number as usize);
         layer.mixers.iter().find_map(|mixer| Some([number(mixer, "searches")?, number(mixer, "retrievals")?]))
     };
-    let sizes: Vec<Option<[usize; 2]>> = subject.plan.layers.iter().map(size).collect();
+    let sizes: Vec<Option<[usize; 2]>> = network.plan.layers.iter().map(size).collect();
     if sizes.iter().all(Option::is_none) {
         let (found, expected) = (network.name.clone(), "a network with a compositional layer".to_owned());
         return Err(AnalysisError::Unfit { instrument: "selection", found, expected });
@@ -112,13 +111,13 @@ pub fn selections<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Selectio
     let found = RefCell::new(vec![Vec::new(); sizes.len()]);
     let chooser = Chooser { at: RefCell::new(None), sizes: sizes.clone(), found };
     let ops = Watched { native: Native::new(), watch: &chooser as &dyn Watch<S> };
-    ops.native.bind_frozen(subject.weights);
+    ops.native.bind_frozen(&network.weights);
     for asked in &questions.batches {
-        subject.model.forward(&ops, &asked.batch.tokens, asked.rows(), None)?;
+        network.model.forward(&ops, &asked.batch.tokens, asked.rows(), None)?;
     }
     drop(ops);
     let found = chooser.found.into_inner();
-    let layers = layer_names(subject.plan).into_iter().zip(sizes).zip(found);
+    let layers = layer_names(&network.plan).into_iter().zip(sizes).zip(found);
     let layers = layers.filter_map(|((layer, size), shares)| Some(read(layer, size?, &shares)));
     Ok(Selections { name: network.name.clone(), task: questions.task.clone(), layers: layers.collect() })
 }

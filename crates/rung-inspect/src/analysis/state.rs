@@ -24,7 +24,6 @@
 use rung_engine::{GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor};
 use rung_nn::ModelError;
 use rung_nn::model::names;
-use rung_nn::trace::Subject;
 use rung_nn::watch::{Watch, Watched};
 use serde::Serialize;
 use std::cell::RefCell;
@@ -35,7 +34,7 @@ use super::questions::Questions;
 use super::{AnalysisError, Ask, Finding, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::parallel;
 
 /// Bits that a number of the state is counted with.
@@ -122,17 +121,16 @@ pub fn states<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<States, Anal
         found,
         expected: "a causal network with a recurrent mixer, such as linear, gdn or mamba2".to_owned(),
     };
-    let subject = network.subject();
-    if !subject.config.causal {
+    if !network.config.causal {
         return Err(unfit("a network that sees both ways".to_owned()));
     }
     let questions = Questions::draw(network, &Ask { prompts: Some(1), ..ask.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let mut looks: Vec<usize> = (0..usize::BITS).map(|power| 1 << power).take_while(|at| *at < batch.length).collect();
     looks.push(batch.length);
-    let seen = read(&subject, &batch.tokens, &looks)?;
+    let seen = read(network, &batch.tokens, &looks)?;
     let mut layers = Vec::new();
-    for (layer, name) in layer_names(subject.plan).into_iter().enumerate() {
+    for (layer, name) in layer_names(&network.plan).into_iter().enumerate() {
         let Some(first) = seen[0][layer].first() else { continue };
         let sides = (first.rows, first.columns);
         // Layers may keep small vectors beside their matrices; those of the first shape that is largest are shown.
@@ -163,19 +161,15 @@ pub fn states<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<States, Anal
 }
 
 /// For every look, the matrices of every layer.
-fn read<S: Scalar>(
-    subject: &Subject<'_, S>,
-    tokens: &[u32],
-    looks: &[usize],
-) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
-    let depth = subject.model.depth();
+fn read<S: Scalar>(network: &Network<S>, tokens: &[u32], looks: &[usize]) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
+    let depth = network.model.depth();
     let keeper = Keeper { at: RefCell::new(None), found: RefCell::new(vec![Vec::new(); depth]) };
     let ops = Watched { native: Native::new(), watch: &keeper as &dyn Watch<S> };
-    ops.native.bind_frozen(subject.weights);
-    let fields = subject.config.input.fields();
+    ops.native.bind_frozen(&network.weights);
+    let fields = network.config.input.fields();
     let (mut state, mut start, mut seen) = (None, 0, Vec::new());
     for end in looks {
-        let (_, next) = subject.model.forward(&ops, &tokens[start * fields..end * fields], 1, state.as_ref())?;
+        let (_, next) = network.model.forward(&ops, &tokens[start * fields..end * fields], 1, state.as_ref())?;
         (state, start) = (Some(next), *end);
         seen.push(keeper.found.replace(vec![Vec::new(); depth]));
     }

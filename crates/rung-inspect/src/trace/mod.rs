@@ -13,8 +13,9 @@ pub use token::Namer;
 
 use rung_engine::Scalar;
 use rung_nn::ModelError;
+use rung_nn::Network;
 use rung_nn::construct::{Holds, Register};
-use rung_nn::trace::{Flow, Reads, Subject, Trace, sequence};
+use rung_nn::trace::{Flow, Reads, Trace, sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError};
 use serde::Serialize;
@@ -150,15 +151,15 @@ impl Picture {
     /// The tokens are none of the task's or too many, or there is no such position.
     pub fn take<S: Scalar>(
         name: &str,
-        subject: &Subject<'_, S>,
+        network: &Network<S>,
         prompt: &[u32],
         position: Option<usize>,
         cut: Cut,
     ) -> Result<Self, PictureError> {
-        let targets = subject.task.oracle(prompt)?;
-        let tokens = sequence(subject, prompt)?;
-        let trace = Trace::record(subject, &tokens)?;
-        let thoughts = subject.sheet.and_then(|sheet| sheet.thoughts.as_ref());
+        let targets = network.task()?.oracle(prompt)?;
+        let tokens = sequence(network, prompt)?;
+        let trace = Trace::record(network, &tokens)?;
+        let thoughts = network.chain_of_thought();
         let asked = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);
         let last = if thoughts.is_some() { trace.tokens() - 1 } else { asked };
         let answering = position.unwrap_or(last);
@@ -176,22 +177,22 @@ impl Picture {
             }
         };
         let expected = if answering == last { targets.get(asked) } else { targets.get(answering) };
-        let namer = Namer::new(subject.task);
+        let namer = Namer::new(network.task()?);
         let shown = flow.tokens.iter().map(|&position| Shown {
             position,
             says: namer.name(&tokens[position * namer.width()..(position + 1) * namer.width()]),
-            registers: held(subject, None, trace.stream(0, position)),
+            registers: held(network, None, trace.stream(0, position)),
         });
         Ok(Self {
             name: name.to_owned(),
-            task: subject.task.spec(),
-            constructed: subject.sheet.is_some(),
+            task: network.task()?.spec(),
+            constructed: network.construction().is_some(),
             tokens: trace.tokens(),
             position: answering,
             answer,
             expected: expected.copied().filter(|target| *target != NO_TARGET),
             shown: shown.collect(),
-            layers: (0..trace.layers.len()).map(|layer| happening(subject, &trace, &flow, layer)).collect(),
+            layers: (0..trace.layers.len()).map(|layer| happening(network, &trace, &flow, layer)).collect(),
             least_share: cut.share,
             crowded_out: flow.crowded_out,
             mismatch: flow.mismatch,
@@ -235,8 +236,8 @@ impl Picture {
     }
 }
 
-fn happening<S: Scalar>(subject: &Subject<'_, S>, trace: &Trace, flow: &Flow, layer: usize) -> Happening {
-    let mixers = subject.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
+fn happening<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, layer: usize) -> Happening {
+    let mixers = network.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
     let reads = flow.reads.iter().filter(|read| read.layer == layer).map(|read| Seen {
         through: match read.reads {
             Reads::Attention => "attention",
@@ -251,17 +252,17 @@ fn happening<S: Scalar>(subject: &Subject<'_, S>, trace: &Trace, flow: &Flow, la
     let followed = flow.elsewhere.iter().filter(|(at, ..)| *at == layer);
     let learned = followed.map(|&(_, position, elsewhere)| Learned {
         position,
-        registers: held(subject, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
+        registers: held(network, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
         elsewhere,
     });
-    let about = subject.sheet.map_or("", |sheet| &sheet.layers[layer]).to_owned();
+    let about = network.construction().map_or("", |info| &info.layers[layer]).to_owned();
     Happening { mixers, about, reads: reads.collect(), learned: learned.collect() }
 }
 
 /// What registers hold that they did not before.
-fn held<S: Scalar>(subject: &Subject<'_, S>, before: Option<&[f64]>, now: &[f64]) -> Vec<Held> {
-    let Some(sheet) = subject.sheet else { return Vec::new() };
-    let changed = sheet.registers.iter().filter_map(|register| {
+fn held<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, now: &[f64]) -> Vec<Held> {
+    let Some(info) = network.construction() else { return Vec::new() };
+    let changed = info.registers.iter().filter_map(|register| {
         let value = decoded(register, now)?;
         let new = before.is_none_or(|before| decoded(register, before).as_ref() != Some(&value));
         new.then(|| Held { register: register.name.clone(), value, raw: register.holds == Holds::Raw })
@@ -303,8 +304,8 @@ mod tests {
         let request = Request { hops, m: 4, n: vec![2; hops - 1], ..Request::default() };
         let built = build::<f32>(name, &request).unwrap();
         let mut prompt = Prompt::new();
-        built.task.prompt(&mut seeded(0), &mut prompt);
-        Picture::take(name, &built.subject(), prompt.tokens(), None, Cut::default()).unwrap()
+        built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
+        Picture::take(name, &built, prompt.tokens(), None, Cut::default()).unwrap()
     }
 
     #[test]
@@ -342,8 +343,8 @@ mod tests {
     fn positions_beyond_the_text_are_refused() {
         let built = build::<f32>("U1", &Request::default()).unwrap();
         let mut prompt = Prompt::new();
-        built.task.prompt(&mut seeded(0), &mut prompt);
-        let error = Picture::take("U1", &built.subject(), prompt.tokens(), Some(99), Cut::default()).unwrap_err();
+        built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
+        let error = Picture::take("U1", &built, prompt.tokens(), Some(99), Cut::default()).unwrap_err();
         assert_eq!(error.to_string(), "position 99: the text has 14 tokens, counted from 0");
     }
 }

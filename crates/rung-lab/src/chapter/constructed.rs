@@ -4,7 +4,8 @@
 //! many instances. On the other, the same layout with a full layer taken away has a certificate, which was searched for, written
 //! out, read back and checked. Then one forward pass as a picture, and three as the conversation that the proofs speak of.
 
-use rung_nn::construct::{self, Construction, Request, Which, verify};
+use rung_nn::Network;
+use rung_nn::construct::{self, Request, Which, verify};
 use rung_theory::bound::question::Question;
 use rung_theory::bound::{certificate, checker, search};
 use rung_theory::stack::{Convention, Defaults, Plan};
@@ -129,15 +130,15 @@ impl Job {
     fn compute(self, preset: Preset) -> Result<VerifiedConstruction, String> {
         let built = construct::build::<f32>(self.name, &self.request()).map_err(|error| error.to_string())?;
         let (few, samples) = if preset == Preset::Full { (1_000_000, 50_000) } else { (20_000, 2_000) };
-        let all = built.task.instances().is_some_and(|count| count <= few);
+        let all = built.task.as_ref().and_then(|task| task.instances()).is_some_and(|count| count <= few);
         let which = if all { Which::All } else { Which::Samples { count: samples, seed: 0 } };
         let found = verify(&built, which, 1, &|_| {}).map_err(|error| error.to_string())?;
         let how = if all { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
         Ok(VerifiedConstruction {
             outline: built.plan.outline(),
-            task: built.sheet.task.clone(),
+            task: built.task().map_err(|error| error.to_string())?.spec(),
             tokens: found.tokens,
-            emitted: built.sheet.thoughts.as_ref().map_or(0, |thoughts| thoughts.count),
+            emitted: built.chain_of_thought().map_or(0, |thoughts| thoughts.count),
             instances: found.instances,
             correct: found.correct,
             exhaustive: found.exhaustive,
@@ -277,16 +278,16 @@ fn others(chapter: &mut Chapter, done: &[(Job, VerifiedConstruction)]) {
 }
 
 /// A construction for two hops, and a prompt for it.
-fn two_hops(name: &str) -> Result<(Construction<f32>, Vec<u32>), String> {
+fn two_hops(name: &str) -> Result<(Network<f32>, Vec<u32>), String> {
     let built = construct::build::<f32>(name, &Request::default()).map_err(|error| error.to_string())?;
     let mut prompt = Prompt::new();
-    built.task.prompt(&mut seeded(0), &mut prompt);
+    built.task().map_err(|error| error.to_string())?.prompt(&mut seeded(0), &mut prompt);
     Ok((built, prompt.tokens().to_vec()))
 }
 
 fn trace_forward_pass() -> Result<Drawing, String> {
     let (built, prompt) = two_hops("U2'")?;
-    let picture = Picture::take("U2'", &built.subject(), &prompt, None, Cut::default());
+    let picture = Picture::take("U2'", &built, &prompt, None, Cut::default());
     picture.map(|picture| Drawing::of(&picture)).map_err(|error| error.to_string())
 }
 
@@ -308,7 +309,7 @@ fn run_protocols() -> Result<Vec<EpochBits>, String> {
     let mut rows = Vec::new();
     for name in ["U1", "U2", "U2'"] {
         let (built, prompt) = two_hops(name)?;
-        let ledger = Ledger::keep(name, &built.subject(), &prompt, None).map_err(|error| error.to_string())?;
+        let ledger = Ledger::keep(name, &built, &prompt, None).map_err(|error| error.to_string())?;
         rows.extend(ledger.epochs.iter().map(|epoch| EpochBits {
             construction: name.to_owned(),
             epoch: epoch.name.clone(),

@@ -15,8 +15,8 @@ use rung_inspect::analysis::convert::{Wish, convert};
 use rung_inspect::analysis::{
     AnalysisError, Ask, ablate, collapse, diversity, injective, lens, precision, probe, state,
 };
+use rung_nn::Network;
 use rung_nn::file::WriteError;
-use rung_train::network::Network;
 use rung_train::run::initial::fresh;
 use rung_train::run::{Record, RunConfig, RunError, Trainer};
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,7 @@ fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
     let build = || -> Result<(Network<f32>, Network<f64>), String> {
         let single = construct::build::<f32>("U1", &request).map_err(|error| error.to_string())?;
         let double = construct::build::<f64>("U1", &request).map_err(|error| error.to_string())?;
-        Ok((single.into(), double.into()))
+        Ok((single, double))
     };
     let (probed, networks) = match build() {
         Ok((single, double)) => (read_probe(&single), Ok((single, double))),
@@ -166,7 +166,11 @@ fn compute_trained(
     (single, double): (&Network<f32>, &Network<f64>),
 ) -> Result<(), WriteError> {
     let directory = path.file_name().map_or_else(String::new, |name| format!("runs/{}", name.to_string_lossy()));
-    let network = InspectedNetwork { name: single.name.clone(), task: single.task.spec(), directory };
+    let network = InspectedNetwork {
+        name: single.name.clone(),
+        task: single.task.as_ref().map_or_else(String::new, |task| task.spec()),
+        directory,
+    };
     store.write("inspected/trained", &Ok::<_, String>(network))?;
     store.write("inspected/trained-probe", &read_probe(single))?;
     for (instrument, _) in TRAINED {

@@ -310,7 +310,7 @@ fn pigeonhole(bits: u32) -> u32 {
 /// Asks a construction every instance.
 fn search_construction(name: &str, request: &Request) -> Result<ExhaustiveSearch, String> {
     let built = construct::build::<f32>(name, request).map_err(|error| error.to_string())?;
-    let target = TargetModel::of(built.into(), Origin::Folder(name.into()), None, RequestedPrecision::Own);
+    let target = TargetModel::of(built, Origin::Folder(name.into()), None, RequestedPrecision::Own);
     let found = target.and_then(|target| falsify(&target, &budget(u64::MAX), &|_, _| true));
     let found = found.map_err(|error| error.to_string())?;
     let (checked, total) = found.tried.last().map_or((0, 0), |tried| (tried.candidates, tried.total.unwrap_or(0)));

@@ -6,14 +6,15 @@
 
 use rung_engine::{Native, Ops, Scalar};
 
+use super::ChainOfThought;
 use super::swift::Swift;
-use super::{Construction, Thoughts};
 use crate::error::ModelError;
 use crate::model::Model;
+use crate::network::Network;
 
 /// A construction ready to answer, on one thread.
 pub struct Answerer<'a, S: Scalar> {
-    built: &'a Construction<S>,
+    built: &'a Network<S>,
     ops: Native<S>,
     front: usize,
     swift: Option<Swift<S>>,
@@ -21,18 +22,15 @@ pub struct Answerer<'a, S: Scalar> {
 
 impl<'a, S: Scalar> Answerer<'a, S> {
     /// Binds the weights and looks at which of them matter where.
-    pub fn new(built: &'a Construction<S>) -> Self {
-        let ops = Native::new();
-        ops.bind_frozen(&built.weights);
+    pub fn new(built: &'a Network<S>) -> Self {
+        let ops = built.executor();
         let swift = Swift::new(built, &ops);
         Self { built, front: super::front(&built.config, &built.model, &built.weights), swift, ops }
     }
 
     /// Without shortcuts: the whole forward pass of every token. The slow twin.
-    pub fn plain(built: &'a Construction<S>) -> Self {
-        let ops = Native::new();
-        ops.bind_frozen(&built.weights);
-        Self { built, front: built.model.depth(), swift: None, ops }
+    pub fn plain(built: &'a Network<S>) -> Self {
+        Self { built, front: built.model.depth(), swift: None, ops: built.executor() }
     }
 
     /// The layers that run on all tokens.
@@ -51,7 +49,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     /// # Errors
     /// The tokens are none of the model's.
     pub fn last(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
-        if let Some(thoughts) = &self.built.sheet.thoughts {
+        if let Some(thoughts) = self.built.chain_of_thought() {
             return Ok(self.think(thoughts, tokens, batch)?.into_iter().map(|thought| thought.answer).collect());
         }
         let classes = self.built.model.classes();
@@ -71,7 +69,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
         Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), self.built.model.classes()))
     }
 
-    fn think(&self, thoughts: &Thoughts, tokens: &[u32], batch: usize) -> Result<Vec<Thought>, ModelError> {
+    fn think(&self, thoughts: &ChainOfThought, tokens: &[u32], batch: usize) -> Result<Vec<Thought>, ModelError> {
         decode(&self.built.model, &self.ops, thoughts, (tokens, batch), self.front)
     }
 
@@ -80,7 +78,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     /// # Errors
     /// The tokens are none of the model's.
     pub fn thoughts(&self, tokens: &[u32]) -> Result<Option<Thought>, ModelError> {
-        let Some(thoughts) = &self.built.sheet.thoughts else { return Ok(None) };
+        let Some(thoughts) = self.built.chain_of_thought() else { return Ok(None) };
         Ok(self.think(thoughts, tokens, 1)?.pop())
     }
 }
@@ -89,7 +87,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
 pub(crate) fn decode<O: Ops>(
     model: &Model,
     ops: &O,
-    thoughts: &Thoughts,
+    thoughts: &ChainOfThought,
     (tokens, batch): (&[u32], usize),
     front: usize,
 ) -> Result<Vec<Thought>, ModelError> {
@@ -121,7 +119,7 @@ pub struct Thought {
     pub answer: u32,
 }
 
-impl Thoughts {
+impl ChainOfThought {
     /// The token that scores ask for: in each field the id with the highest.
     pub fn token<S: Scalar>(&self, scores: &[S]) -> Vec<u32> {
         let ends = self.fields.iter().skip(1).copied().chain([scores.len()]);

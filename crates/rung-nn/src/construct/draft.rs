@@ -15,9 +15,10 @@ use rung_theory::task::{AnyTask, Field, seeded};
 
 use super::carry::{self, Carry};
 use super::register::{Holds, Registers, Slice};
-use super::{ConstructError, Construction, Sheet, Thoughts};
+use super::{ChainOfThought, ConstructError, ConstructionInfo};
 use crate::mixer::{follows_width, width_divisor};
 use crate::model::{ChannelConfig, Input, Model, ModelConfig, NormConfig, lends, names};
+use crate::network::{Network, Provenance};
 use crate::position::Positions;
 
 /// A weighted sum of columns of the stream.
@@ -92,7 +93,7 @@ pub struct Draft {
     causal: bool,
     chunk: usize,
     norm: NormConfig,
-    thoughts: Option<Thoughts>,
+    thoughts: Option<ChainOfThought>,
 }
 
 impl Draft {
@@ -174,7 +175,7 @@ impl Draft {
     }
 
     /// The answer comes after tokens that the model emits itself.
-    pub fn think(&mut self, thoughts: Thoughts, classes: usize) {
+    pub fn think(&mut self, thoughts: ChainOfThought, classes: usize) {
         self.thoughts = Some(thoughts);
         self.classes = classes;
     }
@@ -210,7 +211,7 @@ impl Draft {
     ///
     /// # Errors
     /// The given plan has no layers for the parts, or the network would be too large.
-    pub fn finish<S: Scalar>(self, plan: Option<&Plan>) -> Result<Construction<S>, ConstructError> {
+    pub fn finish<S: Scalar>(self, plan: Option<&Plan>) -> Result<Network<S>, ConstructError> {
         let (mut plan, places) = match plan {
             Some(plan) => (plan.clone(), self.assign(plan)?),
             None => self.smallest()?,
@@ -251,14 +252,15 @@ impl Draft {
         if let Some(zero) = self.zero {
             balance(&mut weights, plan.width as usize, self.registers.width(), zero, self.norm);
         }
-        let sheet = Sheet {
+        let info = ConstructionInfo {
             name: self.name.to_owned(),
             task: self.task.spec(),
             registers: self.registers,
             layers: about,
             thoughts: self.thoughts,
         };
-        Ok(Construction { sheet, task: self.task, plan, config, model, weights })
+        let (name, provenance) = (info.name.clone(), Provenance::Construction(Box::new(info)));
+        Ok(Network { name, task: Some(self.task), plan, config, model, weights, provenance })
     }
 
     /// The smallest plan that holds every part.

@@ -1,6 +1,6 @@
 //! Constructions: weights that provably do it, built and run.
 //!
-//! Where a bound says "impossible", a construction says "here are the weights". Each is an ordinary [`Model`] of this crate
+//! Where a bound says "impossible", a construction says "here are the weights". Each is an ordinary [`Network`] of this crate
 //! with an ordinary safetensors file: standard attention with a finite temperature, bounded-state mixers with all their gates
 //! and norms, ReLU MLPs, residuals, an unembedding. Nothing is trained and nothing happens outside of the network.
 //!
@@ -19,7 +19,7 @@
 //! let request = Request { hops: 2, m: 3, n: vec![2], ..Request::default() };
 //! let built = construct::build::<f32>("U1", &request)?;
 //! let mut prompt = Prompt::new();
-//! built.task.prompt(&mut seeded(1), &mut prompt);
+//! built.task()?.prompt(&mut seeded(1), &mut prompt);
 //! let ops = Native::new();
 //! ops.bind_frozen(&built.weights);
 //! let (_, target, _) = prompt.questions().next().unwrap();
@@ -36,7 +36,6 @@ mod answer;
 pub mod carry;
 mod chain;
 pub mod draft;
-mod folder;
 mod front;
 mod parity;
 pub mod part;
@@ -58,21 +57,21 @@ pub(crate) use answer::decode;
 pub use answer::{Answerer, Thought};
 pub use carry::CarryError;
 pub use draft::Draft;
-pub use folder::{FolderError, SHEET, WEIGHTS, load};
 pub(crate) use front::Touched;
 pub use front::front;
 pub use precision::MOST_BITS;
 pub use register::{Holds, Register, Registers, Slice, bits};
 pub use verify::{MOST_EXHAUSTIVE, Verified, VerifyError, Which, Wrong, verify};
 
-use rung_engine::{Parameters, Scalar};
+use rung_engine::Scalar;
 use rung_theory::stack::{Plan, StackError};
+use rung_theory::task::TaskError;
 use rung_theory::task::funccomp::{FuncComp, Order};
-use rung_theory::task::{AnyTask, TaskError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::model::{Model, ModelConfig, NormConfig};
+use crate::model::NormConfig;
+use crate::network::Network;
 
 /// What is asked of a construction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,9 +160,9 @@ pub enum ConstructError {
     Model(#[from] ModelError),
 }
 
-/// How the model thinks aloud: tokens that it emits and reads again before the answer.
+/// A chain of thought: tokens that the model emits and reads again before the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thoughts {
+pub struct ChainOfThought {
     /// Tokens emitted, the answer included.
     pub count: usize,
     /// For each field of a token, the first class of its ids: the highest score among them is the id emitted.
@@ -174,7 +173,7 @@ pub struct Thoughts {
 
 /// What a construction says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sheet {
+pub struct ConstructionInfo {
     /// Its name.
     pub name: String,
     /// The task it solves, with every option.
@@ -184,23 +183,7 @@ pub struct Sheet {
     /// What each layer does; empty for layers that do nothing.
     pub layers: Vec<String>,
     /// Tokens that it emits before the answer.
-    pub thoughts: Option<Thoughts>,
-}
-
-/// A network with explicit weights.
-pub struct Construction<S: Scalar> {
-    /// What it says of itself.
-    pub sheet: Sheet,
-    /// The task it solves.
-    pub task: Box<dyn AnyTask>,
-    /// Its layers.
-    pub plan: Plan,
-    /// Everything else about the model.
-    pub config: ModelConfig,
-    /// The network.
-    pub model: Model,
-    /// Its weights.
-    pub weights: Parameters<S>,
+    pub thoughts: Option<ChainOfThought>,
 }
 
 /// A construction as the registry knows it.
@@ -259,7 +242,7 @@ pub fn find(name: &str) -> Result<&'static Kind, ConstructError> {
 ///
 /// # Errors
 /// There is none of this name, or the request does not fit it.
-pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Construction<S>, ConstructError> {
+pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Network<S>, ConstructError> {
     draft(name, request)?.finish(None)
 }
 
@@ -267,7 +250,7 @@ pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Construction<S>
 ///
 /// # Errors
 /// As [`build`], or the plan has no layers for it.
-pub fn build_on<S: Scalar>(name: &str, request: &Request, plan: &Plan) -> Result<Construction<S>, ConstructError> {
+pub fn build_on<S: Scalar>(name: &str, request: &Request, plan: &Plan) -> Result<Network<S>, ConstructError> {
     draft(name, request)?.finish(Some(plan))
 }
 

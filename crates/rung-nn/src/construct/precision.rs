@@ -3,12 +3,13 @@
 //! States and messages are kept in p bits, evenly spaced over a range that holds every number that occurs; work inside of a token
 //! is done in the machine's precision, as in the theory.
 
-use rung_engine::{Native, Ops, Parameters, Scalar};
+use rung_engine::{Ops, Scalar};
 use rung_theory::task::{Prompt, seeded};
 
+use super::Answerer;
 use super::verify::{Verified, VerifyError, Which, verify};
-use super::{Answerer, Construction};
 use crate::error::ModelError;
+use crate::network::Network;
 use crate::precision::Precision;
 
 /// More bits than this are the machine's own.
@@ -17,26 +18,14 @@ pub const MOST_BITS: u32 = rung_engine::Rounding::MOST_BITS;
 /// Prompts that are looked at for the largest number.
 const LOOKED_AT: usize = 8;
 
-impl<S: Scalar> Construction<S> {
-    /// The same weights in a network that keeps states and messages in few bits.
-    ///
-    /// # Errors
-    /// There is no such precision.
-    pub fn keep_in(&mut self, precision: Precision) -> Result<(), ModelError> {
-        self.config.precision = precision;
-        // Fresh weights have the same places; the old ones stay.
-        self.model = self.config.init(&self.plan, &mut Parameters::<S>::new(), &mut seeded(0))?;
-        Ok(())
-    }
-
+impl<S: Scalar> Network<S> {
     /// The smallest power of two above every number that some prompts leave in the stream or in the state of a layer that does
     /// something. Layers that do nothing write nothing, whatever they hold.
     ///
     /// # Errors
     /// The network refuses the tokens.
     pub fn range(&self) -> Result<f64, ModelError> {
-        let ops = Native::new();
-        ops.bind_frozen(&self.weights);
+        let ops = self.executor();
         let (mut rng, mut prompt, mut largest) = (seeded(1), Prompt::new(), 0.0_f64);
         let mut look = |values: Vec<S>| {
             for value in values {
@@ -44,7 +33,7 @@ impl<S: Scalar> Construction<S> {
             }
         };
         for _ in 0..LOOKED_AT {
-            self.task.prompt(&mut rng, &mut prompt);
+            self.task()?.prompt(&mut rng, &mut prompt);
             let mut tokens = prompt.tokens().to_vec();
             if let Some(thought) = Answerer::new(self).thoughts(&tokens)? {
                 tokens.extend(thought.tokens);
@@ -53,12 +42,9 @@ impl<S: Scalar> Construction<S> {
                 look(ops.values(&stream));
             }
             let (_, state) = self.model.forward(&ops, &tokens, 1, None)?;
-            let used = self
-                .sheet
-                .layers
-                .iter()
-                .zip(&self.plan.layers)
-                .flat_map(|(about, layer)| std::iter::repeat_n(!about.is_empty(), layer.mixers.len()));
+            let does = |layer: usize| self.construction().is_none_or(|info| !info.layers[layer].is_empty());
+            let layers = self.plan.layers.iter().enumerate();
+            let used = layers.flat_map(|(index, layer)| std::iter::repeat_n(does(index), layer.mixers.len()));
             for (state, _) in state.states.iter().zip(used).filter(|(_, used)| *used) {
                 state.tensors.iter().flatten().for_each(|tensor| look(ops.values(tensor)));
             }
@@ -79,7 +65,7 @@ impl<S: Scalar> Construction<S> {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Option<(u32, Verified)>, VerifyError> {
         for bits in 1..=MOST_BITS {
-            self.keep_in(Precision::bits(bits, range))?;
+            self.set_precision(Precision::bits(bits, range))?;
             let found = verify(self, which, threads, progress)?;
             if found.correct == found.instances {
                 return Ok(Some((bits, found)));

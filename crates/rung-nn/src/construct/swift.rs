@@ -12,8 +12,8 @@
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
 
-use super::Construction;
 use crate::model::{Input, ModelConfig, NormConfig};
+use crate::network::Network;
 use crate::position::Positions;
 use crate::precision::Precision;
 
@@ -60,13 +60,13 @@ struct Layout<S: Scalar> {
 
 impl<S: Scalar> Swift<S> {
     /// Prepares a construction, if it is of this kind. The executor must be bound to its weights.
-    pub fn new(built: &Construction<S>, ops: &Native<S>) -> Option<Self> {
+    pub fn new(built: &Network<S>, ops: &Native<S>) -> Option<Self> {
         let ModelConfig { norm, causal, positions, precision, .. } = built.config;
         let plain = norm == NormConfig::None
             && causal
             && positions == Positions::None
             && precision == Precision::default()
-            && built.sheet.thoughts.is_none();
+            && built.chain_of_thought().is_none();
         let softmax = built.plan.layers.iter().all(
             |layer| matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0)),
         );

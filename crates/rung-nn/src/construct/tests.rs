@@ -9,16 +9,16 @@ fn request(m: u32, n: &[u32]) -> Request {
 }
 
 /// All instances if there are few, else some.
-fn check<S: Scalar>(built: &Construction<S>, samples: u64) -> Verified {
-    let few = built.task.instances().is_some_and(|count| count <= 5_000);
+fn check<S: Scalar>(built: &Network<S>, samples: u64) -> Verified {
+    let few = built.task().unwrap().instances().is_some_and(|count| count <= 5_000);
     let which = if few { Which::All } else { Which::Samples { count: samples, seed: 7 } };
     verify(built, which, 2, &|_| {}).unwrap()
 }
 
 #[track_caller]
-fn right<S: Scalar>(built: &Construction<S>, samples: u64) {
+fn right<S: Scalar>(built: &Network<S>, samples: u64) {
     let found = check(built, samples);
-    assert_eq!(found.correct, found.instances, "{} on {}: {:?}", built.sheet.name, built.task, found.wrong);
+    assert_eq!(found.correct, found.instances, "{} on {}: {:?}", built.name, built.task().unwrap(), found.wrong);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn shortcuts_of_the_evaluator_change_nothing() {
         let mut prompts = Vec::new();
         let (mut rng, mut prompt) = (seeded(3), Prompt::new());
         for _ in 0..40 {
-            built.task.prompt(&mut rng, &mut prompt);
+            built.task().unwrap().prompt(&mut rng, &mut prompt);
             prompts.extend_from_slice(prompt.tokens());
         }
         // Random weights on top, so that answers are not all right and agreement means something.
@@ -112,11 +112,11 @@ fn thoughts_lead_to_the_answer() {
     for n in [&[][..], &[2], &[3, 2], &[1, 2, 3], &[2, 1, 1, 2]] {
         let built = build::<f32>("U3", &request(3, n)).unwrap();
         right(&built, 150);
-        assert_eq!((built.model.depth(), built.sheet.thoughts.unwrap().count), (1, n.len() + 2));
+        assert_eq!((built.model.depth(), built.chain_of_thought().unwrap().count), (1, n.len() + 2));
         for mixer in carry::names() {
             let built = build::<f32>("U6", &Request { mixer: Some(mixer.to_owned()), ..request(3, n) }).unwrap();
             right(&built, 60);
-            assert_eq!((built.model.depth(), built.sheet.thoughts.unwrap().count), (2, n.len() + 1));
+            assert_eq!((built.model.depth(), built.chain_of_thought().unwrap().count), (2, n.len() + 1));
         }
     }
 }
@@ -218,7 +218,7 @@ fn few_bits_suffice_and_fewer_do_not() {
         let (bits, found) = built.fewest_bits(which, range, 2, &|_| {}).unwrap().expect("some number of bits");
         assert_eq!(found.correct, 60);
         assert!((2..=12).contains(&bits), "{name}: {bits} bits over {range}");
-        built.keep_in(crate::precision::Precision::bits(bits - 1, range)).unwrap();
+        built.set_precision(crate::precision::Precision::bits(bits - 1, range)).unwrap();
         assert!(verify(&built, which, 2, &|_| {}).unwrap().correct < 60, "{name}");
     }
 }

@@ -11,7 +11,7 @@ use super::chain::Chain;
 use super::draft::{Draft, Mixing};
 use super::part::{Match, gated_copy, gated_snap, look_up, set, snap, unset};
 use super::register::{Holds, Slice};
-use super::{ConstructError, Request, Thoughts};
+use super::{ChainOfThought, ConstructError, Request};
 
 /// One full layer and L+1 thoughts.
 pub fn alone(request: &Request) -> Result<Draft, ConstructError> {
@@ -97,7 +97,7 @@ fn emit(chain: &mut Chain, wants: &[Slice], [outer, inner, reached]: [Slice; 3])
     let firsts: Vec<usize> =
         vocabularies.iter().scan(0, |next, size| Some(std::mem::replace(next, *next + size))).collect();
     let classes = vocabularies.iter().sum();
-    let thoughts = Thoughts { count: wants.len(), fields: firsts.clone(), answer: 3 };
+    let thoughts = ChainOfThought { count: wants.len(), fields: firsts.clone(), answer: 3 };
     let (one, kinds, wants) = (chain.one, fields[0].vocabulary as usize, wants.to_vec());
     let sources: Vec<Slice> = [outer, inner, reached].into_iter().chain(chain.parts.iter().copied()).collect();
     chain.draft.answer(move |class| {

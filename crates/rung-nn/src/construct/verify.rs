@@ -10,9 +10,9 @@ use rung_engine::Scalar;
 use rung_theory::task::{NO_TARGET, OracleError, Prompt, seeded};
 use serde::Serialize;
 
-use super::Construction;
 use super::answer::Answerer;
 use crate::error::ModelError;
+use crate::network::Network;
 
 /// The most instances that are gone through one by one.
 pub const MOST_EXHAUSTIVE: u128 = 10_000_000;
@@ -91,14 +91,15 @@ const ROOM: usize = 1 << 20;
 /// # Errors
 /// There are too many instances to go through all of them, or network and task do not fit each other.
 pub fn verify<S: Scalar>(
-    built: &Construction<S>,
+    built: &Network<S>,
     which: Which,
     threads: usize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Verified, VerifyError> {
+    let task = built.task()?;
     let instances = match which {
         Which::Samples { count, .. } => count,
-        Which::All => match built.task.instances() {
+        Which::All => match task.instances() {
             Some(count) if count <= MOST_EXHAUSTIVE => count as u64,
             count => {
                 let found = count.map_or_else(|| "more than can be counted off".to_owned(), |count| count.to_string());
@@ -128,13 +129,13 @@ pub fn verify<S: Scalar>(
         correct: tally.correct,
         exhaustive: which == Which::All,
         layers: built.model.depth(),
-        tokens: built.task.length(),
+        tokens: task.length(),
         wrong: tally.wrong.map(|(_, wrong)| wrong),
     })
 }
 
 struct Run<'a, S: Scalar> {
-    built: &'a Construction<S>,
+    built: &'a Network<S>,
     which: Which,
     instances: u64,
     next: AtomicU64,
@@ -191,7 +192,7 @@ impl<S: Scalar> Run<'_, S> {
         prompt: &mut Prompt,
         tally: &mut Tally,
     ) -> Result<(), VerifyError> {
-        let task = &self.built.task;
+        let task = self.built.task()?;
         let mut rng = match self.which {
             Which::Samples { seed, .. } => seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(chunk)),
             Which::All => seeded(0),

@@ -25,14 +25,14 @@ pub use wire::{Width, Widths, Wire};
 
 use std::ops::Range;
 
-use rung_engine::{Native, Ops, Scalar, Tensor};
+use rung_engine::{Ops, Scalar, Tensor};
 use rung_theory::stack::{Layer, Mixer, Reach};
 use rung_theory::task::AnyTask;
 
 use crate::error::ModelError;
 use crate::mixer::{SLOTS, State};
 use crate::model::ModelState;
-use crate::trace::Subject;
+use crate::network::Network;
 use crate::watch::Watched;
 use player::{Registers, Source};
 
@@ -116,34 +116,34 @@ impl<S: Scalar> Conversation<S> {
     /// # Errors
     /// The model sees both ways or thinks aloud, or the tokens are none of its.
     pub fn hold(
-        subject: &Subject<'_, S>,
+        network: &Network<S>,
         prompt: &[u32],
         players: Vec<Player>,
         widths: impl Into<Widths>,
     ) -> Result<Self, ModelError> {
-        one_pass(subject)?;
+        one_pass(network)?;
         let widths = widths.into();
-        let registers = Registers::new(subject.plan, widths.message);
-        let ops = watched(subject, &registers);
-        let fields = subject.config.input.fields();
+        let registers = Registers::new(&network.plan, widths.message);
+        let ops = watched(network, &registers);
+        let fields = network.config.input.fields();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
             ops.watch.seat(player.tokens.start, Source::Cache);
             let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
-            let (hidden, after) = subject.model.forward(&ops, own, 1, state.as_ref())?;
+            let (hidden, after) = network.model.forward(&ops, own, 1, state.as_ref())?;
             outputs.push(ops.values(&hidden));
             messages.extend(ops.watch.crossed().into_iter().map(|(layer, call, wire)| {
-                let mixer = full_mixers(subject, layer).nth(call).unwrap_or(call);
+                let mixer = full_mixers(network, layer).nth(call).unwrap_or(call);
                 let place = (call, Vec::new());
                 Message { layer, mixer, into: index, content: Content::Registers, wire, place }
             }));
             if index + 1 < players.len() {
-                let said = states_out(subject, &ops, &after, index + 1, widths.state);
-                state = Some(states_in(subject, &ops, &said, Some(&after), player.tokens.end, widths.state));
+                let said = states_out(network, &ops, &after, index + 1, widths.state);
+                state = Some(states_in(network, &ops, &said, Some(&after), player.tokens.end, widths.state));
                 messages.extend(said);
             }
         }
-        let scores = last_scores(subject, &ops, outputs.last().map_or(&[], |output| output));
+        let scores = last_scores(network, &ops, outputs.last().map_or(&[], |output| output));
         Ok(Self { players, messages, outputs, scores, widths })
     }
 
@@ -151,17 +151,17 @@ impl<S: Scalar> Conversation<S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn listen(&self, subject: &Subject<'_, S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
-        let registers = Registers::new(subject.plan, self.widths.message);
-        let ops = watched(subject, &registers);
+    pub fn listen(&self, network: &Network<S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
+        let registers = Registers::new(&network.plan, self.widths.message);
+        let ops = watched(network, &registers);
         let told: Vec<Message> = self.messages.iter().filter(|message| message.into == player).cloned().collect();
         let (registers, states): (Vec<Message>, Vec<Message>) =
             told.into_iter().partition(|message| message.content == Content::Registers);
         let inbox = registers.into_iter().map(|message| message.wire).collect();
         let seen = self.players[player].tokens.start;
         ops.watch.seat(seen, Source::Inbox(inbox));
-        let before = (seen > 0).then(|| states_in(subject, &ops, &states, None, seen, self.widths.state));
-        let (hidden, _) = subject.model.forward(&ops, own, 1, before.as_ref())?;
+        let before = (seen > 0).then(|| states_in(network, &ops, &states, None, seen, self.widths.state));
+        let (hidden, _) = network.model.forward(&ops, own, 1, before.as_ref())?;
         Ok(ops.values(&hidden))
     }
 
@@ -169,13 +169,13 @@ impl<S: Scalar> Conversation<S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn replay(&self, subject: &Subject<'_, S>, prompt: &[u32]) -> Result<usize, ModelError> {
-        let fields = subject.config.input.fields();
+    pub fn replay(&self, network: &Network<S>, prompt: &[u32]) -> Result<usize, ModelError> {
+        let fields = network.config.input.fields();
         let mut same = 0;
         for (index, player) in self.players.iter().enumerate() {
             let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let bits = |numbers: &[S]| numbers.iter().map(|number| number.wide().to_bits()).collect::<Vec<_>>();
-            same += usize::from(bits(&self.listen(subject, own, index)?) == bits(&self.outputs[index]));
+            same += usize::from(bits(&self.listen(network, own, index)?) == bits(&self.outputs[index]));
         }
         Ok(same)
     }
@@ -186,14 +186,14 @@ impl<S: Scalar> Conversation<S> {
     }
 }
 
-fn one_pass<S: Scalar>(subject: &Subject<'_, S>) -> Result<(), ModelError> {
+fn one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     // Registers are known for plain attention alone, whose calls must be the only ones that stand beside it in a layer.
     let strange = |layer: &Layer, mixer: &Mixer| match mixer.name() {
         "full" => false,
         "fake" => layer.mixers.len() > 1,
         _ => matches!(mixer.facts().reach, Reach::Full(_)),
     };
-    let mut layers = subject.plan.layers.iter();
+    let mut layers = network.plan.layers.iter();
     if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| strange(layer, mixer))) {
         let (what, expected) = ("this attention, as a protocol,", "full attention, and mixers of bounded state");
         return Err(ModelError::Unsupported {
@@ -202,9 +202,9 @@ fn one_pass<S: Scalar>(subject: &Subject<'_, S>) -> Result<(), ModelError> {
             expected: expected.to_owned(),
         });
     }
-    let thinks = subject.sheet.is_some_and(|sheet| sheet.thoughts.is_some());
+    let thinks = network.chain_of_thought().is_some();
     let what = match () {
-        () if !subject.config.causal => "a model that sees both ways",
+        () if !network.config.causal => "a model that sees both ways",
         () if thinks => "a model that thinks aloud",
         () => return Ok(()),
     };
@@ -212,21 +212,19 @@ fn one_pass<S: Scalar>(subject: &Subject<'_, S>) -> Result<(), ModelError> {
     Err(ModelError::Unsupported { mixer: "full", what: format!("{what}, as a protocol,"), expected })
 }
 
-fn watched<'a, S: Scalar>(subject: &Subject<'_, S>, watch: &'a Registers) -> Watched<'a, S, Registers> {
-    let native = Native::new();
-    native.bind_frozen(subject.weights);
-    Watched { native, watch }
+fn watched<'a, S: Scalar>(network: &Network<S>, watch: &'a Registers) -> Watched<'a, S, Registers> {
+    Watched { native: network.executor(), watch }
 }
 
 /// Mixers of a layer that call attention: their calls come in this order.
-fn full_mixers<'a, S: Scalar>(subject: &Subject<'a, S>, layer: usize) -> impl Iterator<Item = usize> + 'a {
-    let mixers = subject.plan.layers[layer].mixers.iter().enumerate();
+fn full_mixers<S: Scalar>(network: &Network<S>, layer: usize) -> impl Iterator<Item = usize> + '_ {
+    let mixers = network.plan.layers[layer].mixers.iter().enumerate();
     mixers.filter(|(_, mixer)| ["full", "window"].contains(&mixer.name())).map(|(index, _)| index)
 }
 
 /// Layer, mixer and whether it is full, for every state of a model in order.
-fn seats<'a, S: Scalar>(subject: &Subject<'a, S>) -> impl Iterator<Item = (usize, usize, bool)> + 'a {
-    let layers = subject.plan.layers.iter().enumerate();
+fn seats<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize, usize, bool)> + '_ {
+    let layers = network.plan.layers.iter().enumerate();
     layers.flat_map(|(layer, mixers)| {
         mixers.mixers.iter().enumerate().map(move |(mixer, kind)| (layer, mixer, kind.name() == "full"))
     })
@@ -234,14 +232,14 @@ fn seats<'a, S: Scalar>(subject: &Subject<'a, S>) -> impl Iterator<Item = (usize
 
 /// States as messages.
 fn states_out<S: Scalar>(
-    subject: &Subject<'_, S>,
+    network: &Network<S>,
     ops: &Watched<'_, S, Registers>,
     after: &ModelState<Tensor<S>>,
     into: usize,
     width: Width,
 ) -> Vec<Message> {
     let mut messages = Vec::new();
-    for ((layer, mixer, full), state) in seats(subject).zip(&after.states) {
+    for ((layer, mixer, full), state) in seats(network).zip(&after.states) {
         let first = if full { CACHE } else { 0 };
         for (slot, tensor) in state.tensors.iter().enumerate().skip(first) {
             let Some(tensor) = tensor else { continue };
@@ -256,14 +254,14 @@ fn states_out<S: Scalar>(
 
 /// The state a player starts from: what it was told and, if there is one, the cache of keys and values.
 fn states_in<S: Scalar>(
-    subject: &Subject<'_, S>,
+    network: &Network<S>,
     ops: &Watched<'_, S, Registers>,
     told: &[Message],
     cache: Option<&ModelState<Tensor<S>>>,
     seen: usize,
     width: Width,
 ) -> ModelState<Tensor<S>> {
-    let states = seats(subject).enumerate().map(|(index, (layer, mixer, full))| {
+    let states = seats(network).enumerate().map(|(index, (layer, mixer, full))| {
         let mut tensors: [Option<Tensor<S>>; SLOTS] = std::array::from_fn(|_| None);
         if let Some(cache) = cache.filter(|_| full) {
             tensors[..CACHE].clone_from_slice(&cache.states[index].tensors[..CACHE]);
@@ -279,11 +277,11 @@ fn states_in<S: Scalar>(
 
 /// Scores at the last token of a normed stream.
 fn last_scores<S: Scalar>(
-    subject: &Subject<'_, S>,
+    network: &Network<S>,
     ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>,
     hidden: &[S],
 ) -> Vec<S> {
-    let width = subject.model.width();
+    let width = network.model.width();
     let last = ops.constant(&[1, 1, width], &hidden[hidden.len() - width..]);
-    ops.values(&subject.model.logits(ops, &last))
+    ops.values(&network.model.logits(ops, &last))
 }

@@ -1,6 +1,6 @@
 //! Messages are all there is.
 
-use rung_engine::Parameters;
+use rung_engine::{Native, Parameters};
 use rung_theory::stack::{Convention, Defaults, Plan};
 use rung_theory::task::{self, Prompt, seeded};
 
@@ -17,7 +17,7 @@ fn prompt_of(task: &dyn AnyTask) -> Vec<u32> {
 }
 
 /// A network with random weights: as a trained one, all of its numbers matter.
-fn with_random<S: Scalar>(stack: &str, positions: Positions, see: impl FnOnce(&Subject<'_, S>, &[u32])) {
+fn with_random<S: Scalar>(stack: &str, positions: Positions, see: impl FnOnce(&Network<S>, &[u32])) {
     with_precise(stack, positions, Precision::default(), see);
 }
 
@@ -26,7 +26,7 @@ fn with_precise<S: Scalar>(
     stack: &str,
     positions: Positions,
     precision: Precision,
-    see: impl FnOnce(&Subject<'_, S>, &[u32]),
+    see: impl FnOnce(&Network<S>, &[u32]),
 ) {
     let defaults = Defaults { heads: 2, head_dim: 4, bits: 8 * size_of::<S>() as u64, ..Defaults::default() };
     let (task, plan) = (task::parse("funccomp{hops=2,m=3,n=[2]}").unwrap(), Plan::parse(stack, &defaults).unwrap());
@@ -42,12 +42,12 @@ fn with_precise<S: Scalar>(
     };
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(5)).unwrap();
-    let subject = Subject { task: &*task, plan: &plan, config: &config, model: &model, weights: &weights, sheet: None };
-    see(&subject, &prompt_of(&*task));
+    let network = Network::new(stack.to_owned(), task, plan, config, model, weights);
+    see(&network, &prompt_of(network.task().unwrap()));
 }
 
-fn hold<S: Scalar>(subject: &Subject<'_, S>, prompt: &[u32]) -> Conversation<S> {
-    Conversation::hold(subject, prompt, players(subject.task, prompt), Width::whole::<S>()).unwrap()
+fn hold<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Conversation<S> {
+    Conversation::hold(network, prompt, players(network.task().unwrap(), prompt), Width::whole::<S>()).unwrap()
 }
 
 const STACKS: [&str; 15] = [
@@ -73,10 +73,10 @@ fn every_player_finds_the_same_bits_from_its_messages_alone() {
     for (index, stack) in STACKS.into_iter().enumerate() {
         let positions =
             [Positions::Rotary { base: 100.0 }, Positions::Alibi, Positions::Learned { length: 16 }][index % 3];
-        with_random::<f32>(stack, positions, |subject, prompt| {
-            let held = hold(subject, prompt);
+        with_random::<f32>(stack, positions, |network, prompt| {
+            let held = hold(network, prompt);
             assert_eq!(held.players.len(), 4);
-            assert_eq!(held.replay(subject, prompt).unwrap(), 4, "{stack}");
+            assert_eq!(held.replay(network, prompt).unwrap(), 4, "{stack}");
         });
     }
 }
@@ -85,8 +85,8 @@ fn every_player_finds_the_same_bits_from_its_messages_alone() {
 #[test]
 fn a_bounded_cache_is_a_message() {
     for stack in ["evicting{size=3} full", "full evicting{size=2,policy=heavy} full"] {
-        with_random::<f32>(stack, Positions::None, |subject, prompt| {
-            assert_eq!(hold(subject, prompt).replay(subject, prompt).unwrap(), 4, "{stack}");
+        with_random::<f32>(stack, Positions::None, |network, prompt| {
+            assert_eq!(hold(network, prompt).replay(network, prompt).unwrap(), 4, "{stack}");
         });
     }
 }
@@ -95,11 +95,11 @@ fn a_bounded_cache_is_a_message() {
 fn the_conversation_is_the_forward_pass_up_to_rounding() {
     for (index, stack) in STACKS.into_iter().enumerate() {
         let positions = [Positions::Alibi, Positions::Rotary { base: 100.0 }, Positions::None][index % 3];
-        with_random::<f64>(stack, positions, |subject, prompt| {
-            let held = hold(subject, prompt);
+        with_random::<f64>(stack, positions, |network, prompt| {
+            let held = hold(network, prompt);
             let ops = Native::new();
-            ops.bind_frozen(subject.weights);
-            let (hidden, _) = subject.model.forward(&ops, prompt, 1, None).unwrap();
+            ops.bind_frozen(&network.weights);
+            let (hidden, _) = network.model.forward(&ops, prompt, 1, None).unwrap();
             let (found, expected) = (held.outputs.concat(), ops.values(&hidden));
             assert_eq!(found.len(), expected.len());
             let worst =
@@ -114,11 +114,11 @@ fn the_conversation_is_the_forward_pass_up_to_rounding() {
 #[test]
 fn a_model_of_few_bits_speaks_in_as_few() {
     for stack in STACKS {
-        with_precise::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |subject, prompt| {
-            let widths = Widths::of::<f64>(subject.config);
-            let held = Conversation::hold(subject, prompt, players(subject.task, prompt), widths).unwrap();
-            assert_eq!(held.replay(subject, prompt).unwrap(), held.players.len(), "{stack}");
-            let whole = hold(subject, prompt);
+        with_precise::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
+            let widths = Widths::of::<f64>(&network.config);
+            let held = Conversation::hold(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
+            assert_eq!(held.replay(network, prompt).unwrap(), held.players.len(), "{stack}");
+            let whole = hold(network, prompt);
             let numbers = |held: &Conversation<f64>, bits: u64| {
                 let states = held.messages.iter().filter(|message| message.content != Content::Registers);
                 states.map(|message| message.wire.bits() / bits).sum::<u64>()
@@ -128,12 +128,12 @@ fn a_model_of_few_bits_speaks_in_as_few() {
         });
         let bounded = stack.split(' ').find(|layer| !layer.contains("full"));
         let Some(bounded) = bounded else { continue };
-        with_precise::<f64>(bounded, Positions::None, Precision::bits(7, 4.0), |subject, prompt| {
-            let widths = Widths::of::<f64>(subject.config);
-            let held = Conversation::hold(subject, prompt, players(subject.task, prompt), widths).unwrap();
+        with_precise::<f64>(bounded, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
+            let widths = Widths::of::<f64>(&network.config);
+            let held = Conversation::hold(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
             let ops = Native::new();
-            ops.bind_frozen(subject.weights);
-            let (hidden, _) = subject.model.forward(&ops, prompt, 1, None).unwrap();
+            ops.bind_frozen(&network.weights);
+            let (hidden, _) = network.model.forward(&ops, prompt, 1, None).unwrap();
             for (found, expected) in held.outputs.concat().iter().zip(ops.values(&hidden)) {
                 assert!((found - expected).abs() < 1e-9, "{bounded}: {found}, expected {expected}");
             }
@@ -147,12 +147,12 @@ fn a_construction_of_few_bits_answers_right_in_as_few() {
         let request = Request { mixer: mixer.map(str::to_owned), hops: 2, m: 4, n: vec![2], ..Request::default() };
         let mut built = build::<f32>(name, &request).unwrap();
         let range = built.range().unwrap();
-        built.keep_in(Precision::bits(12, range)).unwrap();
-        let (subject, prompt) = (built.subject(), prompt_of(&*built.task));
-        let people = players(subject.task, &prompt);
-        let held = Conversation::hold(&subject, &prompt, people, Widths::of::<f32>(&built.config)).unwrap();
-        assert_eq!(held.replay(&subject, &prompt).unwrap(), held.players.len(), "{name} {mixer:?}");
-        let right = *built.task.oracle(&prompt).unwrap().last().unwrap() as usize;
+        built.set_precision(Precision::bits(12, range)).unwrap();
+        let (network, prompt) = (&built, prompt_of(built.task().unwrap()));
+        let people = players(network.task().unwrap(), &prompt);
+        let held = Conversation::hold(network, &prompt, people, Widths::of::<f32>(&built.config)).unwrap();
+        assert_eq!(held.replay(network, &prompt).unwrap(), held.players.len(), "{name} {mixer:?}");
+        let right = *built.task().unwrap().oracle(&prompt).unwrap().last().unwrap() as usize;
         let best = (0..held.scores.len())
             .fold(0, |best, class| if held.scores[class] > held.scores[best] { class } else { best });
         assert_eq!(best, right, "{name} {mixer:?}");
@@ -162,9 +162,9 @@ fn a_construction_of_few_bits_answers_right_in_as_few() {
 #[test]
 fn bits_are_those_that_the_theory_counts() {
     for stack in STACKS {
-        with_random::<f32>(stack, Positions::None, |subject, prompt| {
-            let held = hold(subject, prompt);
-            for (layer, plan) in subject.plan.layers.iter().enumerate() {
+        with_random::<f32>(stack, Positions::None, |network, prompt| {
+            let held = hold(network, prompt);
+            for (layer, plan) in network.plan.layers.iter().enumerate() {
                 for (into, player) in held.players.iter().enumerate().skip(1) {
                     let of = |content: Content| {
                         let here =
@@ -195,16 +195,16 @@ fn bits_are_those_that_the_theory_counts() {
 #[test]
 fn a_message_changed_on_the_way_is_noticed() {
     for stack in ["full full", "gdn full", "window{size=3} full"] {
-        with_random::<f32>(stack, Positions::None, |subject, prompt| {
-            let mut held = hold(subject, prompt);
+        with_random::<f32>(stack, Positions::None, |network, prompt| {
+            let mut held = hold(network, prompt);
             for index in 0..held.messages.len() {
                 // The highest bit of the fraction of the third number.
                 held.messages[index].wire.flip(2 * 32 + 22);
-                let same = held.replay(subject, prompt).unwrap();
+                let same = held.replay(network, prompt).unwrap();
                 held.messages[index].wire.flip(2 * 32 + 22);
                 assert!(same < 4, "{stack}: message {index} does not matter");
             }
-            assert_eq!(held.replay(subject, prompt).unwrap(), 4);
+            assert_eq!(held.replay(network, prompt).unwrap(), 4);
         });
     }
 }
@@ -217,12 +217,12 @@ fn constructions_answer_right_in_conversation() {
     for (name, mixer) in cases {
         let request = Request { mixer: mixer.map(str::to_owned), ..request.clone() };
         let built = build::<f32>(name, &request).unwrap();
-        let (subject, prompt) = (built.subject(), prompt_of(&*built.task));
-        let right = *built.task.oracle(&prompt).unwrap().last().unwrap() as usize;
+        let (network, prompt) = (&built, prompt_of(built.task().unwrap()));
+        let right = *built.task().unwrap().oracle(&prompt).unwrap().last().unwrap() as usize;
         for bits in [32, 16] {
-            let people = players(subject.task, &prompt);
-            let held = Conversation::hold(&subject, &prompt, people, Width::new(bits).unwrap()).unwrap();
-            assert_eq!(held.replay(&subject, &prompt).unwrap(), held.players.len(), "{name} {mixer:?} in {bits} bits");
+            let people = players(network.task().unwrap(), &prompt);
+            let held = Conversation::hold(network, &prompt, people, Width::new(bits).unwrap()).unwrap();
+            assert_eq!(held.replay(network, &prompt).unwrap(), held.players.len(), "{name} {mixer:?} in {bits} bits");
             let best = (0..held.scores.len())
                 .fold(0, |best, class| if held.scores[class] > held.scores[best] { class } else { best });
             assert_eq!(best, right, "{name} {mixer:?} in {bits} bits");
@@ -247,15 +247,15 @@ fn players_hold_tables_and_other_tasks_are_cut_before_the_last_token() {
 fn what_is_no_conversation_is_refused() {
     for name in ["U4", "U3"] {
         let built = build::<f32>(name, &Request::default()).unwrap();
-        let prompt = prompt_of(&*built.task);
-        let people = players(&*built.task, &prompt);
-        let error = Conversation::hold(&built.subject(), &prompt, people, Width::whole::<f32>()).err().unwrap();
+        let prompt = prompt_of(built.task().unwrap());
+        let people = players(built.task().unwrap(), &prompt);
+        let error = Conversation::hold(&built, &prompt, people, Width::whole::<f32>()).err().unwrap();
         assert!(error.to_string().contains("as a protocol"), "{error}");
     }
     for stack in ["moba full", "full nsa", "mla", "full+evicting"] {
-        with_random::<f32>(stack, Positions::None, |subject, prompt| {
-            let people = players(subject.task, prompt);
-            let error = Conversation::hold(subject, prompt, people, Width::whole::<f32>()).err().unwrap();
+        with_random::<f32>(stack, Positions::None, |network, prompt| {
+            let people = players(network.task().unwrap(), prompt);
+            let error = Conversation::hold(network, prompt, people, Width::whole::<f32>()).err().unwrap();
             assert!(error.to_string().contains("this attention, as a protocol, has no network"), "{stack}: {error}");
         });
     }

@@ -11,8 +11,8 @@
 //!
 //! let built = construct::build::<f32>("U1", &Request::default())?;
 //! let mut prompt = Prompt::new();
-//! built.task.prompt(&mut seeded(0), &mut prompt);
-//! let trace = Trace::record(&built.subject(), &sequence(&built.subject(), prompt.tokens())?)?;
+//! built.task()?.prompt(&mut seeded(0), &mut prompt);
+//! let trace = Trace::record(&built, &sequence(&built, prompt.tokens())?)?;
 //! let flow = trace.flow(&[trace.tokens() - 1], 0.05, 12);
 //! assert_eq!(flow.reads.len(), 3); // w reads z_0, then an entry of each table
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -28,44 +28,16 @@ pub use reading::{Reading, Reads};
 
 use std::cell::RefCell;
 
-use rung_engine::{
-    Attention, BlockAttention, GeneralDelta, Native, Ops, Parameters, Recurrence, Scalar, Sight, Tensor, composed,
-};
-use rung_theory::stack::Plan;
-use rung_theory::task::AnyTask;
+use rung_engine::{Attention, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Sight, Tensor, composed};
 
-use crate::construct::{Construction, Sheet, Touched, decode};
+use crate::construct::{Touched, decode};
 use crate::error::ModelError;
-use crate::model::{Model, ModelConfig, names};
+use crate::model::names;
+use crate::network::Network;
 use crate::watch::{Convolved, Watch, Watched};
 
 /// The most tokens of a trace.
 pub const MOST_TOKENS: usize = 1 << 14;
-
-/// A network and its task, with or without a sheet that says what its stream holds: constructed or trained.
-#[derive(Clone, Copy)]
-pub struct Subject<'a, S: Scalar> {
-    /// What it is for.
-    pub task: &'a dyn AnyTask,
-    /// Its layers.
-    pub plan: &'a Plan,
-    /// Everything else about the model.
-    pub config: &'a ModelConfig,
-    /// The network.
-    pub model: &'a Model,
-    /// Its weights.
-    pub weights: &'a Parameters<S>,
-    /// What a construction says of itself.
-    pub sheet: Option<&'a Sheet>,
-}
-
-impl<S: Scalar> Construction<S> {
-    /// The network without its making.
-    pub fn subject(&self) -> Subject<'_, S> {
-        let Self { sheet, task, plan, config, model, weights } = self;
-        Subject { task: &**task, plan, config, model, weights, sheet: Some(sheet) }
-    }
-}
 
 /// A forward pass, written down.
 pub struct Trace {
@@ -89,12 +61,11 @@ pub struct Trace {
 ///
 /// # Errors
 /// The tokens are none of the model's.
-pub fn sequence<S: Scalar>(subject: &Subject<'_, S>, prompt: &[u32]) -> Result<Vec<u32>, ModelError> {
+pub fn sequence<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Result<Vec<u32>, ModelError> {
     let mut tokens = prompt.to_vec();
-    if let Some(thoughts) = subject.sheet.and_then(|sheet| sheet.thoughts.as_ref()) {
-        let ops = Native::new();
-        ops.bind_frozen(subject.weights);
-        for said in decode(subject.model, &ops, thoughts, (prompt, 1), subject.model.depth())? {
+    if let Some(thoughts) = network.chain_of_thought() {
+        let ops = network.executor();
+        for said in decode(&network.model, &ops, thoughts, (prompt, 1), network.model.depth())? {
             let read = said.tokens.len().saturating_sub(thoughts.fields.len());
             tokens.extend_from_slice(&said.tokens[..read]);
         }
@@ -107,15 +78,14 @@ impl Trace {
     ///
     /// # Errors
     /// The tokens are none of the model's, or too many.
-    pub fn record<S: Scalar>(subject: &Subject<'_, S>, tokens: &[u32]) -> Result<Self, ModelError> {
-        let Subject { config, model, weights, .. } = *subject;
+    pub fn record<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Self, ModelError> {
+        let Network { config, model, weights, .. } = network;
         let length = tokens.len() / config.input.fields();
         if length > MOST_TOKENS {
             let expected = format!("at most {MOST_TOKENS}, to be drawn");
             return Err(ModelError::Shape { place: "trace", what: "number of tokens", found: length as u64, expected });
         }
-        let native = Native::new();
-        native.bind_frozen(weights);
+        let native = network.executor();
         let depth = model.depth();
         let recorder =
             Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None), tokens: length };

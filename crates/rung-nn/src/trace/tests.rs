@@ -1,15 +1,16 @@
 //! The listener hears what the network does.
 
+use rung_engine::Parameters;
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, Prompt, seeded};
 
 use super::*;
 use crate::construct::{Request, build, carry};
-use crate::model::{Input, NormConfig};
+use crate::model::{Input, ModelConfig, NormConfig};
 use crate::position::Positions;
 
 /// A network with random weights, as a trained one: dense, normed, with positions.
-fn with_random<R>(stack: &str, positions: Positions, see: impl FnOnce(&Subject<'_, f64>, &[u32]) -> R) -> R {
+fn with_random<R>(stack: &str, positions: Positions, see: impl FnOnce(&Network<f64>, &[u32]) -> R) -> R {
     let defaults = Defaults { heads: 2, head_dim: 4, ..Defaults::default() };
     let (task, plan) = (task::parse("funccomp{hops=2,m=3,n=[2]}").unwrap(), Plan::parse(stack, &defaults).unwrap());
     let config = ModelConfig {
@@ -25,8 +26,8 @@ fn with_random<R>(stack: &str, positions: Positions, see: impl FnOnce(&Subject<'
     let model = config.init(&plan, &mut weights, &mut seeded(5)).unwrap();
     let mut prompt = Prompt::new();
     task.prompt(&mut seeded(1), &mut prompt);
-    let subject = Subject { task: &*task, plan: &plan, config: &config, model: &model, weights: &weights, sheet: None };
-    see(&subject, prompt.tokens())
+    let network = Network::new(stack.to_owned(), task, plan, config, model, weights);
+    see(&network, prompt.tokens())
 }
 
 #[test]
@@ -48,8 +49,8 @@ fn recorded_weights_times_values_are_what_the_layers_computed() {
     ];
     for (index, stack) in stacks.into_iter().enumerate() {
         let positions = [Positions::Rotary { base: 100.0 }, Positions::Alibi, Positions::None][index % 3];
-        with_random(&format!("{stack} {stack}"), positions, |subject, tokens| {
-            let trace = Trace::record(subject, tokens).unwrap();
+        with_random(&format!("{stack} {stack}"), positions, |network, tokens| {
+            let trace = Trace::record(network, tokens).unwrap();
             assert_eq!(trace.layers.len(), 2);
             for reading in trace.layers.iter().flatten() {
                 for token in 0..trace.tokens() {
@@ -64,12 +65,12 @@ fn recorded_weights_times_values_are_what_the_layers_computed() {
 #[test]
 fn a_listener_changes_nothing() {
     for stack in ["full linear", "gdn full", "rwkv7{rank=2} full", "mamba2 window{size=2}"] {
-        with_random(stack, Positions::None, |subject, tokens| {
-            let trace = Trace::record(subject, tokens).unwrap();
+        with_random(stack, Positions::None, |network, tokens| {
+            let trace = Trace::record(network, tokens).unwrap();
             let ops = Native::new();
-            ops.bind_frozen(subject.weights);
-            let (hidden, _) = subject.model.forward(&ops, tokens, 1, None).unwrap();
-            let scores = ops.values(&subject.model.logits(&ops, &hidden));
+            ops.bind_frozen(&network.weights);
+            let (hidden, _) = network.model.forward(&ops, tokens, 1, None).unwrap();
+            let scores = ops.values(&network.model.logits(&ops, &hidden));
             assert_eq!(scores, trace.scores, "{stack}");
         });
     }
@@ -77,8 +78,8 @@ fn a_listener_changes_nothing() {
 
 #[test]
 fn attention_adds_up_to_one_and_sees_no_future() {
-    with_random("full window{size=3}", Positions::Alibi, |subject, tokens| {
-        let trace = Trace::record(subject, tokens).unwrap();
+    with_random("full window{size=3}", Positions::Alibi, |network, tokens| {
+        let trace = Trace::record(network, tokens).unwrap();
         for (reading, reach) in trace.layers.iter().flatten().zip([usize::MAX, 3]) {
             for token in 0..trace.tokens() {
                 let weights = reading.weights(token, 1);
@@ -100,9 +101,9 @@ fn answers(trace: &Trace, prompt: usize) -> Vec<usize> {
 fn reads(name: &str, request: &Request) -> (Trace, Vec<(usize, usize, usize)>, Vec<u32>) {
     let built = build::<f32>(name, request).unwrap();
     let mut prompt = Prompt::new();
-    built.task.prompt(&mut seeded(3), &mut prompt);
-    let tokens = sequence(&built.subject(), prompt.tokens()).unwrap();
-    let trace = Trace::record(&built.subject(), &tokens).unwrap();
+    built.task().unwrap().prompt(&mut seeded(3), &mut prompt);
+    let tokens = sequence(&built, prompt.tokens()).unwrap();
+    let trace = Trace::record(&built, &tokens).unwrap();
     let flow = trace.flow(&answers(&trace, prompt.len()), 0.05, 20);
     let others = flow.reads.iter().filter(|read| read.from != read.to);
     let mut reads: Vec<_> = others.map(|read| (read.layer, read.from, read.to)).collect();
@@ -164,6 +165,6 @@ fn thoughts_are_part_of_the_text() {
 #[test]
 fn a_text_that_nobody_could_look_at_is_refused() {
     let built = build::<f32>("U5", &Request { length: MOST_TOKENS + 1, modulus: 4, ..Request::default() }).unwrap();
-    let error = Trace::record(&built.subject(), &vec![0; MOST_TOKENS + 1]).err().unwrap();
+    let error = Trace::record(&built, &vec![0; MOST_TOKENS + 1]).err().unwrap();
     assert_eq!(error.to_string(), "trace: number of tokens is 16385; expected at most 16384, to be drawn");
 }

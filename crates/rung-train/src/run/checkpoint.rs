@@ -26,6 +26,7 @@ use super::provenance::{self, Remedy};
 use super::record::EDITION;
 use super::trainer::{Progress, Trainer};
 use rung_nn::file::write_atomically;
+use rung_nn::network::files::RUN_KEY;
 
 const MEANS: &str = "optimizer.means";
 const SQUARES: &str = "optimizer.squares";
@@ -60,7 +61,7 @@ pub fn save(path: &Path, trainer: &Trainer<'_>, seconds: f64) -> Result<(), RunE
         .collect();
     tensors.push((MEANS, Stored { shape: vec![means.len()], values: means }));
     tensors.push((SQUARES, Stored { shape: vec![squares.len()], values: squares }));
-    let notes = [(provenance::NOTE, trainer.run.config.text()), (PROGRESS, text)];
+    let notes = [(RUN_KEY, trainer.run.config.text()), (PROGRESS, text)];
     let bytes = tensor_file::encode(tensors, &notes.each_ref().map(|(name, text)| (*name, text.as_str())))
         .map_err(|error| RunError::file(path, error))?;
     write_atomically(path, &bytes).map_err(RunError::unwritten)
@@ -86,7 +87,7 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
     check_bytes(path, &bytes)?;
     let notes = read_notes(&bytes);
     let note = |name: &str| notes.get(name).map_or("", String::as_str);
-    provenance::check(path, note(provenance::NOTE), trainer.run, Remedy::RestoreOrDelete)?;
+    provenance::check(path, note(RUN_KEY), trainer.run, Remedy::RestoreOrDelete)?;
     let header: Header = serde_json::from_str(note(PROGRESS)).map_err(|error| broken(error.to_string()))?;
     if header.edition != EDITION {
         return Err(broken(format!("edition {} of the trainer, expected {EDITION}", header.edition)));
@@ -127,12 +128,12 @@ fn check_bytes(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     Err(RunError::file(path, reason))
 }
 
-/// Writes the weights of a run alone, with its config, for [`load_weights`](crate::network::load_weights) and for PyTorch.
+/// Writes the weights of a run alone, with its config, for [`Network::open`](rung_nn::Network::open) and for PyTorch.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn save_weights(path: &Path, run: &Run, weights: &Parameters<f32>) -> Result<(), RunError> {
-    let notes = [(provenance::NOTE, &*run.config.text())];
+    let notes = [(RUN_KEY, &*run.config.text())];
     save_with(path, weights, &notes).map_err(|error| RunError::file(path, error))
 }
 

@@ -28,7 +28,8 @@
 use std::sync::Arc;
 
 use rung_engine::{AdamWConfig, Course, Schedule};
-use rung_nn::{ChannelConfig, Input, ModelConfig, NormConfig, Placement, Positions, Precision};
+use rung_nn::ModelConfig;
+pub use rung_nn::network::{ChannelName, InitialName, ModelPart, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
@@ -62,84 +63,6 @@ pub struct RunConfig {
     /// Easier tasks that come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curriculum: Vec<StagePart>,
-}
-
-/// The model beyond its stack.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ModelPart {
-    /// Heads of mixers that do not say otherwise.
-    pub heads: u64,
-    /// Width of a head.
-    pub head: u64,
-    /// Width of the residual stream; heads times head if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub width: Option<u64>,
-    /// The task with the largest tables that the model must be able to read; the task itself if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub largest: Option<String>,
-    /// The channel mixer.
-    pub channel: ChannelName,
-    /// Its hidden width; four times the width (`glu`: eight thirds) if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hidden: Option<usize>,
-    /// Kind of norm.
-    pub norm: NormName,
-    /// Place of norms.
-    pub placement: PlacementName,
-    /// How attention knows where tokens stand.
-    pub positions: PositionName,
-    /// The field whose vectors score the classes, such as `value` of function composition; a matrix of its own if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_out: Option<String>,
-    /// How full layers start.
-    pub initial: InitialName,
-    /// Whether fields that mean the same share their vectors.
-    pub shared_tables: bool,
-    /// Whether key projections start equal to query projections; as their negatives in full layers, where fields share tables.
-    pub tied_query_key: bool,
-    /// Whether output projections start as transposes of value projections.
-    pub tied_value_output: bool,
-    /// Deviation of fresh query and key projections of full layers, times the root of the width.
-    pub query_key_scale: f64,
-    /// Deviation of other fresh projections, times the root of the width.
-    pub scale: f64,
-    /// Deviation of fresh embeddings.
-    pub embedding_scale: f64,
-    /// Tokens per chunk of recurrences.
-    pub chunk: usize,
-    /// Bits of every number that crosses from token to token or from layer to layer, simulated; the machine's 32 if not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bits: Option<u32>,
-    /// Such numbers lie between minus this and this.
-    pub range: f64,
-}
-
-impl Default for ModelPart {
-    fn default() -> Self {
-        Self {
-            heads: 2,
-            head: 32,
-            width: None,
-            largest: None,
-            channel: ChannelName::Mlp,
-            hidden: None,
-            norm: NormName::Rms,
-            placement: PlacementName::Pre,
-            positions: PositionName::None,
-            read_out: None,
-            initial: InitialName::Random,
-            shared_tables: true,
-            tied_query_key: true,
-            tied_value_output: true,
-            query_key_scale: 0.6,
-            scale: 0.6,
-            embedding_scale: 0.1,
-            chunk: 64,
-            bits: None,
-            range: 4.0,
-        }
-    }
 }
 
 /// Training.
@@ -238,72 +161,10 @@ fn usual_until() -> f64 {
     0.9
 }
 
-/// A choice between names, as configs spell them.
-macro_rules! names {
-    ($(#[$about:meta])* $name:ident: $($(#[$doc:meta])* $variant:ident,)*) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum $name { $($(#[$doc])* $variant,)* }
-    };
-}
-
-names! {
-    /// Channel mixers.
-    ChannelName:
-    /// Two projections with GELU between them.
-    Mlp,
-    /// A gated one.
-    Glu,
-    /// None.
-    None,
-}
-
-names! {
-    /// Norms.
-    NormName:
-    /// Root mean square.
-    Rms,
-    /// Mean and deviation.
-    Layer,
-}
-
-names! {
-    /// Places of norms.
-    PlacementName:
-    /// Before what they feed.
-    Pre,
-    /// After the sum.
-    Post,
-}
-
-names! {
-    /// Positions.
-    PositionName:
-    /// None but the causal mask and recurrences.
-    None,
-    /// Rotary, of base 10000.
-    Rotary,
-    /// A penalty on distance.
-    Alibi,
-    /// A learned table, as long as the largest task.
-    Learned,
-}
-
-names! {
-    /// First weights of full layers.
-    InitialName:
-    /// Normal numbers, with the ties that the other keys ask for.
-    Random,
-    /// A noisy look-up: queries are twice a random rotation, keys their negatives, values a rotation and outputs its transpose, so that
-    /// a token reads the entry whose argument it holds, and what it held is replaced by the entry's value. Channel mixers start at
-    /// zero, and the last norm at `2 / sqrt(width)`, for a read-out of moderate scores.
-    Lookup,
-}
-
-names! {
-    /// Courses of the learning rate.
-    CourseName:
+/// Courses of the learning rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CourseName {
     /// Half a cosine.
     Cosine,
     /// A straight line.
@@ -398,14 +259,7 @@ impl RunConfig {
 
     /// Sizes of mixers that do not say otherwise.
     pub fn defaults(&self) -> Defaults {
-        let part = &self.model;
-        Defaults {
-            heads: part.heads,
-            head_dim: part.head,
-            kv_heads: None,
-            model_width: part.width,
-            bits: part.bits.unwrap_or(32).into(),
-        }
+        self.model.defaults()
     }
 
     /// Checks everything and works out the rest. Allocates nothing of the run's size.
@@ -466,8 +320,8 @@ impl RunConfig {
     }
 
     fn check_numbers(&self) -> Result<(), RunError> {
-        if let Some(bits) = self.model.bits.filter(|bits| !(1..=24).contains(bits)) {
-            return Err(RunError::value("model.bits", bits, "1 to 24; left out, numbers have the machine's 32 bits"));
+        if let Some((field, found, expected)) = self.model.unfit() {
+            return Err(RunError::value(&format!("model.{field}"), found, expected));
         }
         let counts = [
             ("train.steps", self.train.steps, 1, 100_000_000),
@@ -482,7 +336,7 @@ impl RunConfig {
                 return Err(RunError::value(field, found, format!("a whole number from {least} to {most}")));
             }
         }
-        let (model, train) = (&self.model, &self.train);
+        let train = &self.train;
         let numbers = [
             ("train.rate", train.rate, 1e-12, 100.0),
             ("train.floor", train.floor, 0.0, 1.0),
@@ -493,10 +347,6 @@ impl RunConfig {
             ("train.betas[1]", train.betas[1], 0.0, 0.999_999),
             ("train.clip", train.clip, 1e-12, f64::INFINITY),
             ("evaluate.stop_at", self.evaluate.stop_at, 0.0, 2.0),
-            ("model.query_key_scale", model.query_key_scale, 1e-6, 1e6),
-            ("model.range", model.range, 1e-6, 1e6),
-            ("model.scale", model.scale, 1e-6, 1e6),
-            ("model.embedding_scale", model.embedding_scale, 1e-6, 1e6),
         ];
         let stages = self.curriculum.iter().enumerate();
         let stages = stages.map(|(index, stage)| (format!("curriculum[{index}].until"), stage.until, 0.0, 2.0));
@@ -537,50 +387,6 @@ pub(crate) fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Res
     let inner = table.entry(first).or_insert_with(|| toml::Value::Table(toml::Table::new()));
     let inner = inner.as_table_mut().ok_or_else(|| format!("`{first}` is not a table"))?;
     set(inner, rest, value)
-}
-
-impl ModelPart {
-    fn network(&self, fields: &[Field], classes: u32, longest: usize, width: f64) -> ModelConfig {
-        let mut fields = fields.to_vec();
-        if !self.shared_tables {
-            for field in &mut fields {
-                field.alphabet.clone_from(&field.name);
-            }
-        }
-        let input = match &fields[..] {
-            [field] => Input::Vocabulary(field.vocabulary as usize),
-            _ => Input::Fields(fields),
-        };
-        ModelConfig {
-            input,
-            classes: classes as usize,
-            norm: match self.norm {
-                NormName::Rms => NormConfig::Rms,
-                NormName::Layer => NormConfig::Layer,
-            },
-            placement: match self.placement {
-                PlacementName::Pre => Placement::Pre,
-                PlacementName::Post => Placement::Post,
-            },
-            channel: match self.channel {
-                ChannelName::Mlp => ChannelConfig::Mlp { hidden: self.hidden },
-                ChannelName::Glu => ChannelConfig::Glu { hidden: self.hidden },
-                ChannelName::None => ChannelConfig::None,
-            },
-            positions: match self.positions {
-                PositionName::None => Positions::None,
-                PositionName::Rotary => Positions::Rotary { base: 10_000.0 },
-                PositionName::Alibi => Positions::Alibi,
-                PositionName::Learned => Positions::Learned { length: longest },
-            },
-            tied_query_key: self.tied_query_key,
-            read_out: self.read_out.clone(),
-            deviation: self.scale / width.sqrt(),
-            chunk: self.chunk,
-            precision: self.bits.map_or_else(Precision::default, |bits| Precision::bits(bits, self.range)),
-            ..ModelConfig::default()
-        }
-    }
 }
 
 impl Run {

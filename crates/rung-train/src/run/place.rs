@@ -24,13 +24,10 @@ use super::record::Record;
 use super::trainer::{Moment, Trainer};
 use super::{checkpoint, record};
 use rung_nn::file::write_atomically;
+use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
 
-/// The files of a run.
-pub const CONFIG: &str = "run.toml";
 /// The checkpoint.
 pub const RESUME: &str = "resume.safetensors";
-/// The last weights.
-pub const WEIGHTS: &str = "weights.safetensors";
 /// Seconds of work.
 pub const TIMING: &str = "timing.json";
 /// The record.
@@ -93,12 +90,12 @@ pub fn carry_out_kept(
         return known(record);
     }
     let place = |name: &str| directory.join(name);
-    match fs::read_to_string(place(CONFIG)) {
+    match fs::read_to_string(place(RUN_CONFIG)) {
         Ok(text) if resolved(&text).as_ref() != Some(&run.config) => {
-            return Err(RunError::file(place(CONFIG), "another run is kept here; choose another directory"));
+            return Err(RunError::file(place(RUN_CONFIG), "another run is kept here; choose another directory"));
         }
         Ok(_) => {}
-        Err(_) => write_atomically(&place(CONFIG), run.config.text().as_bytes()).map_err(RunError::unwritten)?,
+        Err(_) => write_atomically(&place(RUN_CONFIG), run.config.text().as_bytes()).map_err(RunError::unwritten)?,
     }
     let mut trainer = Trainer::new(run)?;
     let resume = place(RESUME);
@@ -118,7 +115,7 @@ pub fn carry_out_kept(
     }
     let record = trainer.record()?;
     let seconds = before + trainer.seconds();
-    checkpoint::save_weights(&place(WEIGHTS), run, trainer.weights())?;
+    checkpoint::save_weights(&place(RUN_WEIGHTS), run, trainer.weights())?;
     let timing = serde_json::json!({"id": record.id, "seconds": seconds, "threads": run.config.train.threads});
     write_atomically(&place(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::unwritten)?;
     write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::unwritten)?;

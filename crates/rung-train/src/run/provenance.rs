@@ -10,9 +10,7 @@ use super::config::{Run, RunConfig};
 use super::error::RunError;
 use super::record;
 use crate::difference::first_difference;
-
-/// The note of a file that holds the config.
-pub const NOTE: &str = "rung.run";
+use rung_nn::network::files::RUN_KEY;
 
 /// What to do about a file that belongs to another run.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +38,7 @@ impl Remedy {
 /// The configs differ; the first key that does is named.
 pub fn check(path: &Path, config: &str, run: &Run, remedy: Remedy) -> Result<(), RunError> {
     let owner = RunConfig::read(config).and_then(|config| config.resolve());
-    let owner = owner.map_err(|error| RunError::file(path, format!("its note `{NOTE}` is no config: {error}")))?;
+    let owner = owner.map_err(|error| RunError::file(path, format!("its note `{RUN_KEY}` is no config: {error}")))?;
     if owner.config == run.config {
         return Ok(());
     }

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_inspect::analysis::{self, Ask, Run};
+use rung_nn::Network;
 use rung_nn::file::write_atomically;
 use rung_theory::spec;
-use rung_train::network::Network;
 
 use crate::output::{check_destination, print, print_json, spinner};
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use rung_nn::Network;
 use rung_nn::NormConfig;
-use rung_nn::construct::{self, Construction, KINDS, Request};
+use rung_nn::construct::{self, KINDS, Request};
 use serde_json::json;
 
 use super::stack::Sizes;
@@ -146,7 +147,7 @@ impl Construct {
         }
         let request = self.request()?;
         let bar = spinner("building".to_owned());
-        let built: Construction<S> = match &self.stack {
+        let built: Network<S> = match &self.stack {
             Some(stack) => construct::build_on(kind.name, &request, &self.sizes.plan(stack)?)?,
             None => construct::build(kind.name, &request)?,
         };
@@ -157,31 +158,32 @@ impl Construct {
         self.report(&built)
     }
 
-    fn report<S: rung_engine::Scalar>(&self, built: &Construction<S>) -> anyhow::Result<ExitCode> {
-        let (sheet, tokens) = (&built.sheet, built.task.length());
+    fn report<S: rung_engine::Scalar>(&self, built: &Network<S>) -> anyhow::Result<ExitCode> {
+        let tokens = built.task()?.length();
+        let info = built.construction().context("a construction says what it does")?;
         let stack = built.plan.to_stack().to_string();
-        let thoughts = sheet.thoughts.as_ref().map(|thoughts| thoughts.count);
+        let thoughts = info.thoughts.as_ref().map(|thoughts| thoughts.count);
         if self.json {
             print_json(&json!({
-                "name": sheet.name,
-                "task": sheet.task,
+                "name": info.name,
+                "task": info.task,
                 "stack": stack,
-                "layers": sheet.layers,
+                "layers": info.layers,
                 "width": built.plan.width,
                 "weights": built.weights.size(),
                 "tokens": tokens,
                 "thoughts": thoughts,
-                "registers": sheet.registers,
+                "registers": info.registers,
                 "out": self.out,
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
-        writeln!(text, "{} for {} (constructed)", sheet.name, sheet.task)?;
+        writeln!(text, "{} for {} (constructed)", info.name, info.task)?;
         writeln!(text, "  stack    {stack}")?;
         writeln!(text, "  width    {}, {} weights", built.plan.width, commas(built.weights.size()))?;
         writeln!(text, "  tokens   {}", commas(tokens))?;
-        for (index, about) in sheet.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
+        for (index, about) in info.layers.iter().enumerate().filter(|(_, about)| !about.is_empty()) {
             writeln!(text, "  layer {index:2} {about}")?;
         }
         if let Some(count) = thoughts {

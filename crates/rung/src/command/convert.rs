@@ -1,19 +1,16 @@
 //! `rung convert MODEL --to MIXER`: full layers replaced by recurrent ones, one by one.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use rung_figure::figure::Chart as _;
 use rung_inspect::analysis::Ask;
-use rung_inspect::analysis::convert::{Student, Wish, convert};
+use rung_inspect::analysis::convert::{Wish, convert};
 use rung_nn::file::write_atomically;
-use rung_train::network::Network;
-use rung_train::run::RunConfig;
-use rung_train::run::checkpoint::save_weights;
-use rung_train::run::place::{CONFIG, WEIGHTS};
+use rung_nn::network::files::RUN_CONFIG;
+use rung_nn::{Network, Provenance};
 use serde_json::json;
 
 use crate::output::{check_destination, print, print_json, steps};
@@ -74,8 +71,8 @@ impl Convert {
             bail!("--rate: found {}, expected a positive number", self.rate);
         }
         let network = Network::<f32>::open(&self.model)?;
-        let config = self.model.join(CONFIG);
-        if self.out.is_some() && !config.is_file() {
+        if self.out.is_some() && !matches!(network.provenance, Provenance::Run(_)) {
+            let config = self.model.join(RUN_CONFIG);
             bail!("--out: found no {}, expected a run: only runs can be written as runs", config.display());
         }
         let wish = Wish {
@@ -97,7 +94,7 @@ impl Convert {
         for (name, student) in ["best", "most-linear"].iter().zip(&students) {
             let Some(out) = &self.out else { break };
             let directory = out.join(name);
-            write(&config, &directory, student)?;
+            student.save(&directory)?;
             written.push(directory);
         }
         if self.json {
@@ -113,14 +110,4 @@ impl Convert {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Writes a network as a run that is over: the teacher's config with another stack, and the weights.
-fn write(config: &Path, directory: &Path, student: &Student<f32>) -> anyhow::Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("making the directory {}", directory.display()))?;
-    let text = fs::read_to_string(config).with_context(|| format!("reading {}", config.display()))?;
-    let run = RunConfig { stack: student.plan.to_stack().to_string(), ..RunConfig::read(&text)? }.resolve()?;
-    write_atomically(&directory.join(CONFIG), run.config.text().as_bytes())?;
-    save_weights(&directory.join(WEIGHTS), &run, &student.weights)?;
-    Ok(())
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use rung_nn::Network;
+use rung_nn::network::files::RUN_CONFIG;
 use rung_theory::task;
-use rung_train::network::load_weights;
-use rung_train::run::initial::fresh;
-use rung_train::run::place::CONFIG;
+use rung_train::network::initial_network;
 use rung_train::run::source::{Purpose, Source};
 use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ impl Eval {
         if !(1..=1 << 24).contains(&self.prompts) {
             bail!("--prompts: found {}, expected 1 to {}", self.prompts, 1 << 24);
         }
-        let path = self.directory.join(CONFIG);
+        let path = self.directory.join(RUN_CONFIG);
         let run = RunConfig::read(&read_text(&path)?).and_then(|config| config.resolve());
         let run = run.with_context(|| format!("{}", path.display()))?;
         let tasks = if self.task.is_empty() { std::slice::from_ref(&run.config.task) } else { &self.task };
@@ -63,11 +63,14 @@ impl Eval {
             Source::new("--task", task, &run.fields, run.classes)
         };
         let mut sources = tasks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        let (model, mut weights) = fresh(&run)?;
-        match &self.weights {
-            Some(file) => rung_nn::load(file, &mut weights)?,
-            None => load_weights(&self.directory, &run, &mut weights)?,
-        }
+        let Network { model, weights, .. } = match &self.weights {
+            Some(file) => {
+                let mut network = initial_network(&run)?;
+                rung_nn::load(file, &mut network.weights)?;
+                network
+            }
+            None => Network::open(&self.directory)?,
+        };
         let executor = device::open(&self.device, &weights)?;
         let mut found = Vec::new();
         for source in &mut sources {

@@ -16,10 +16,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_nn::inventory::Part;
-use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, construct, inspect};
+use rung_nn::network::files;
+use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
-use rung_train::network;
-use rung_train::run::place;
 use serde_json::{Value, json};
 
 use super::stack::Sizes;
@@ -140,9 +139,9 @@ impl Network {
 
 /// The weights in a folder of a run or a construction, and their plan; or else the path itself.
 fn weights_in(path: &Path) -> anyhow::Result<(PathBuf, Option<Plan>)> {
-    let known = [place::WEIGHTS, construct::WEIGHTS].map(|name| path.join(name));
+    let known = [files::RUN_WEIGHTS, files::CONSTRUCTION_WEIGHTS].map(|name| path.join(name));
     match known.into_iter().find(|file| file.is_file()) {
-        Some(file) => Ok((file, Some(network::Network::<f32>::open(path)?.plan))),
+        Some(file) => Ok((file, Some(rung_nn::Network::<f32>::open(path)?.plan))),
         None => Ok((path.to_owned(), None)),
     }
 }

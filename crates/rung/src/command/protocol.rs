@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_engine::Scalar;
 use rung_inspect::protocol::Ledger;
+use rung_nn::Network;
 use rung_nn::protocol::Width;
-use rung_train::network::Network;
 use serde_json::json;
 
 use super::construct::Precision;
@@ -55,10 +55,10 @@ impl Protocol {
             bail!("--bits: found {bits}, expected {} to 32, or 64", Width::FEWEST);
         }
         let network = Network::<S>::open(&self.folder)?;
-        let tokens = self.prompt.tokens(&*network.task)?;
-        network.task.oracle(&tokens)?;
+        let tokens = self.prompt.tokens(network.task()?)?;
+        network.task()?.oracle(&tokens)?;
         let bar = spinner("running the protocol".to_owned());
-        let ledger = Ledger::keep(&network.name, &network.subject(), &tokens, width)?;
+        let ledger = Ledger::keep(&network.name, &network, &tokens, width)?;
         bar.finish_and_clear();
         if self.json {
             let mut value = serde_json::to_value(&ledger)?;

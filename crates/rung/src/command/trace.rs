@@ -7,9 +7,9 @@ use anyhow::{Context as _, bail};
 use rung_engine::Scalar;
 use rung_figure::figure::Chart as _;
 use rung_inspect::trace::{Cut, Picture};
+use rung_nn::Network;
 use rung_nn::file::write_atomically;
 use rung_theory::task::{AnyTask, Prompt, seeded};
-use rung_train::network::Network;
 
 use super::construct::Precision;
 use crate::output::{check_destination, print, print_json, spinner};
@@ -114,10 +114,10 @@ impl Trace {
 
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
         let network = Network::<S>::open(&self.folder)?;
-        let tokens = self.prompt.tokens(&*network.task)?;
+        let tokens = self.prompt.tokens(network.task()?)?;
         let bar = spinner("tracing".to_owned());
         let cut = Cut { share: self.min_weight, tokens: self.max_tokens };
-        let picture = Picture::take(&network.name, &network.subject(), &tokens, self.position, cut)?;
+        let picture = Picture::take(&network.name, &network, &tokens, self.position, cut)?;
         bar.finish_and_clear();
         if let Some(path) = &self.svg {
             write_atomically(path, picture.svg().as_bytes())?;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_train::run::place::{CONFIG, RECORD, RESUME};
+use rung_nn::network::files::RUN_CONFIG;
+use rung_train::run::place::{RECORD, RESUME};
 use rung_train::run::{Record, Run, RunConfig, carry_out, record};
 use serde_json::{Value, json};
 
@@ -111,9 +112,9 @@ impl Train {
 
     fn resolve(&self) -> anyhow::Result<Run> {
         if let Some(directory) = &self.resume {
-            let path = directory.join(CONFIG);
+            let path = directory.join(RUN_CONFIG);
             if !path.is_file() {
-                bail!("--resume: found no {} in {}, expected the directory of a run", CONFIG, directory.display());
+                bail!("--resume: found no {} in {}, expected the directory of a run", RUN_CONFIG, directory.display());
             }
             return Ok(read_config(&path)?.resolve()?);
         }

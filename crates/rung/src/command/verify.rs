@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rung_engine::Scalar;
+use rung_nn::Network;
 use rung_nn::construct::{self, MOST_BITS, MOST_EXHAUSTIVE, Verified, Which};
 use rung_nn::precision::Precision as StateFormat;
 use serde_json::json;
@@ -62,9 +63,10 @@ impl Verify {
     }
 
     fn verify<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let mut built = construct::load::<S>(&self.folder)?;
+        let mut built = Network::<S>::open(&self.folder)?;
         let count = self.samples.unwrap_or(SAMPLES);
-        let all = built.task.instances();
+        let task = built.task()?.spec();
+        let all = built.task()?.instances();
         let few = self.samples.is_none() && all.is_some_and(|all| all <= u128::from(SAMPLES));
         let which = if self.exhaustive || few { Which::All } else { Which::Samples { count, seed: self.seed } };
         let total =
@@ -75,7 +77,7 @@ impl Verify {
         let range = if self.bits.is_some() || self.find_bits { Some(built.range()?) } else { None };
         let mut bits = self.bits;
         if let (Some(bits), Some(range)) = (bits, range) {
-            built.keep_in(StateFormat::bits(bits, range))?;
+            built.set_precision(StateFormat::bits(bits, range))?;
         }
         let bar = steps(if self.find_bits { total.saturating_mul(u64::from(MOST_BITS)) } else { total });
         let found = match range.filter(|_| self.find_bits) {
@@ -93,8 +95,8 @@ impl Verify {
         let right = found.correct == found.instances;
         if self.json {
             print_json(&json!({
-                "name": built.sheet.name,
-                "task": built.sheet.task,
+                "name": built.name,
+                "task": task,
                 "instances": found.instances,
                 "correct": found.correct,
                 "exhaustive": found.exhaustive,
@@ -106,7 +108,7 @@ impl Verify {
                 "seconds": seconds,
             }))?;
         } else {
-            let mut text = self.text(&built.sheet.name, &built.sheet.task, &found, seconds)?;
+            let mut text = self.text(&built.name, &task, &found, seconds)?;
             if let (Some(bits), Some(range)) = (bits, range) {
                 let what = if self.find_bits { "fewest bits (measured)" } else { "bits" };
                 writeln!(text, "  {what}: {bits}, evenly spaced from -{range} to {range}, for states and messages")?;

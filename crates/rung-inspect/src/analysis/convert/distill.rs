@@ -7,7 +7,7 @@ use rung_theory::task::{self, seeded};
 
 use super::Wish;
 use crate::analysis::AnalysisError;
-use rung_train::network::Network;
+use rung_nn::Network;
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, Purpose, Source};
 
@@ -44,26 +44,26 @@ pub fn distill<S: Scalar>(
     wish: &Wish,
     tick: &(dyn Fn() + Sync),
 ) -> Result<(Counterpart<S>, [f64; 2]), AnalysisError> {
-    let subject = network.subject();
-    let text = wish.ask.task.clone().unwrap_or_else(|| network.task.spec());
+    let own_task = network.task()?;
+    let text = wish.ask.task.clone().unwrap_or_else(|| own_task.spec());
     let parsed = task::parse(&text).map_err(|error| RunError::task("--task", error))?;
-    let mut source = Source::new("--task", parsed, &network.task.fields(), network.task.classes())?;
+    let mut source = Source::new("--task", parsed, &own_task.fields(), own_task.classes())?;
     let mut weights = Parameters::new();
     let mut rng = seeded(wish.ask.seed ^ (layer as u64) << 32);
-    let mut site = Site::new(subject.config.settings(subject.model.width()), &mut weights, &mut rng);
-    site.depth = Depth { layer, layers: subject.model.depth() };
+    let mut site = Site::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
+    site.depth = Depth { layer, layers: network.model.depth() };
     let built =
         site.within(&format!("layers.{layer}"), |site| site.within("mixer", |site| Builtin::init(mixer, site)))?;
-    borrow(&mut weights, subject.weights);
+    borrow(&mut weights, &network.weights);
     let mut optimizer = AdamWConfig { rate: wish.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
     let schedule = Schedule { warmup: wish.steps / 20, steps: wish.steps, course: Course::Cosine { floor: 0.05 } };
     let (teacher, ops) = (Native::new(), Native::new());
-    teacher.bind_frozen(subject.weights);
+    teacher.bind_frozen(&network.weights);
     let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(wish.steps));
     for step in 0..wish.steps {
         source.fill(wish.ask.seed, Purpose::Training, step as u64, wish.batch, &mut batch);
         let mut pair = Pair { layer, found: None };
-        subject.model.operated(&teacher, &batch.tokens, wish.batch, &mut pair)?;
+        network.model.operated(&teacher, &batch.tokens, wish.batch, &mut pair)?;
         let Some((input, target)) = pair.found else { unreachable!("layer {layer} has a mixer") };
         let target = teacher.values(&target);
         let whole = target.iter().map(|value| value.wide().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);

@@ -38,15 +38,14 @@ mod distill;
 mod show;
 
 use rung_engine::{Parameters, Scalar};
-use rung_nn::{Model, ModelConfig, ModelError, Nobody};
+use rung_nn::{ModelConfig, ModelError, Network, Nobody, Provenance};
 use rung_theory::stack::{Defaults, Layer, Mixer, Plan};
-use rung_theory::task::{seeded, shuffle};
+use rung_theory::task::{self, seeded, shuffle};
 use serde::Serialize;
 
 use super::ablate::is_full;
 use super::questions::Questions;
 use super::{AnalysisError, Ask, silent};
-use rung_train::network::Network;
 use rung_train::parallel;
 use rung_train::run::tally::Accuracy;
 
@@ -137,16 +136,6 @@ pub struct Order {
     pub scores: Vec<f64>,
 }
 
-/// A network with some layers replaced.
-pub struct Student<S: Scalar> {
-    /// Its layers.
-    pub plan: Plan,
-    /// The network.
-    pub model: Model,
-    /// Its weights.
-    pub weights: Parameters<S>,
-}
-
 /// A teacher and the counterparts of its full layers.
 struct Workshop<'a, S: Scalar> {
     network: &'a Network<S>,
@@ -156,9 +145,9 @@ struct Workshop<'a, S: Scalar> {
 
 impl<S: Scalar> Workshop<'_, S> {
     /// The teacher with these layers replaced.
-    fn student(&self, replaced: &[usize]) -> Result<Student<S>, ModelError> {
-        let subject = self.network.subject();
-        let mut plan = subject.plan.clone();
+    fn student(&self, replaced: &[usize]) -> Result<Network<S>, ModelError> {
+        let network = self.network;
+        let mut plan = network.plan.clone();
         let chosen = || self.counterparts.iter().filter(|one| replaced.contains(&one.layer));
         for one in chosen() {
             plan.layers[one.layer] = Layer::new(one.mixer.clone());
@@ -168,13 +157,20 @@ impl<S: Scalar> Workshop<'_, S> {
         let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone())).collect();
         for (id, name) in entries {
             let own = chosen().find_map(|one| Some((&one.weights, one.weights.find(&name)?)));
-            let Some((store, source)) = own.or_else(|| Some((subject.weights, subject.weights.find(&name)?))) else {
+            let Some((store, source)) = own.or_else(|| Some((&network.weights, network.weights.find(&name)?))) else {
                 unreachable!("a weight is the teacher's or a counterpart's: {name}")
             };
             let values = store.get(source).to_vec();
             weights.get_mut(id).copy_from_slice(&values);
         }
-        Ok(Student { plan, model, weights })
+        let task = network.task.as_ref().and_then(|task| task::parse(&task.spec()).ok());
+        let provenance = match &network.provenance {
+            // What a construction says of itself is not true of its students.
+            Provenance::Construction(_) => Provenance::Program,
+            trained => trained.clone(),
+        };
+        let (name, config) = (plan.outline(), self.config.clone());
+        Ok(Network { name, task, plan, config, model, weights, provenance })
     }
 
     fn score(&self, questions: &Questions, replaced: &[usize]) -> Result<f64, ModelError> {
@@ -270,17 +266,16 @@ pub fn convert<S: Scalar>(
     network: &Network<S>,
     wish: &Wish,
     tick: &(dyn Fn() + Sync),
-) -> Result<(Conversion, [Student<S>; 2]), AnalysisError> {
+) -> Result<(Conversion, [Network<S>; 2]), AnalysisError> {
     silent("convert", network)?;
-    let subject = network.subject();
-    let layers = replaceable(subject.plan);
+    let layers = replaceable(&network.plan);
     if layers.is_empty() {
         let expected = "a network with full layers that neither share a cache nor stand beside other mixers".to_owned();
         return Err(AnalysisError::Unfit { instrument: "convert", found: network.name.clone(), expected });
     }
     let mut jobs = Vec::new();
     for layer in layers {
-        jobs.push((layer, counterpart(&wish.to, subject.plan, &subject.plan.layers[layer].mixers[0])?));
+        jobs.push((layer, counterpart(&wish.to, &network.plan, &network.plan.layers[layer].mixers[0])?));
     }
     let made = parallel::map(&jobs, |(layer, mixer)| distill(network, *layer, mixer, wish, tick));
     let made = made.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -288,7 +283,7 @@ pub fn convert<S: Scalar>(
         made.iter().map(|(one, [before, after])| Imitated { layer: one.layer, before: *before, after: *after });
     let imitated: Vec<Imitated> = imitated.collect();
     let counterparts = made.into_iter().map(|(one, _)| one).collect();
-    let workshop = Workshop { network, config: subject.config, counterparts };
+    let workshop = Workshop { network, config: &network.config, counterparts };
     let drawn = |seed: u64| Questions::draw(network, &Ask { seed: wish.ask.seed ^ seed, ..wish.ask.clone() }, AMOUNT);
     let (validation, test) = (drawn(0x5eed)?, drawn(0x7e57)?);
     let teacher = workshop.score(&validation, &[])?;
@@ -378,7 +373,7 @@ mod tests {
         let (none, students) = convert(&network, &wish(f64::INFINITY), &|| {}).unwrap();
         assert!(none.path.is_empty() && none.best.is_empty() && none.most_linear.is_empty());
         for student in students {
-            assert_eq!(student.weights.flat(), network.subject().weights.flat());
+            assert_eq!(student.weights.flat(), network.weights.flat());
             assert_eq!(student.plan, network.plan);
         }
         for order in &all.orders {

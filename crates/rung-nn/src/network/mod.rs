@@ -1,0 +1,229 @@
+//! A network with all that belongs to it, wherever it came from.
+//!
+//! [`Network::open`] reads a path, and [`Source::of`] says what the path holds:
+//!
+//! | path | files |
+//! |---|---|
+//! | folder of a finished run (`rung train`) | `run.toml`, `weights.safetensors` |
+//! | Hugging Face folder, or GGUF file | `config.json` and safetensors, or one `.gguf` |
+//! | folder of a construction (`rung construct --out`) | `construction.json`, `model.safetensors`, `stack.txt`, `README.md` |
+//!
+//! Instruments take a [`Network`] and do not ask where its weights come from. [`Network::save`] writes the kind of folder that it
+//! was opened from. To add a source: a variant of [`Source`], a file beside this one that opens it, a variant of [`Provenance`].
+//!
+//! ```
+//! use rung_nn::Network;
+//! use rung_nn::construct::{self, Request};
+//!
+//! let built = construct::build::<f32>("U1", &Request::default())?;
+//! let folder = std::env::temp_dir().join(format!("rung-doc-network-{}", std::process::id()));
+//! built.save(&folder)?;
+//! let opened = Network::<f32>::open(&folder)?;
+//! assert_eq!(opened.weights.flat(), built.weights.flat());
+//! assert_eq!(opened.task()?.spec(), built.task()?.spec());
+//! # std::fs::remove_dir_all(&folder).ok();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod construction;
+mod error;
+pub mod files;
+mod run;
+
+pub use error::NetworkError;
+pub use run::{ChannelName, InitialName, ModelPart, NormName, PlacementName, PositionName};
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use rung_engine::{Native, Parameters, Scalar};
+use rung_theory::stack::Plan;
+use rung_theory::task::{AnyTask, seeded};
+
+use crate::checkpoint::{save, save_with};
+use crate::construct::{ChainOfThought, ConstructionInfo};
+use crate::error::ModelError;
+use crate::families;
+use crate::file::write_atomically;
+use crate::model::{Model, ModelConfig};
+use crate::precision::Precision;
+
+/// More bytes than a config or description has.
+const MOST_BYTES: u64 = 1 << 24;
+
+/// A network with all that belongs to it.
+pub struct Network<S: Scalar> {
+    /// What it is called: the construction's name, or the stack.
+    pub name: String,
+    /// The task it is for, if it is for one.
+    pub task: Option<Box<dyn AnyTask>>,
+    /// Its layers.
+    pub plan: Plan,
+    /// Everything else about the model.
+    pub config: ModelConfig,
+    /// The model: handles of weights.
+    pub model: Model,
+    /// The weights.
+    pub weights: Parameters<S>,
+    /// Where the weights come from.
+    pub provenance: Provenance,
+}
+
+/// Where the weights of a network come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Provenance {
+    /// Written by a construction.
+    Construction(Box<ConstructionInfo>),
+    /// Trained, or about to be, by a run with this config, as TOML.
+    Run(String),
+    /// Read from a checkpoint of another program, of this family; see [`families`].
+    Checkpoint {
+        /// The family.
+        family: &'static str,
+        /// The folder, or the GGUF file.
+        path: PathBuf,
+    },
+    /// Made in memory, by a program.
+    Program,
+}
+
+/// What a path holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The folder of a construction.
+    Construction,
+    /// The folder of a run.
+    Run,
+    /// A Hugging Face folder or a GGUF file.
+    Checkpoint,
+}
+
+impl Source {
+    /// What a path holds, by the files that are there.
+    ///
+    /// # Errors
+    /// It holds no network.
+    pub fn of(path: &Path) -> Result<Self, NetworkError> {
+        match () {
+            () if path.join(files::CONSTRUCTION).exists() => Ok(Self::Construction),
+            () if path.join(files::RUN_CONFIG).exists() => Ok(Self::Run),
+            () if families::recognise(path) => Ok(Self::Checkpoint),
+            () => Err(NetworkError::Unknown(path.to_owned())),
+        }
+    }
+}
+
+impl<S: Scalar> Network<S> {
+    /// Opens the folder of a construction or of a finished run, a Hugging Face folder, or a GGUF file.
+    ///
+    /// # Errors
+    /// The path holds no network, or something in it cannot be read or does not fit.
+    pub fn open(path: &Path) -> Result<Self, NetworkError> {
+        match Source::of(path)? {
+            Source::Construction => construction::open(path),
+            Source::Run => run::open(path),
+            Source::Checkpoint => {
+                let families::Checkpoint { family, plan, config, model, weights, .. } =
+                    families::open(path).map_err(Box::new)?;
+                let (name, path) = (plan.outline(), path.to_owned());
+                let provenance = Provenance::Checkpoint { family, path };
+                Ok(Self { name, task: None, plan, config, model, weights, provenance })
+            }
+        }
+    }
+
+    /// Writes the folder of a construction or of a finished run, making it if it does not exist.
+    ///
+    /// # Errors
+    /// A file cannot be written, or the network is neither.
+    pub fn save(&self, folder: &Path) -> Result<(), NetworkError> {
+        fs::create_dir_all(folder).map_err(|source| NetworkError::System { path: folder.to_owned(), source })?;
+        let write = |name: &str, text: &str| {
+            write_atomically(&folder.join(name), text.as_bytes())
+                .map_err(|error| NetworkError::System { path: error.path, source: error.source })
+        };
+        match &self.provenance {
+            Provenance::Construction(info) => {
+                save(&folder.join(files::CONSTRUCTION_WEIGHTS), &self.weights)?;
+                construction::texts(self, info).iter().try_for_each(|(name, text)| write(name, text))
+            }
+            Provenance::Run(config) => {
+                let config = run::with_stack(config, &self.plan.to_stack().to_string()).unwrap_or_default();
+                write(files::RUN_CONFIG, &config)?;
+                Ok(save_with(&folder.join(files::RUN_WEIGHTS), &self.weights, &[(files::RUN_KEY, &config)])?)
+            }
+            Provenance::Checkpoint { .. } | Provenance::Program => {
+                Err(NetworkError::Unsaved { path: folder.to_owned(), name: self.name.clone() })
+            }
+        }
+    }
+
+    /// A network made in memory.
+    pub fn new(
+        name: String,
+        task: Box<dyn AnyTask>,
+        plan: Plan,
+        config: ModelConfig,
+        model: Model,
+        weights: Parameters<S>,
+    ) -> Self {
+        Self { name, task: Some(task), plan, config, model, weights, provenance: Provenance::Program }
+    }
+
+    /// The task it is for.
+    ///
+    /// # Errors
+    /// It is for none.
+    pub fn task(&self) -> Result<&dyn AnyTask, ModelError> {
+        self.task.as_deref().ok_or_else(|| ModelError::NoTask { name: self.name.clone() })
+    }
+
+    /// What a construction says of itself.
+    pub fn construction(&self) -> Option<&ConstructionInfo> {
+        match &self.provenance {
+            Provenance::Construction(info) => Some(info),
+            _ => None,
+        }
+    }
+
+    /// The tokens it emits before its answer, if it is a construction that does.
+    pub fn chain_of_thought(&self) -> Option<&ChainOfThought> {
+        self.construction().and_then(|info| info.thoughts.as_ref())
+    }
+
+    /// An executor on these weights, without gradients.
+    pub fn executor(&self) -> Native<S> {
+        let ops = Native::new();
+        ops.bind_frozen(&self.weights);
+        ops
+    }
+
+    /// Changes weights, each with its name.
+    pub fn change_weights(&mut self, mut change: impl FnMut(&str, &mut [S])) {
+        let entries: Vec<_> = self.weights.entries().map(|(id, entry)| (id, entry.name.clone())).collect();
+        for (id, name) in entries {
+            change(&name, self.weights.get_mut(id));
+        }
+    }
+
+    /// Keeps states and messages in few bits, with the same weights.
+    ///
+    /// # Errors
+    /// There is no such precision, or the network is a checkpoint of another program.
+    pub fn set_precision(&mut self, precision: Precision) -> Result<(), ModelError> {
+        if matches!(self.provenance, Provenance::Checkpoint { .. }) {
+            return Err(ModelError::Foreign { name: self.name.clone() });
+        }
+        self.config.precision = precision;
+        // Fresh weights have the same places; the old ones stay.
+        self.model = self.config.init(&self.plan, &mut Parameters::<S>::new(), &mut seeded(0))?;
+        Ok(())
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, NetworkError> {
+    let mut text = String::new();
+    let read = fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
+    read.map(|_| text).map_err(|source| NetworkError::System { path: path.to_owned(), source })
+}
