@@ -66,6 +66,9 @@ def change(point, place, value):
         changed[name] = written
     else:
         changed[name][index] = written
+    inner = index - point.get("embedding", {}).get("middle", 0) if name == "n" else -1
+    if 0 <= inner < len(point.get("live", [])):
+        changed["live"][inner] = written
     return changed
 
 
@@ -77,7 +80,7 @@ def unit(point, place):
         return int(point["cell" if name == "m" else "group"])
     if name == "x" and index == 0 and kappa:
         return kappa[0]
-    if name == "n" and kappa:
+    if name == "n" and index < len(kappa):
         return kappa[index] * (kappa[index + 1] if index + 1 < len(kappa) else 1)
     return 1
 
