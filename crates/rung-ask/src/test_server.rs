@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::prompt::Question;
+use crate::prompt::{CHAT_ENDING, Question};
 
 /// What goes wrong at the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl Shared {
             }
             ("/v1/chat/completions", Speaks::Chat) => {
                 let prompt = body["messages"][0]["content"].as_str()?;
-                self.answer(path, prompt.strip_suffix("\nReply with the symbol alone.").unwrap_or(prompt))
+                self.answer(path, prompt.strip_suffix(CHAT_ENDING).unwrap_or(prompt))
             }
             _ => Some((404, json!({"error": "no such path"}).to_string())),
         }

@@ -1,21 +1,23 @@
 //! Inspect: a Python file with one task per cell.
 //!
-//! Run with `inspect eval DIR/rung_ladder.py --model ..`.
+//! Run with `inspect eval DIR/rung_ladder.py --model ..`. Inspect speaks the chat protocol, so prompts end as `rung ask` ends them there.
 
 use super::Part;
 use crate::ladder::Grid;
+use crate::prompt::CHAT_ENDING;
 
 pub(super) fn file(parts: &[Part], grid: &Grid) -> (String, String) {
     let mut text = format!(
         "\"\"\"Questions of rung {version}, seed {seed}: look-ups composed in one forward pass.\"\"\"\nfrom pathlib import Path\n\n\
          from inspect_ai import Task, task\nfrom inspect_ai.dataset import Sample, json_dataset\nfrom inspect_ai.model import GenerateConfig\n\
-         from inspect_ai.scorer import match\nfrom inspect_ai.solver import generate\n\n\ndef sample(record):\n    return Sample(input=record[\"prompt\"], \
+         from inspect_ai.scorer import match\nfrom inspect_ai.solver import generate\n\nENDING = {ending:?}\n\n\ndef sample(record):\n    return Sample(input=record[\"prompt\"] + ENDING, \
          target=record[\"answer\"], id=record[\"id\"],\n                  metadata={{\"hops\": record[\"hops\"], \"entries\": record[\"entries\"]}})\n\n\n\
          def ladder(name):\n    data = json_dataset(str(Path(__file__).parent / f\"{{name}}.jsonl\"), sample)\n    config = GenerateConfig(max_tokens=1, \
          temperature=0.0)\n    return Task(dataset=data, solver=generate(), scorer=match(location=\"begin\"), config=config, name=name,\n                \
          metadata={{\"seed\": {seed}, \"version\": \"{version}\"}})\n",
         version = env!("CARGO_PKG_VERSION"),
         seed = grid.seed,
+        ending = CHAT_ENDING,
     );
     for Part { name, .. } in parts {
         text.extend(["\n\n@task\ndef ", name, "():\n    return ladder(\"", name, "\")\n"]);

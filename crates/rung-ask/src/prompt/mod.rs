@@ -115,6 +115,9 @@ pub struct Question {
     pub hops: usize,
 }
 
+/// What a chat model is told behind a prompt of which one token is read.
+pub const CHAT_ENDING: &str = "\nReply with the symbol alone.";
+
 /// White space before every answer.
 pub const LEAD: &str = " ";
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::prompt::CHAT_ENDING;
 use crate::{AskError, Description, Model, Reply};
 use http::Http;
 pub use reply::{parse_chat, parse_completions, parse_llama_cpp};
@@ -147,7 +148,7 @@ impl Server {
             let (url, value) = self.http.post("/v1/completions", &request)?;
             return parse_completions(&url, &value);
         }
-        let ending = if tokens == 1 { "\nReply with the symbol alone." } else { "" };
+        let ending = if tokens == 1 { CHAT_ENDING } else { "" };
         request["messages"] = json!([{"role": "user", "content": format!("{prompt}{ending}")}]);
         if count > 0 {
             request["logprobs"] = json!(true);
