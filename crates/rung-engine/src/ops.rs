@@ -114,8 +114,8 @@ pub trait Ops {
     /// Softmax attention, summed key by key from the first to the last in accumulators of few bits, without gradient.
     ///
     /// A query keeps the mean `o` of the values so far and the log `l` of the sum of weights so far, and nothing else. A key with
-    /// score `s` and value `v` replaces them by `l = round(ln(e^l + e^s))` and `o = round(o + min(1, e^(s-l)) (v - o))`; the first
-    /// one that the query sees by `round(s)` and `round(v)`. So what a query learns about a prefix are `value width + 1` numbers per
+    /// score `s` and value `v` replaces them by `round(o + sigmoid(s - l) (v - o))` and `round(ln(e^l + e^s))`; the first one that
+    /// the query sees by `round(v)` and `round(s)`. So what a query learns about a prefix are `value width + 1` numbers per
     /// head, of the bits given, or those of the number type.
     fn left_to_right_attention(
         &self,

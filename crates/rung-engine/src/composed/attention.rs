@@ -50,10 +50,10 @@ pub fn left_to_right_attention<O: Ops + ?Sized>(
             score = ops.add(&score, &ops.slice(bias, 3, at..at + 1));
         }
         let (first, visible) = (column(&|query| seen(query).start == at), column(&|query| seen(query).contains(&at)));
-        let sum = ops.add(&log_sum, &ops.softplus(&ops.sub(&score, &log_sum)));
-        let sum = round(&choose(&first, &score, &sum), rounding.map(|rounding| rounding.log_sum));
-        let share = ops.exp(&ops.neg(&ops.relu(&ops.sub(&sum, &score))));
-        let share = choose(&first, &ops.full(&[1], 1.0), &share);
+        let gap = ops.sub(&score, &log_sum);
+        let share = choose(&first, &ops.full(&[1], 1.0), &ops.sigmoid(&gap));
+        let sum = choose(&first, &score, &ops.add(&log_sum, &ops.softplus(&gap)));
+        let sum = round(&sum, rounding.map(|rounding| rounding.log_sum));
         let next = ops.add(&mean, &ops.mul(&share, &ops.sub(&value, &mean)));
         mean = choose(&visible, &round(&next, rounding.map(|rounding| rounding.mean)), &mean);
         log_sum = choose(&visible, &sum, &log_sum);

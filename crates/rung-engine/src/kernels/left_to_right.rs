@@ -47,11 +47,10 @@ pub(crate) fn forward<S: Scalar>(
             if let Some(bias) = bias {
                 score += bias[key];
             }
-            let sum = log_sum.map_or(score, |sum: S| sum + (score - sum).softplus());
-            let sum = rounding.map_or(sum, |rounding| rounding.log_sum.nearest(sum));
-            let share = if log_sum.is_some() { (-(sum - score).larger(S::ZERO)).exp() } else { S::ONE };
+            let (share, sum) = log_sum
+                .map_or((S::ONE, score), |sum: S| ((score - sum).sigmoid(), sum + (score - sum).softplus()));
             move_mean(mean, &inputs.value[place * value_width..][..value_width], share, rounding);
-            log_sum = Some(sum);
+            log_sum = Some(rounding.map_or(sum, |rounding| rounding.log_sum.nearest(sum)));
         }
     }
 }

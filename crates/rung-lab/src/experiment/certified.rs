@@ -32,7 +32,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     sweeps: [
         include_str!("certified-smoke.toml"),
         include_str!("certified-quick.toml"),
-        include_str!("certified-full.toml"),
+        include_str!("certified-quick.toml"),
     ],
     show: certified,
 };

@@ -50,9 +50,9 @@ pub enum Accumulator {
 
 impl Accumulator {
     /// Channels of the running mean lie between minus this and this.
-    const MEAN_RANGE: f64 = 4.0;
-    /// So does the running log of the sum of weights.
-    const LOG_RANGE: f64 = 32.0;
+    const MEAN_RANGE: f64 = 8.0;
+    /// So does the running log of the sum of weights: scores of sharp look-ups grow in training.
+    const LOG_RANGE: f64 = 128.0;
     /// Bits of the machine's own numbers.
     const MACHINE: u64 = 32;
 

@@ -6,7 +6,7 @@
 //! `softmax(mask(Q K' / sqrt(d))) V`. Without the mask in a bidirectional model.
 //!
 //! With `accumulator = p` sums are taken from left to right in accumulators of p bits, in training too, where gradients are those of
-//! exact sums. Means lie between -4 and 4, logs of sums of weights between -32 and 32.
+//! exact sums. Means lie between -8 and 8, logs of sums of weights between -128 and 128.
 
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
