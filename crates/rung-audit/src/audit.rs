@@ -485,7 +485,7 @@ impl MixerBuilder<'_> {
         let recurrent = recurrence.as_ref().map(|(name, _)| *name);
         let mut plan_layers = match (attention, recurrence, spec.join) {
             (Some(attention), Some((_, recurrence)), Join::Parallel) => {
-                vec![Layer::beside(vec![attention, recurrence])]
+                vec![Layer::parallel(vec![attention, recurrence])]
             }
             (Some(attention), Some((_, recurrence)), Join::AttentionFirst) => {
                 vec![Layer::new(attention), Layer::new(recurrence)]

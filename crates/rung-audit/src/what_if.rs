@@ -156,7 +156,7 @@ pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<
                     .filter(|mixer| is_recurrent(mixer))
                     .cloned()
                     .collect();
-                (!mixers.is_empty()).then(|| (layer.recurrent, Layer::beside(mixers)))
+                (!mixers.is_empty()).then(|| (layer.recurrent, Layer::parallel(mixers)))
             });
             let (name, layer) = match existing {
                 Some(found) => found,

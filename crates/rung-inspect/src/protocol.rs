@@ -191,11 +191,11 @@ fn epochs<S: Scalar>(network: &Network<S>, held: &Conversation<S>, widths: Width
             papers: Some(message(Convention::Paper)),
             crossed: crossed(&|layer, content| layer == at && content == Content::Registers),
         });
-        if capacity.beside_bits[index] > 0 {
+        if capacity.parallel_bits[index] > 0 {
             epochs.push(Epoch {
                 name: format!("parallel to full {index}"),
                 layers: vec![at],
-                theory: scaled(capacity.beside_bits[index], widths.state),
+                theory: scaled(capacity.parallel_bits[index], widths.state),
                 papers: None,
                 crossed: crossed(&|layer, content| layer == at && content == Content::State),
             });

@@ -1,7 +1,7 @@
 //! The hop map of a stack, drawn. Its rows are those of [`rung_theory::bound::hop_map`].
 
 use rung_theory::bound::papers;
-use rung_theory::bound::search::Certified;
+use rung_theory::bound::search::CheckedCertificate;
 use rung_theory::stack::{Convention, Plan};
 
 pub use rung_theory::bound::hop_map::{Rung, Solved, rung};
@@ -24,7 +24,7 @@ impl From<&Rung> for MapRow {
     fn from(rung: &Rung) -> Self {
         let Rung { hops, solved_all, impossible, .. } = rung;
         let solved = solved_all.map(|solved| solved.log2_tokens);
-        Self { hops: *hops, solved, impossible: impossible.as_ref().map(Certified::log2_tokens) }
+        Self { hops: *hops, solved, impossible: impossible.as_ref().map(CheckedCertificate::log2_tokens) }
     }
 }
 

@@ -8,8 +8,9 @@ use rung_engine::Parameters;
 use rung_nn::ModelConfig;
 use rung_nn::construct::{self, Request, Which, carry, verify};
 use rung_nn::precision::Precision;
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
-use rung_theory::bound::verdict::{Verdict, decide};
+use rung_theory::bound::verdict::Verdict;
 use rung_theory::stack::mixer::KINDS;
 use rung_theory::stack::{Convention, Defaults, Layer, Mixer, Plan};
 use rung_theory::task::seeded;
@@ -72,7 +73,7 @@ fn solved_exactly_where_weights_do_it() {
             let plan = Plan::parse(stack, &defaults).unwrap();
             for (m, n) in [(2, &[][..]), (5, &[]), (3, &[2]), (2, &[2, 2])] {
                 let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-                let verdict = decide(&plan, Convention::Paper, &tables);
+                let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
                 let built: Vec<_> = ["U1", "U2", "U2'", "S2", "S3", "S4", "S5"]
                     .into_iter()
                     .flat_map(|name| requests(name, m, n).into_iter().map(move |request| (name, request)))
@@ -121,7 +122,7 @@ fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
         ("inline{heads=5} hgrn2 full full", 40),
     ] {
         let plan = Plan::parse(stack, &defaults).unwrap();
-        let verdict = decide(&plan, Convention::Paper, &tables);
+        let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
         let Verdict::Solved(found) = verdict else { panic!("{stack}: {}", verdict.reason()) };
         let built = construct::build_on::<f32>(found.name, &request, &plan).unwrap();
         assert!(built.plan.width.is_multiple_of(divisor), "{stack}: {}", built.plan.width);
@@ -244,7 +245,10 @@ fn carriers_need_no_more_bits_than_they_say() {
             let tables = Tables::new(2, m.into(), vec![n.into()]).unwrap();
             let Ok(mut built) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
             let (range, fewest) = (built.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
-            assert!(matches!(decide(&plan(fewest), Convention::Paper, &tables), Verdict::Solved(_)), "{layer}");
+            assert!(
+                matches!(StackBounds::new(&plan(fewest), Convention::Paper).decide(&tables), Verdict::Solved(_)),
+                "{layer}"
+            );
             for bits in fewest..fewest + 5 {
                 built.set_precision(Precision::bits(bits as u32, range)).unwrap();
                 let found = verify(&built, Which::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
@@ -260,7 +264,7 @@ fn carriers_need_no_more_bits_than_they_say() {
 fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<&'static str> {
     let plan = Plan::parse(stack, defaults).unwrap();
     let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-    let Verdict::Solved(found) = decide(&plan, Convention::Paper, &tables) else { return None };
+    let Verdict::Solved(found) = StackBounds::new(&plan, Convention::Paper).decide(&tables) else { return None };
     let built = requests(found.name, m, n)
         .into_iter()
         .find_map(|request| construct::build_on::<f32>(found.name, &request, &plan).ok());

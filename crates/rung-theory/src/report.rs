@@ -6,12 +6,13 @@ use num_bigint::BigUint;
 use serde_json::{Value, json};
 
 use crate::bound::certificate;
-use crate::bound::checker::{Accepted, Point, Refusal, check};
+use crate::bound::checker::{Accepted, Certificate, Refusal, check};
 use crate::bound::explanation::Claim;
 use crate::bound::hop_map::Rung;
+use crate::bound::input::{BoundInput, log2};
 use crate::bound::papers;
-use crate::bound::question::{Question, log2};
-use crate::bound::search::{self, Certified};
+use crate::bound::search::CheckedCertificate;
+use crate::bound::stack_bounds::LowerBound;
 use crate::stack::capacity::Block;
 use crate::stack::{Convention, Defaults, Plan};
 
@@ -20,7 +21,7 @@ pub fn whole(value: u128) -> Value {
     u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
 }
 
-/// Full layers, blocks, the extra hop and rungs of a stack.
+/// Full layers, blocks, the extra hop and rungs of a stack. Layers are numbered from 0.
 pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Convention) -> Value {
     let capacity = plan.capacity_with(convention);
     let block = |(e, block): (usize, &Block)| json!({"block": e, "layers": block.layers, "state_bits": whole(block.state_bits)});
@@ -36,7 +37,7 @@ pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Conve
         "at_least": capacity.at_least,
         "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
         "state_bits": capacity.state_bits().into_iter().map(whole).collect::<Vec<_>>(),
-        "beside_bits": capacity.beside_bits.iter().copied().map(whole).collect::<Vec<_>>(),
+        "beside_bits": capacity.parallel_bits.iter().copied().map(whole).collect::<Vec<_>>(),
         "message_bits": whole(capacity.message_bits),
         "message_formula": plan.message_formula(convention),
         "conventions": certificate::conventions(defaults, convention),
@@ -51,7 +52,7 @@ pub fn rung(rung: &Rung) -> Value {
         "construction": rung.solved_all.map(|solved| solved.construction),
         "solved_some_up_to_log2_tokens": rung.solved_some.map(|solved| solved.log2_tokens),
         "construction_of_some": rung.solved_some.map(|solved| solved.construction),
-        "impossible_some_from_log2_tokens": rung.impossible.as_ref().map(Certified::log2_tokens),
+        "impossible_some_from_log2_tokens": rung.impossible.as_ref().map(CheckedCertificate::log2_tokens),
         "trivial": rung.impossible.as_ref().map(|found| found.accepted.trivial),
     })
 }
@@ -64,7 +65,7 @@ pub struct BoundAnswer {
     /// Why, in a sentence.
     pub reason: &'static str,
     /// The smallest certificate, if there is one.
-    pub found: Option<Certified>,
+    pub found: Option<CheckedCertificate>,
     /// The same as the content of a file.
     pub certificate: Option<Value>,
     /// Base-2 logarithm of the tokens that the published proof's own parameters need.
@@ -77,7 +78,7 @@ pub struct BoundAnswer {
 #[derive(Debug)]
 pub struct BoundRequest<'a> {
     /// Nothing where the hops are within the stack's rungs.
-    pub question: Option<Question>,
+    pub input: Option<BoundInput>,
     /// The resolved stack; nothing where the bits were given directly.
     pub plan: Option<&'a Plan>,
     /// Heads times head width times bits of the largest full layer.
@@ -93,24 +94,12 @@ pub struct BoundRequest<'a> {
 impl BoundRequest<'_> {
     /// Searches for the smallest certificate.
     pub fn answer(&self) -> BoundAnswer {
-        let found = self.question.as_ref().and_then(search::smallest);
-        let fits = |found: &Certified| self.plan.is_none_or(|plan| plan.covers_tokens(&found.accepted.tokens));
-        let (found, too_long) = match found {
-            Some(found) if fits(&found) => (Some(found), false),
-            Some(_) => (None, true),
-            None => (None, false),
-        };
-        let (verdict, reason) = match (&self.question, &found) {
-            (None, _) => (
-                "solved",
-                "the hops are within the stack's rungs: a construction solves every size that fits its heads",
-            ),
-            (_, Some(_)) => ("impossible", "for some tables that fit in so many tokens, whatever the weights"),
-            _ if too_long => ("unknown", "the mixers' states are counted for shorter texts than a certificate needs"),
-            _ => ("unknown", "no certificate was found"),
-        };
-        let certificate = found.as_ref().map(|found| certificate::write(&found.point, self.stack, &self.conventions));
-        let case = found.as_ref().map(|found| found.point.case);
+        let bound = LowerBound::smallest(self.input.as_ref(), self.plan.and_then(Plan::log2_context));
+        let (verdict, reason) = (bound.word(), bound.reason());
+        let found = bound.into_certificate();
+        let certificate =
+            found.as_ref().map(|found| certificate::write(&found.certificate, self.stack, &self.conventions));
+        let case = found.as_ref().map(|found| found.certificate.case);
         let sizes = self.heads_dim_bits.zip(case);
         let papers = sizes.map(|(bits, _)| papers::own_parameters(bits, self.hops));
         let closed_form = sizes.map(|(bits, case)| papers::closed_form(bits, self.hops, case));
@@ -125,12 +114,12 @@ impl BoundRequest<'_> {
             "reason": answer.reason,
             "stack": self.stack,
             "hops": self.hops,
-            "log2_tokens": found.map(Certified::log2_tokens),
+            "log2_tokens": found.map(CheckedCertificate::log2_tokens),
             "tokens": found.map(|found| found.accepted.tokens.to_string()),
             "trivial": found.map(|found| found.accepted.trivial),
             "papers_log2_tokens": answer.papers,
             "papers_closed_form_log2_tokens": answer.closed_form,
-            "theorem": found.map(|found| found.point.theorem.name()),
+            "theorem": found.map(|found| found.certificate.theorem.name()),
             "certificate": answer.certificate,
         })
     }
@@ -152,7 +141,7 @@ pub enum CheckAnswer {
     /// Every inequality holds.
     Accepted {
         /// The numbers.
-        point: Box<Point>,
+        certificate: Box<Certificate>,
         /// What they prove.
         accepted: Accepted,
         /// Whether the stack that it names was counted again and found to be one of those it speaks of.
@@ -162,13 +151,13 @@ pub enum CheckAnswer {
 
 /// Checks the text of a certificate.
 pub fn check_certificate(text: &str) -> CheckAnswer {
-    let point = match certificate::read(text) {
-        Ok(point) => point,
+    let certificate = match certificate::read(text) {
+        Ok(certificate) => certificate,
         Err(error) => return CheckAnswer::Malformed(format!("malformed: {error}")),
     };
-    match check(&point) {
-        Ok(accepted) => match certificate::names_its_stack(text, &point) {
-            Ok(names_stack) => CheckAnswer::Accepted { point: Box::new(point), accepted, names_stack },
+    match check(&certificate) {
+        Ok(accepted) => match certificate::names_its_stack(text, &certificate) {
+            Ok(names_stack) => CheckAnswer::Accepted { certificate: Box::new(certificate), accepted, names_stack },
             Err(reason) => CheckAnswer::Refused(format!("refused: {reason}")),
         },
         Err(refusal @ Refusal::Malformed(_)) => CheckAnswer::Malformed(refusal.to_string()),
@@ -183,18 +172,18 @@ impl CheckAnswer {
         match self {
             Self::Malformed(reason) => refusal("malformed", reason),
             Self::Refused(reason) => refusal("refused", reason),
-            Self::Accepted { point, accepted, names_stack } => json!({
+            Self::Accepted { certificate, accepted, names_stack } => json!({
                 "status": "accepted",
                 "accepted": true,
-                "hops": point.hops,
-                "theorem": point.theorem.name(),
-                "machine_checked": Claim::OutOfReach.basis(point).is_machine_checked(),
-                "needs_w_major_tables": point.needs_w_major(),
+                "hops": certificate.hops,
+                "theorem": certificate.theorem.name(),
+                "machine_checked": Claim::OutOfReach.basis(certificate).is_machine_checked(),
+                "needs_w_major_tables": certificate.needs_w_major(),
                 "tokens": accepted.tokens.to_string(),
                 "log2_tokens": log2(&accepted.tokens),
                 "trivial": accepted.trivial,
-                "message_bits": point.message_bits.to_string(),
-                "state_bits": point.state_bits.iter().map(BigUint::to_string).collect::<Vec<_>>(),
+                "message_bits": certificate.message_bits.to_string(),
+                "state_bits": certificate.state_bits.iter().map(BigUint::to_string).collect::<Vec<_>>(),
                 "stack_verified": names_stack,
             }),
         }

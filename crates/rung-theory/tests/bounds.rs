@@ -2,24 +2,27 @@
 
 use num_bigint::BigUint;
 use proptest::prelude::*;
-use rung_theory::bound::checker::{Lists, Point, Theorem, check};
-use rung_theory::bound::question::Question;
+use rung_theory::bound::checker::{Case, Certificate, Lists, Theorem, TokensPer, check};
+use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::{for_tables, smallest};
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
-use rung_theory::bound::verdict::{Unknown, Verdict, decide};
+use rung_theory::bound::verdict::{Unknown, Verdict};
 use rung_theory::bound::{certificate, construction, shortcut};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
-fn question(case: u8, hops: usize, (heads, head, bits, linear): (u128, u128, u128, u128)) -> Question {
+fn question(case: Case, hops: usize, (heads, head, bits, linear): (u128, u128, u128, u128)) -> BoundInput {
     let state = linear * heads * head * (head + 1) * bits;
-    let blocks = if case == 1 { vec![state; hops] } else { [vec![0, 0], vec![state; hops - 1]].concat() };
-    Question::new(case, hops, 2 * heads * head * bits, &blocks, [1; 3])
+    let blocks =
+        if case == Case::OneLayerFewer { vec![state; hops] } else { [vec![0, 0], vec![state; hops - 1]].concat() };
+    BoundInput::new(case, hops, 2 * heads * head * bits, &blocks, TokensPer::default())
 }
 
 #[test]
 fn the_smallest_points_that_are_not_trivial() {
     for (state, message, tokens) in [(1, 4, 14_u32), (2, 4, 22), (3, 5, 32), (4, 5, 42)] {
-        let found = smallest(&Question::new(1, 2, message, &[state, 0], [1; 3])).unwrap();
+        let found =
+            smallest(&BoundInput::new(Case::OneLayerFewer, 2, message, &[state, 0], TokensPer::default())).unwrap();
         assert!(found.accepted.tokens <= tokens.into(), "{:?}", found.accepted);
         assert!(!found.accepted.trivial);
     }
@@ -29,13 +32,16 @@ fn the_smallest_points_that_are_not_trivial() {
 fn one_hop_is_the_pigeonhole() {
     // s bits against m log m: 8 * 3 = 24 is not above 24, 9 * 3.17 is.
     let tokens = |case, bits: &[u128], message| {
-        u64::try_from(&smallest(&Question::new(case, 1, message, bits, [1; 3])).unwrap().accepted.tokens).unwrap()
+        u64::try_from(
+            &smallest(&BoundInput::new(case, 1, message, bits, TokensPer::default())).unwrap().accepted.tokens,
+        )
+        .unwrap()
     };
-    assert_eq!(tokens(1, &[24], 1), 9 + 2);
-    assert_eq!(tokens(0, &[0, 0], 24), 9 + 2);
+    assert_eq!(tokens(Case::OneLayerFewer, &[24], 1), 9 + 2);
+    assert_eq!(tokens(Case::AsManyLayers, &[0, 0], 24), 9 + 2);
 }
 
-fn lists_of(point: &mut Point) -> &mut Lists {
+fn lists_of(point: &mut Certificate) -> &mut Lists {
     match &mut point.theorem {
         Theorem::Product(lists, _) => lists,
         other => panic!("{other:?}"),
@@ -43,9 +49,9 @@ fn lists_of(point: &mut Point) -> &mut Lists {
 }
 
 /// Every change that makes one field claim more than was proved.
-fn mutations(point: &Point) -> Vec<(String, Point)> {
+fn mutations(point: &Certificate) -> Vec<(String, Certificate)> {
     let mut changed = Vec::new();
-    let mut push = |name: &str, change: &dyn Fn(&mut Point)| {
+    let mut push = |name: &str, change: &dyn Fn(&mut Certificate)| {
         let mut copy = point.clone();
         change(&mut copy);
         changed.push((name.to_owned(), copy));
@@ -53,8 +59,8 @@ fn mutations(point: &Point) -> Vec<(String, Point)> {
     push("message_bits", &|p| p.message_bits *= 3_u8);
     push("m", &|p| p.m = &p.m / 8_u8 + 1_u8);
     push("hops", &|p| p.hops += 1);
-    push("case", &|p| p.case = 1 - p.case);
-    push("tokens_per", &|p| p.tokens_per[2] <<= 12_u8);
+    push("case", &|p| p.case = Case::new(1 - u64::from(p.case.number())).unwrap());
+    push("tokens_per", &|p| p.tokens_per.query <<= 12_u8);
     for index in 0..point.state_bits.len() {
         push("state_bits", &|p| p.state_bits[index] = (&p.state_bits[index] + 1_u8) << 400_u32);
     }
@@ -75,11 +81,11 @@ fn mutations(point: &Point) -> Vec<(String, Point)> {
 
 #[test]
 fn a_certificate_with_one_false_field_is_refused() {
-    for case in [1, 0] {
+    for case in [Case::OneLayerFewer, Case::AsManyLayers] {
         for hops in 3..=4 {
             let found = smallest(&question(case, hops, (1, 8, 8, 3))).unwrap();
-            for (name, changed) in mutations(&found.point) {
-                assert!(check(&changed).is_err(), "case {case}, {hops} hops: {name} changed and still accepted");
+            for (name, changed) in mutations(&found.certificate) {
+                assert!(check(&changed).is_err(), "{case:?}, {hops} hops: {name} changed and still accepted");
             }
         }
     }
@@ -90,7 +96,7 @@ fn verdicts_on_known_instances() {
     let small = Defaults { heads: 1, head_dim: 8, bits: 4, ..Defaults::default() };
     let word = |stack: &str, defaults: &Defaults, m: u32, n: &[u32]| {
         let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-        decide(&Plan::parse(stack, defaults).unwrap(), Convention::Paper, &tables)
+        StackBounds::new(&Plan::parse(stack, defaults).unwrap(), Convention::Paper).decide(&tables)
     };
     let solved = |stack: &str, m, n: &[u32]| match word(stack, &Defaults::default(), m, n) {
         Verdict::Solved(construction) => construction.name,
@@ -130,9 +136,9 @@ proptest! {
         let capacity = plan.capacity();
         let hops = n.len() + 1;
         let tables = Tables::new(hops, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
-        let Some(question) = Question::of(&capacity, hops, [1; 3]) else { return Ok(()) };
+        let Some(question) = BoundInput::for_stack(&capacity, hops, &TokensPer::default()) else { return Ok(()) };
         let Some(found) = for_tables(&question, &tables.m, &tables.n) else { return Ok(()) };
-        prop_assert_eq!(check(&found.point), Ok(found.accepted.clone()));
+        prop_assert_eq!(check(&found.certificate), Ok(found.accepted.clone()));
         // A shortcut's look-ups take messages that can carry an answer.
         prop_assert!(found.accepted.trivial || shortcut::way(&capacity, &tables).is_none(), "{} {:?}", stack, tables);
         prop_assert!(construction::find(&plan, &capacity, &tables).is_err());
@@ -145,7 +151,7 @@ proptest! {
     ) {
         let bits = u128::from(128 - (m - 1).leading_zeros());
         let state = ((m + 1) * bits).saturating_sub(less).max(1);
-        let question = Question::new(1, 2, message, &[state, 0], [1; 3]);
+        let question = BoundInput::new(Case::OneLayerFewer, 2, message, &[state, 0], TokensPer::default());
         // A message that cannot carry an answer is no use for any protocol.
         let found = for_tables(&question, &BigUint::from(m), &[BigUint::from(n)]);
         let certified = found.is_some_and(|found| !found.accepted.trivial);
@@ -163,10 +169,10 @@ proptest! {
         message in 1_u128..5000, state in proptest::collection::vec(0_u128..100_000, 2..4), entry in 1_u64..4,
     ) {
         let hops = state.len();
-        let found = smallest(&Question::new(1, hops, message, &state, [entry, 1, 2]));
-        let wider = smallest(&Question::new(1, hops, message * 2, &state, [entry, 1, 2]));
+        let found = smallest(&BoundInput::new(Case::OneLayerFewer, hops, message, &state, TokensPer::new([entry, 1, 2])));
+        let wider = smallest(&BoundInput::new(Case::OneLayerFewer, hops, message * 2, &state, TokensPer::new([entry, 1, 2])));
         if let (Some(found), Some(wider)) = (found, wider) {
-            prop_assert_eq!(check(&found.point), Ok(found.accepted.clone()));
+            prop_assert_eq!(check(&found.certificate), Ok(found.accepted.clone()));
             prop_assert!(wider.log2_tokens() > found.log2_tokens() - 0.05);
         }
     }
@@ -177,8 +183,10 @@ proptest! {
 fn a_stack_with_too_few_layers_is_answered_by_a_smaller_task() {
     let defaults = Defaults { heads: 16, head_dim: 128, bits: 16, ..Defaults::default() };
     let ask = |stack: &str, hops| {
-        let question = Question::of(&Plan::parse(stack, &defaults).unwrap().capacity(), hops, [1; 3]).unwrap();
-        let idle = Question { smaller: vec![], ..question.clone() };
+        let question =
+            BoundInput::for_stack(&Plan::parse(stack, &defaults).unwrap().capacity(), hops, &TokensPer::default())
+                .unwrap();
+        let idle = BoundInput { with_fewer_hops: vec![], ..question.clone() };
         (smallest(&question).unwrap(), smallest(&idle))
     };
     let two = ask("linear*3 full", 2).0.log2_tokens();
@@ -186,31 +194,31 @@ fn a_stack_with_too_few_layers_is_answered_by_a_smaller_task() {
         let (found, idle) = ask("linear*3 full", hops);
         assert!(found.log2_tokens() < two + 1.5, "{hops} hops: {}", found.log2_tokens());
         assert!(idle.unwrap().log2_tokens() > found.log2_tokens() + 40.0);
-        let inner = found.point.embedding.unwrap();
-        assert_eq!((inner.hops, found.point.hops), (2, hops));
+        let inner = found.certificate.embedding.unwrap();
+        assert_eq!((inner.hops, found.certificate.hops), (2, hops));
         // The embedding must leave room, and identity tables need n = 1.
-        for (hops, middle) in [(0, 0), (2, found.point.hops - 1), (found.point.hops, 0)] {
+        for (hops, middle) in [(0, 0), (2, found.certificate.hops - 1), (found.certificate.hops, 0)] {
             let embedding = Some(rung_theory::bound::checker::Embedding { hops, middle });
-            assert!(check(&Point { embedding, ..found.point.clone() }).is_err());
+            assert!(check(&Certificate { embedding, ..found.certificate.clone() }).is_err());
         }
-        let mut wide = found.point.clone();
+        let mut wide = found.certificate.clone();
         wide.embedding.as_mut().unwrap().middle = 1;
         wide.n[0] = 2_u8.into();
         assert!(check(&wide).is_err());
     }
     // Two full layers alone: two hops are out of reach already, and three with them.
     let (found, idle) = ask("full full", 3);
-    assert!(found.point.case == 0 && found.log2_tokens() < idle.unwrap().log2_tokens());
+    assert!(found.certificate.case == Case::AsManyLayers && found.log2_tokens() < idle.unwrap().log2_tokens());
     // No full layer: only the state counts.
     let (found, _) = ask("linear*3", 4);
-    assert_eq!(found.point.theorem, Theorem::State);
+    assert_eq!(found.certificate.theorem, Theorem::State);
     // The certificates name their stacks.
     for (stack, hops) in [("linear*3 full", 4), ("full full", 3), ("linear*3", 4), ("full+linear full", 2)] {
         let found = ask(stack, hops).0;
         let conventions = certificate::conventions(&defaults, Convention::Paper);
-        let text = certificate::write(&found.point, stack, &conventions).to_string();
+        let text = certificate::write(&found.certificate, stack, &conventions).to_string();
         let point = certificate::read(&text).unwrap();
-        assert_eq!(point, found.point);
+        assert_eq!(point, found.certificate);
         assert_eq!(certificate::names_its_stack(&text, &point), Ok(true), "{stack}");
         let wider = text.replace(stack, &format!("linear*9 {stack}"));
         let wider_point = certificate::read(&wider).unwrap();
@@ -224,11 +232,11 @@ fn small_models_are_certified_at_sizes_that_can_be_trained() {
     let plan = Plan::parse("linear full", &defaults).unwrap();
     let word = |m: u32| {
         let tables = Tables::new(2, m.into(), vec![1_u8.into()]).unwrap();
-        decide(&plan, Convention::Paper, &tables).word()
+        StackBounds::new(&plan, Convention::Paper).decide(&tables).word()
     };
     assert_eq!(word(106), "impossible");
-    let found = smallest(&Question::of(&plan.capacity(), 2, [1; 3]).unwrap()).unwrap();
-    assert_eq!(found.point.theorem, Theorem::Entropy);
+    let found = smallest(&BoundInput::for_stack(&plan.capacity(), 2, &TokensPer::default()).unwrap()).unwrap();
+    assert_eq!(found.certificate.theorem, Theorem::Entropy);
     assert!(found.accepted.tokens <= 214_u8.into(), "{:?}", found.accepted);
     assert!(!found.accepted.trivial);
 }

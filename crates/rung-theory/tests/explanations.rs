@@ -1,7 +1,7 @@
 //! What sentences rest on exists: every section is a heading of `docs/proof.md`, every lemma a statement of `proof/`.
 
 use num_bigint::BigUint;
-use rung_theory::bound::checker::{Cells, Embedding, Lazy, Lists, Point, Theorem};
+use rung_theory::bound::checker::{Case, Cells, Certificate, Embedding, Lazy, Lists, Theorem, TokensPer};
 use rung_theory::bound::explanation::Claim;
 
 const CLAIMS: [Claim; 8] = [
@@ -21,7 +21,7 @@ fn project(path: &str) -> String {
 }
 
 /// One point of every theorem, case, number of hops up to three, with and without an embedding.
-fn points() -> Vec<Point> {
+fn points() -> Vec<Certificate> {
     let one = BigUint::from(1_u8);
     let cells = Cells { cell: one.clone(), group: one.clone() };
     let lists = Lists { x: Vec::new(), sigma: Vec::new(), kappa: Vec::new() };
@@ -36,18 +36,18 @@ fn points() -> Vec<Point> {
     ];
     let mut points = Vec::new();
     for theorem in theorems {
-        for (case, hops, inner) in
+        for (fewer, hops, inner) in
             [(0, 2, None), (1, 2, None), (0, 3, None), (1, 3, None), (1, 3, Some(2)), (0, 3, Some(2))]
         {
-            points.push(Point {
-                case,
+            points.push(Certificate {
+                case: if fewer == 1 { Case::OneLayerFewer } else { Case::AsManyLayers },
                 hops,
                 message_bits: one.clone(),
                 state_bits: vec![one.clone()],
-                beside_bits: BigUint::ZERO,
+                parallel_bits: BigUint::ZERO,
                 m: one.clone(),
                 n: vec![one.clone(); hops - 1],
-                tokens_per: [one.clone(), one.clone(), one.clone()],
+                tokens_per: TokensPer::default(),
                 theorem: theorem.clone(),
                 embedding: inner.map(|hops| Embedding { hops, middle: 0 }),
             });

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rung_theory::bound::checker::check;
-use rung_theory::bound::question::Question;
+use rung_theory::bound::checker::{Case, TokensPer};
+use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::smallest;
 
 /// (heads, head, bits, linear layers in a block).
@@ -21,7 +22,7 @@ enum Blocks {
 
 /// Case, hops, blocks with state, and log2 of the tokens for each model: whatever the order of a table's entries, and for
 /// tables that list w as the major index. Infinity where nothing smaller is claimed.
-type Row = (u8, usize, Blocks, [f64; 3], [f64; 3]);
+type Row = (u64, usize, Blocks, [f64; 3], [f64; 3]);
 const NO: [f64; 3] = [f64::INFINITY; 3];
 const ROWS: [Row; 17] = [
     (1, 2, Blocks::First, [6.36, 9.76, 21.56], NO),
@@ -43,10 +44,10 @@ const ROWS: [Row; 17] = [
     (0, 5, Blocks::None, NO, [137.64, 173.34, 338.35]),
 ];
 
-fn question(case: u8, hops: usize, blocks: Blocks, (heads, head, bits, linear): Model) -> Question {
+fn question(case: Case, hops: usize, blocks: Blocks, (heads, head, bits, linear): Model) -> BoundInput {
     let state = linear * heads * head * (head + 1) * bits;
-    let first = if case == 1 { 0 } else { 2 };
-    let count = if case == 1 { hops } else { hops + 1 };
+    let first = if case == Case::OneLayerFewer { 0 } else { 2 };
+    let count = if case == Case::OneLayerFewer { hops } else { hops + 1 };
     let holds = |e: usize| match blocks {
         Blocks::First => e == first,
         Blocks::Last => e + 1 == count,
@@ -54,7 +55,7 @@ fn question(case: u8, hops: usize, blocks: Blocks, (heads, head, bits, linear): 
         Blocks::None => false,
     };
     let states: Vec<u128> = (0..count).map(|e| if holds(e) { state } else { 0 }).collect();
-    Question::new(case, hops, 2 * heads * head * bits, &states, [1; 3])
+    BoundInput::new(case, hops, 2 * heads * head * bits, &states, TokensPer::default())
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn the_search_reaches_every_figure() {
     let mut missed = Vec::new();
     for (case, hops, blocks, any_order, w_major) in ROWS {
         for (model, (any_order, w_major)) in MODELS.into_iter().zip(any_order.into_iter().zip(w_major)) {
-            let question = question(case, hops, blocks, model);
+            let question = question(Case::new(case).unwrap(), hops, blocks, model);
             let with_order = question.clone().with_w_major_tables();
             for (question, figure) in [(question, any_order), (with_order, w_major)] {
                 if figure.is_infinite() {
@@ -75,11 +76,11 @@ fn the_search_reaches_every_figure() {
                 let row = format!(
                     "case {case}, {hops} hops, {blocks:?}, {model:?}, w-major {}: {log2_tokens:.2} against {figure} by {} in {:.1} s",
                     question.w_major,
-                    found.point.theorem.name(),
+                    found.certificate.theorem.name(),
                     took.as_secs_f64()
                 );
                 println!("{row}");
-                assert_eq!(check(&found.point), Ok(found.accepted.clone()));
+                assert_eq!(check(&found.certificate), Ok(found.accepted.clone()));
                 assert!(took < Duration::from_secs(10), "{row}");
                 if log2_tokens > figure + 0.1 {
                     missed.push(row);

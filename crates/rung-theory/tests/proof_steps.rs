@@ -9,8 +9,8 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use num_bigint::BigUint;
-use rung_theory::bound::checker::{Point, Theorem, check};
-use rung_theory::bound::question::Question;
+use rung_theory::bound::checker::{Case, Certificate, Theorem, TokensPer, check};
+use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::for_tables;
 use support::Generator;
 
@@ -216,16 +216,16 @@ fn execute_proof(protocol: &Protocol) {
     }
 }
 
-fn entropy_point(m: u64, n: u64, message: u64, states: [u64; 2]) -> Point {
-    Point {
-        case: 1,
+fn entropy_point(m: u64, n: u64, message: u64, states: [u64; 2]) -> Certificate {
+    Certificate {
+        case: Case::OneLayerFewer,
         hops: 2,
         message_bits: message.into(),
         state_bits: states.map(BigUint::from).to_vec(),
-        beside_bits: BigUint::ZERO,
+        parallel_bits: BigUint::ZERO,
         m: m.into(),
         n: vec![n.into()],
-        tokens_per: [1_u8, 1, 1].map(BigUint::from),
+        tokens_per: TokensPer::default(),
         theorem: Theorem::Entropy,
         embedding: None,
     }
@@ -358,7 +358,8 @@ fn nothing_is_certified_that_a_protocol_solves() {
         let point = entropy_point(m, n, b, states);
         let mut impossible = check(&point).is_ok();
         if round % 20 == 0 {
-            let question = Question::new(1, 2, b.into(), &states.map(u128::from), [1; 3]);
+            let question =
+                BoundInput::new(Case::OneLayerFewer, 2, b.into(), &states.map(u128::from), TokensPer::default());
             impossible |= for_tables(&question, &m.into(), &[n.into()]).is_some();
         }
         let protocol = shortcut(m, n, b, states);

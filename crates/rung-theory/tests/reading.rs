@@ -4,6 +4,7 @@
 
 use proptest::prelude::*;
 use rung_theory::bound::certificate::{self, CertificateError};
+use rung_theory::bound::checker::TokensPer;
 use rung_theory::bound::checker::check;
 use rung_theory::stack::{Defaults, Plan, Stack};
 
@@ -205,11 +206,11 @@ fn a_stack_is_not_vouched_for_beyond_the_length_for_which_its_bits_were_counted(
     let plan = Plan::parse(stack, &defaults).unwrap();
     let limit = plan.log2_context().unwrap();
     let capacity = plan.capacity();
-    let question = rung_theory::bound::question::Question::of(&capacity, 2, [1; 3]).unwrap();
+    let question = rung_theory::bound::input::BoundInput::for_stack(&capacity, 2, &TokensPer::default()).unwrap();
     let conventions = certificate::conventions(&defaults, rung_theory::stack::Convention::Paper);
     let judge = |m: u32, n: u32| {
         let found = rung_theory::bound::search::for_tables(&question, &m.into(), &[n.into()]).unwrap();
-        let text = certificate::write(&found.point, stack, &conventions).to_string();
+        let text = certificate::write(&found.certificate, stack, &conventions).to_string();
         let point = certificate::read(&text).unwrap();
         (found.accepted.tokens.bits(), certificate::names_its_stack(&text, &point))
     };

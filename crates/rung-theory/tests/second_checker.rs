@@ -6,8 +6,10 @@
 mod support;
 
 use num_bigint::BigUint;
-use rung_theory::bound::checker::{Cells, Embedding, Lazy, Lists, Point, Refusal, Theorem, check};
-use rung_theory::bound::question::Question;
+use rung_theory::bound::checker::{
+    Case, Cells, Certificate, Embedding, Lazy, Lists, Refusal, Theorem, TokensPer, check,
+};
+use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::smallest;
 use rung_theory::stack::{Defaults, Plan};
 use support::{Generator, stored_points};
@@ -126,7 +128,7 @@ fn most_tail_bits(pairs: &BigUint, draws: Interval, sigma: &BigUint) -> f64 {
 
 /// The instance inside the tables.
 struct Inner {
-    case: u8,
+    case: Case,
     hops: usize,
     m: BigUint,
     n: Vec<BigUint>,
@@ -137,29 +139,30 @@ struct Inner {
     tw: Interval,
     b: Interval,
     s: Vec<Interval>,
-    beside: Interval,
+    parallel_bits: Interval,
 }
 
 impl Inner {
     /// None where lists are missing, sizes are 0 or an embedding does not fit.
-    fn of(point: &Point) -> Option<Self> {
+    fn of(point: &Certificate) -> Option<Self> {
         let (hops, middle) = point.embedding.map_or((point.hops, 0), |inner| (inner.hops, inner.middle));
         let fits = (1..=point.hops).contains(&hops) && middle + hops <= point.hops && point.n.len() + 1 == point.hops;
         let embedded = point.embedding.is_none() || hops < point.hops;
-        let positive = point.n.iter().chain(&point.tokens_per).chain([&point.m, &point.message_bits]);
-        if !fits || !embedded || point.case > 1 || positive.into_iter().any(|size| *size == BigUint::ZERO) {
+        let positive = point.n.iter().chain(point.tokens_per.each()).chain([&point.m, &point.message_bits]);
+        if !fits || !embedded || positive.into_iter().any(|size| *size == BigUint::ZERO) {
             return None;
         }
         if point.n[..middle].iter().any(|n| *n != BigUint::from(1_u8)) {
             return None;
         }
         let full = match (&point.theorem, point.case) {
-            (Theorem::State, 1) => 0,
+            (Theorem::State, Case::OneLayerFewer) => 0,
             (Theorem::State, _) => return None,
-            (_, 1) => hops - 1,
+            (_, Case::OneLayerFewer) => hops - 1,
             _ => hops,
         };
-        let empty = point.case == 1 || point.state_bits.iter().take(2).all(|bits| *bits == BigUint::ZERO);
+        let empty =
+            point.case == Case::OneLayerFewer || point.state_bits.iter().take(2).all(|bits| *bits == BigUint::ZERO);
         if point.state_bits.len() != full + 1 || !empty {
             return None;
         }
@@ -168,7 +171,7 @@ impl Inner {
         for n in &n {
             sizes.push(sizes.last().unwrap() * n);
         }
-        let [te, t0, tw] = point.tokens_per.each_ref().map(Interval::of);
+        let [te, t0, tw] = point.tokens_per.each().map(Interval::of);
         let identities = te.times(Interval::of(&point.m)).times(Interval::whole(middle as f64));
         Some(Self {
             case: point.case,
@@ -181,7 +184,7 @@ impl Inner {
             tw,
             b: Interval::of(&point.message_bits),
             s: intervals(&point.state_bits),
-            beside: Interval::of(&point.beside_bits),
+            parallel_bits: Interval::of(&point.parallel_bits),
         })
     }
 
@@ -208,10 +211,10 @@ impl Inner {
     }
 
     fn may_hold(&self, theorem: &Theorem) -> bool {
-        let nothing_beside = self.beside.high == 0.0;
+        let nothing_beside = self.parallel_bits.high == 0.0;
         match theorem {
             Theorem::State => nothing_beside && self.largest().times(self.largest().log2()).may_exceed(self.s[0]),
-            Theorem::Entropy => self.case == 1 && self.hops == 2 && self.entropy(),
+            Theorem::Entropy => self.case == Case::OneLayerFewer && self.hops == 2 && self.entropy(),
             Theorem::Product(lists, lazy) => self.hops > 1 && self.recursion(lists, lazy),
             Theorem::Cells(cells) => nothing_beside && self.cells_fit(cells) && self.cells(cells),
             Theorem::CellLists { cells, x, sigma } => {
@@ -225,7 +228,7 @@ impl Inner {
     fn entropy(&self) -> bool {
         let (m, n) = (Interval::of(&self.m), Interval::of(&self.n[0]));
         let (s0, s1) = (self.s[0], self.s[1]);
-        let state = s0.plus(self.beside);
+        let state = s0.plus(self.parallel_bits);
         let beta = if s1.high == 0.0 { self.b } else { self.b.times(self.tw) };
         let carried = n.times(beta);
         let value = n.times(self.largest().log2()).minus(s1);
@@ -276,8 +279,12 @@ impl Inner {
             let (alive, dead) = tokens[i];
             self.b.times(alive.times(tuples(i, to)).plus(dead.times(tuples(i + 1, to))))
         };
-        let extra = usize::from(self.case == 0);
-        let mut p = self.beside.plus(if self.case == 1 { self.s[0] } else { self.b.times(self.tw).times(w) });
+        let extra = usize::from(self.case == Case::AsManyLayers);
+        let mut p = self.parallel_bits.plus(if self.case == Case::OneLayerFewer {
+            self.s[0]
+        } else {
+            self.b.times(self.tw).times(w)
+        });
         let mut j = Interval::whole(0.0);
         let mut reach = x[0];
         for e in 0..l - 1 {
@@ -306,8 +313,8 @@ impl Inner {
                 }
             }
             match (e, self.case) {
-                (0, 1) => (p, j) = (sum([p, into_query, messages]), border),
-                (0, _) => (p, j) = (sum([p, late, own]), sum([into_query, messages, border, blocks])),
+                (0, Case::OneLayerFewer) => (p, j) = (sum([p, into_query, messages]), border),
+                (0, Case::AsManyLayers) => (p, j) = (sum([p, late, own]), sum([into_query, messages, border, blocks])),
                 _ => {
                     let one = Interval::whole(1.0);
                     j = sum([x[e + 1].times(j), one, late, into_query, own, blocks, border, messages]);
@@ -319,7 +326,7 @@ impl Inner {
     }
 
     fn cells_fit(&self, cells: &Cells) -> bool {
-        let shape = self.case == 0 && self.hops == 2;
+        let shape = self.case == Case::AsManyLayers && self.hops == 2;
         shape && Self::divides(&cells.cell, &self.m) && Self::divides(&cells.group, &self.n[0])
     }
 
@@ -386,8 +393,12 @@ impl Inner {
         let w = chains.over(product(k.iter().copied().skip(1)));
         let tuples = |from: usize, to: usize| product(x.iter().copied().take(to + 1).skip(from));
         let tokens = |i: usize| if i == 0 { self.t0 } else { self.te.times(Interval::of(&self.sizes[i - 1])) };
-        let extra = usize::from(self.case == 0);
-        let mut delta = if self.case == 1 { self.s[0] } else { self.b.times(self.tw).times(w).plus(self.beside) };
+        let extra = usize::from(self.case == Case::AsManyLayers);
+        let mut delta = if self.case == Case::OneLayerFewer {
+            self.s[0]
+        } else {
+            self.b.times(self.tw).times(w).plus(self.parallel_bits)
+        };
         let mut reach = x[0];
         for e in 0..l - 1 {
             delta = x[e + 1].times(delta).plus(Interval::whole(1.0));
@@ -398,7 +409,7 @@ impl Inner {
             let into = |i: usize| self.b.times(tokens(i)).times(tuples(i, e)).times(again);
             let own = self.b.times(tokens(e + 1)).times(x[e + 1]);
             let layer = e + 1 + extra;
-            delta = delta.plus(self.beside).plus(self.b.times(self.tw).times(q).times(tuples(1, e)));
+            delta = delta.plus(self.parallel_bits).plus(self.b.times(self.tw).times(q).times(tuples(1, e)));
             if extra == 1 && e == 0 {
                 delta = delta.plus(self.b.times(self.t0).times(x[0]));
             }
@@ -428,7 +439,7 @@ impl Inner {
 }
 
 /// Whether the text may allow the point; false is certain.
-fn may_hold(point: &Point) -> bool {
+fn may_hold(point: &Certificate) -> bool {
     Inner::of(point).is_some_and(|inner| inner.may_hold(&point.theorem))
 }
 
@@ -445,11 +456,12 @@ fn stored_points_are_judged_as_labelled_by_both() {
 }
 
 /// All numbers of a point, to be changed one by one.
-fn numbers(point: &mut Point) -> Vec<&mut BigUint> {
-    let mut all = vec![&mut point.message_bits, &mut point.m, &mut point.beside_bits];
+fn numbers(point: &mut Certificate) -> Vec<&mut BigUint> {
+    let mut all = vec![&mut point.message_bits, &mut point.m, &mut point.parallel_bits];
     all.extend(&mut point.state_bits);
     all.extend(&mut point.n);
-    all.extend(&mut point.tokens_per);
+    let TokensPer { entry, start, query } = &mut point.tokens_per;
+    all.extend([entry, start, query]);
     match &mut point.theorem {
         Theorem::State | Theorem::Entropy => {}
         Theorem::Decomposition(Lists { x, sigma, kappa }) => {
@@ -468,9 +480,9 @@ fn numbers(point: &mut Point) -> Vec<&mut BigUint> {
 }
 
 /// One random change: a number moved a little or a lot, another case, another place of a border, an embedding.
-fn mutate(point: &mut Point, generator: &mut Generator) {
+fn mutate(point: &mut Certificate, generator: &mut Generator) {
     match generator.below(12) {
-        0 => point.case = 1 - point.case,
+        0 => point.case = Case::new(1 - u64::from(point.case.number())).unwrap(),
         1 => {
             if let Theorem::Product(_, Lazy { freeze, .. }) = &mut point.theorem {
                 let e = generator.below(freeze.len());
@@ -517,26 +529,32 @@ fn mutate(point: &mut Point, generator: &mut Generator) {
 #[test]
 fn no_mutant_is_accepted_that_the_text_does_not_allow() {
     const MUTANTS: usize = 6000;
-    let mut points: Vec<Point> =
+    let mut points: Vec<Certificate> =
         stored_points().into_iter().filter(|(_, accept, _)| *accept).map(|(point, ..)| point).collect();
     // Points of the theorems and embeddings that are not stored, and what the search finds by the others.
-    let mut questions = vec![Question::new(1, 1, 32, &[80], [1; 3]), Question::new(1, 4, 32, &[80], [1; 3])];
+    let mut questions = vec![
+        BoundInput::new(Case::OneLayerFewer, 1, 32, &[80], TokensPer::default()),
+        BoundInput::new(Case::OneLayerFewer, 4, 32, &[80], TokensPer::default()),
+    ];
     for hops in 2..=5 {
         let late: Vec<u128> = (0..=hops).map(|e| if e < 2 { 0 } else { 80 }).collect();
-        questions.push(Question::new(0, hops, 32, &late, [1; 3]));
-        questions.push(Question::new(0, hops, 32, &vec![0; hops + 1], [1, 2, 3]));
-        questions.push(Question::new(1, hops, 32, &vec![80; hops], [2, 1, 1]).with_w_major_tables());
+        questions.push(BoundInput::new(Case::AsManyLayers, hops, 32, &late, TokensPer::default()));
+        questions.push(BoundInput::new(Case::AsManyLayers, hops, 32, &vec![0; hops + 1], TokensPer::new([1, 2, 3])));
+        questions.push(
+            BoundInput::new(Case::OneLayerFewer, hops, 32, &vec![80; hops], TokensPer::new([2, 1, 1]))
+                .with_w_major_tables(),
+        );
     }
     for stack in ["full", "full full", "linear full", "full+linear full full"] {
         let defaults = Defaults { heads: 1, head_dim: 4, bits: 4, ..Defaults::default() };
         let capacity = Plan::parse(stack, &defaults).unwrap().capacity();
-        questions.extend((1..=4).filter_map(|hops| Question::of(&capacity, hops, [1; 3])));
+        questions.extend((1..=4).filter_map(|hops| BoundInput::for_stack(&capacity, hops, &TokensPer::default())));
     }
     for question in &questions {
         let found = smallest(question).unwrap();
-        assert!(may_hold(&found.point), "found, but the text does not allow {:?}", found.point);
-        assert!(question.is_covered_by(&found.point), "{question:?}");
-        points.push(found.point);
+        assert!(may_hold(&found.certificate), "found, but the text does not allow {:?}", found.certificate);
+        assert!(question.is_covered_by(&found.certificate), "{question:?}");
+        points.push(found.certificate);
     }
     let mut generator = Generator(20);
     let (mut accepted, mut refused, mut by_rounding) = (0, 0, 0);
@@ -558,7 +576,7 @@ fn no_mutant_is_accepted_that_the_text_does_not_allow() {
 }
 
 /// The same lists under Theorem 2, with borders frozen where that serves best.
-fn certified_by_product(point: &Point, lists: &Lists) -> bool {
+fn certified_by_product(point: &Certificate, lists: &Lists) -> bool {
     let steps = point.n.len();
     let places: usize = (0..steps).map(|e| e + 3).product();
     (0..places).any(|mut number| {
@@ -568,7 +586,7 @@ fn certified_by_product(point: &Point, lists: &Lists) -> bool {
             place
         });
         let lazy = Lazy { varying: point.m.clone(), live: point.n.clone(), freeze: freeze.collect() };
-        check(&Point { theorem: Theorem::Product(lists.clone(), lazy), ..point.clone() }).is_ok()
+        check(&Certificate { theorem: Theorem::Product(lists.clone(), lazy), ..point.clone() }).is_ok()
     })
 }
 

@@ -49,6 +49,6 @@ fn coq_counts_the_same_bits() {
         let capacity = Plan::parse(&row.stack, &defaults).unwrap().capacity_with(row.convention);
         assert_eq!(capacity.message_bits, row.message, "message bits of {}", row.stack);
         assert_eq!(capacity.state_bits(), row.states, "state bits of {}", row.stack);
-        assert_eq!(capacity.beside_bits, row.beside, "bits beside the full layers of {}", row.stack);
+        assert_eq!(capacity.parallel_bits, row.beside, "bits beside the full layers of {}", row.stack);
     }
 }

@@ -3,11 +3,13 @@
 
 use num_bigint::BigUint;
 use rung_theory::bound::checker;
+use rung_theory::bound::checker::TokensPer;
 use rung_theory::bound::construction::solves_all;
-use rung_theory::bound::question::Question;
+use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search;
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
-use rung_theory::bound::verdict::{Unknown, Verdict, decide};
+use rung_theory::bound::verdict::{Unknown, Verdict};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
 /// Numbers that look random, the same in every run.
@@ -84,7 +86,7 @@ impl Asked {
     }
 
     fn verdict(&self) -> Verdict {
-        decide(&self.plan(), self.convention, &self.tables())
+        StackBounds::new(&self.plan(), self.convention).decide(&self.tables())
     }
 
     /// The same question with a smaller table, one hop less, more precision, or one more layer: never harder.
@@ -129,7 +131,7 @@ fn what_is_solved_is_not_impossible_when_it_is_easier() {
             }
             Verdict::Impossible(certified) => {
                 impossible += 1;
-                assert!(checker::check(&certified.point).is_ok(), "{asked:?}");
+                assert!(checker::check(&certified.certificate).is_ok(), "{asked:?}");
             }
             Verdict::Unknown(Unknown::NotExcludable(steps)) => {
                 unknown += 1;
@@ -174,7 +176,7 @@ fn all_shapes_below_the_mark_of_the_map_are_solved() {
             for _ in 0..20_000 {
                 let near = mark - draws.below(3).min(mark - 1);
                 let Some(tables) = shape(&mut draws, hops, near) else { continue };
-                let verdict = decide(&plan, Convention::Paper, &tables);
+                let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
                 assert!(
                     matches!(verdict, Verdict::Solved(_)),
                     "{stack}, {tables:?} below 2^{mark}: {}",
@@ -201,7 +203,7 @@ fn the_map_does_not_vouch_for_shapes_that_are_unknown() {
     ] {
         let plan = Plan::parse(stack, &defaults).unwrap();
         let tables = Tables::new(3, m.into(), n.map(BigUint::from).to_vec()).unwrap();
-        assert!(matches!(decide(&plan, Convention::Paper, &tables), Verdict::Unknown(_)), "{stack}");
+        assert!(matches!(StackBounds::new(&plan, Convention::Paper).decide(&tables), Verdict::Unknown(_)), "{stack}");
         let log2 = tables.tokens().bits();
         assert!(solves_all(&plan, &plan.capacity(), 3, log2).is_none(), "{stack}, {log2}");
     }
@@ -213,10 +215,10 @@ fn caches_that_drop_the_start_are_certified() {
     let defaults = Defaults { heads: 1, head_dim: 4, bits: 4, ..Defaults::default() };
     let smallest = |stack: &str| {
         let plan = Plan::parse(stack, &defaults).unwrap();
-        let question = Question::of(&plan.capacity(), 2, [1; 3])?;
-        let point = search::smallest(&question)?.point;
+        let question = BoundInput::for_stack(&plan.capacity(), 2, &TokensPer::default())?;
+        let point = search::smallest(&question)?.certificate;
         let tables = Tables::new(2, point.m, point.n).unwrap();
-        let verdict = decide(&plan, Convention::Paper, &tables);
+        let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
         assert!(matches!(verdict, Verdict::Impossible(_)), "{stack}, {tables:?}: {}", verdict.reason());
         Some(tables)
     };
@@ -233,7 +235,7 @@ fn caches_that_drop_the_start_are_certified() {
     let cached = Plan::parse("evicting{policy=prefix,size=64} full", &tiny).unwrap();
     let impossible = |m: u32| {
         let tables = Tables::new(1, m.into(), Vec::new()).unwrap();
-        matches!(decide(&cached, Convention::Paper, &tables), Verdict::Impossible(_))
+        matches!(StackBounds::new(&cached, Convention::Paper).decide(&tables), Verdict::Impossible(_))
     };
     assert!(!impossible(63) && impossible(64) && impossible(1000));
 }
@@ -245,7 +247,7 @@ fn a_partly_pooled_entry_is_counted() {
     let plan = Plan::parse("compressed{window=0,ratio=4}", &defaults).unwrap();
     let capacity = plan.capacity_with(Convention::Register);
     // Three tokens wait, each with a vector of 8 numbers and as many weights, 4 bits each.
-    assert_eq!(capacity.beside_bits, [3 * 16 * 4]);
+    assert_eq!(capacity.parallel_bits, [3 * 16 * 4]);
     let tables = Tables::new(1, 16_u8.into(), Vec::new()).unwrap();
-    assert!(!matches!(decide(&plan, Convention::Register, &tables), Verdict::Impossible(_)));
+    assert!(!matches!(StackBounds::new(&plan, Convention::Register).decide(&tables), Verdict::Impossible(_)));
 }

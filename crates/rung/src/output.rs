@@ -107,7 +107,7 @@ pub fn brief(number: &num_bigint::BigUint) -> String {
     if digits.len() <= 18 {
         return commas(digits);
     }
-    format!("{}.. ({} digits, 2^{:.1})", &digits[..6], digits.len(), rung_theory::bound::question::log2(number))
+    format!("{}.. ({} digits, 2^{:.1})", &digits[..6], digits.len(), rung_theory::bound::input::log2(number))
 }
 
 /// "1 hop", "2 hops".

@@ -112,7 +112,7 @@ pub fn hop_reason(audit: &Audit) -> String {
     let mut passing: Vec<usize> = capacity.earned_by.iter().filter_map(|&index| owners.get(index).copied()).collect();
     passing.dedup();
     if passing.is_empty() {
-        let beside = capacity.beside_bits.iter().any(|&bits| bits > 0);
+        let beside = capacity.parallel_bits.iter().any(|&bits| bits > 0);
         let but = if beside { "; a recurrence in parallel with attention passes nothing on" } else { "" };
         return format!("no extra hop: no recurrent layer comes before the second full layer{but}");
     }

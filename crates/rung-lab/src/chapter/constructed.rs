@@ -6,8 +6,8 @@
 
 use rung_nn::Network;
 use rung_nn::construct::{self, Request, Which, verify};
-use rung_theory::bound::question::Question;
-use rung_theory::bound::{certificate, checker, search};
+use rung_theory::bound::stack_bounds::StackBounds;
+use rung_theory::bound::{certificate, checker};
 use rung_theory::stack::{Convention, Defaults, Plan};
 use rung_theory::task::{Prompt, seeded};
 
@@ -151,10 +151,9 @@ impl Job {
 /// Searches for a certificate, writes it, reads the text back and checks that.
 fn certified(stack: String, hops: usize) -> Option<CertifiedFailure> {
     let plan = Plan::parse(&stack, &SIZES).ok()?;
-    let question = Question::of(&plan.capacity(), hops, [1; 3])?;
-    let found = search::smallest(&question)?;
+    let found = StackBounds::new(&plan, Convention::Paper).lower_bound(hops).into_certificate()?;
     let conventions = certificate::conventions(&SIZES, Convention::Paper);
-    let certificate = format!("{:#}\n", certificate::write(&found.point, &stack, &conventions));
+    let certificate = format!("{:#}\n", certificate::write(&found.certificate, &stack, &conventions));
     let log2_tokens = check_certificate(&certificate)?;
     Some(CertifiedFailure { stack, log2_tokens, certificate })
 }
@@ -162,7 +161,7 @@ fn certified(stack: String, hops: usize) -> Option<CertifiedFailure> {
 /// log2 tokens of a certificate that the checker accepts.
 fn check_certificate(text: &str) -> Option<f64> {
     let accepted = checker::check(&certificate::read(text).ok()?).ok()?;
-    Some(rung_theory::bound::question::log2(&accepted.tokens))
+    Some(rung_theory::bound::input::log2(&accepted.tokens))
 }
 
 /// Computes the chapter's evidence. `tick` is called after each record.

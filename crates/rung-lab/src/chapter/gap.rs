@@ -5,7 +5,7 @@
 //! instance of a family of tables. Between the last two nothing is known.
 
 use num_bigint::BigUint;
-use rung_theory::bound::question::log2;
+use rung_theory::bound::input::log2;
 use rung_theory::bound::tables::Tables;
 use rung_theory::bound::{certificate, checker, papers, shortcut};
 use rung_theory::stack::Plan;

@@ -3,9 +3,8 @@
 //! Every certificate in the chapter is searched for, recorded as text, read back from that text and checked. The chapter shows only
 //! what the checker accepted.
 
-use rung_theory::bound::question::Question;
-use rung_theory::bound::search;
 use rung_theory::bound::sparse::Sparse;
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::{certificate, checker, papers};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
@@ -103,12 +102,11 @@ impl Search {
     fn compute(&self) -> Outcome {
         let stack = self.stack();
         let plan = Plan::parse(&stack, &self.model.defaults()).map_err(|error| error.to_string())?;
-        let question = Question::of(&plan.capacity(), self.hops, [1; 3]);
-        let found = question.as_ref().and_then(search::smallest);
+        let found = StackBounds::new(&plan, Convention::Paper).lower_bound(self.hops).into_certificate();
         let conventions = certificate::conventions(&self.model.defaults(), Convention::Paper);
         let written = found.map(|found| FoundCertificate {
             log2_tokens: found.log2_tokens(),
-            certificate: format!("{:#}\n", certificate::write(&found.point, &stack, &conventions)),
+            certificate: format!("{:#}\n", certificate::write(&found.certificate, &stack, &conventions)),
         });
         Ok(Piece::Certificate(written))
     }
@@ -170,7 +168,7 @@ impl Job {
             Self::Certificate(search) => search.compute(),
             Self::MapRow(stack, hops) => {
                 let plan = mapped_plan(*stack)?;
-                Ok(Piece::MapRow((&hop_map::rung(&plan, &plan.capacity(), *hops)).into()))
+                Ok(Piece::MapRow((&hop_map::rung(&StackBounds::new(&plan, Convention::Paper), *hops)).into()))
             }
             Self::Gap => {
                 let plan = |hops| Plan::parse(&LARGEST.stack(1, hops), &LARGEST.defaults()).ok();
@@ -346,7 +344,7 @@ fn certificate_table(
 fn accepted(text: &str) -> Option<(f64, bool)> {
     let point = certificate::read(text).ok()?;
     let accepted = checker::check(&point).ok().filter(|_| certificate::names_its_stack(text, &point) == Ok(true))?;
-    Some((rung_theory::bound::question::log2(&accepted.tokens), accepted.trivial))
+    Some((rung_theory::bound::input::log2(&accepted.tokens), accepted.trivial))
 }
 
 fn gap_figure(

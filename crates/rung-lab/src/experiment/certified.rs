@@ -12,8 +12,9 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
 use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
 use rung_theory::bound::certificate::{conventions, write};
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
-use rung_theory::bound::verdict::{Verdict, decide};
+use rung_theory::bound::verdict::Verdict;
 use rung_theory::stack::Convention;
 use rung_theory::task;
 use rung_train::run::Record;
@@ -114,9 +115,11 @@ fn proof(cell: &Cell<'_>) -> Option<Proof> {
     };
     let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
     let tables = Tables::new(sizes.len(), sizes[0].into(), branches).ok()?;
-    let Verdict::Impossible(found) = decide(&cell.plan(), Convention::Register, &tables) else { return None };
+    let Verdict::Impossible(found) = StackBounds::new(&cell.plan(), Convention::Register).decide(&tables) else {
+        return None;
+    };
     let counted = conventions(&config.defaults(), Convention::Register);
-    let text = format!("{:#}\n", write(&found.point, &config.stack, &counted));
+    let text = format!("{:#}\n", write(&found.certificate, &config.stack, &counted));
     let path = format!("certificates/measured-{}-hops-{}-tokens.json", sizes.len(), found.accepted.tokens);
     Some(Proof { command: format!("rung check {path}"), file: Some((path, text)) })
 }

@@ -16,8 +16,8 @@
 //! cell below its mark shows no more than such shortcuts give. A cell is impossible only where the program decides so, and at these
 //! sizes it mostly cannot: messages of f32 accumulators are wide.
 
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
-use rung_theory::bound::verdict::decide;
 use rung_theory::stack::Convention;
 
 use super::capacity::most_right;
@@ -89,7 +89,7 @@ impl Square<'_, '_> {
         let sizes = sizes.get(..self.hops)?;
         let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
         let tables = Tables::new(self.hops, sizes[0].into(), branches).ok()?;
-        let verdict = decide(&cell.plan(), Convention::Paper, &tables);
+        let verdict = StackBounds::new(&cell.plan(), Convention::Paper).decide(&tables);
         Some([verdict.word().to_owned(), verdict.reason()])
     }
 

@@ -8,7 +8,7 @@
 //!
 //! Numbers are decimal strings without sign, leading zeros or exponent, because they outgrow every number type. `theorem` names
 //! a theorem of the checker and decides which fields of its own are required beside the common ones (`case` to `n` and
-//! `tokens_per`); without it the certificate is one of Theorem 0. `beside_bits` and `embedding` (`{"hops": 2, "middle": 1}`) may
+//! `tokens_per`); without it the certificate is one of Theorem 0. `beside_bits` (bits of mixers in parallel with the first full layer) and `embedding` (`{"hops": 2, "middle": 1}`) may
 //! be absent. `stack` and `conventions` say which stack it is about; the checker never sees them, but
 //! [`names_its_stack`] compares them with the numbers, and a proof that needs w-major tables must say so in
 //! `conventions.table_order`. A test vector may say `accept` and `why`. Any other field, a field that
@@ -18,7 +18,7 @@
 use num_bigint::BigUint;
 use serde_json::{Map, Value, json};
 
-use super::checker::{Cells, Embedding, Lazy, Lists, MAX_HOPS, Point, Theorem};
+use super::checker::{Case, Cells, Certificate, Embedding, Lazy, Lists, MAX_HOPS, Theorem, TokensPer};
 use super::conventions::{Conventions, W_MAJOR};
 pub use super::conventions::{conventions, names_its_stack};
 use super::strict::Strict;
@@ -78,27 +78,27 @@ pub enum CertificateError {
 ///
 /// # Errors
 /// What is wrong with the text, and where.
-pub fn read(text: &str) -> Result<Point, CertificateError> {
+pub fn read(text: &str) -> Result<Certificate, CertificateError> {
     let fields = Fields(fields(text)?);
     let conventions = fields.annotations()?;
     let (theorem, own) = fields.theorem_name()?;
     fields.refuse_unknown(own)?;
-    let point = Point {
-        case: small("case", fields.get("case")?, 1)? as u8,
+    let certificate = Certificate {
+        case: fields.case()?,
         hops: small("hops", fields.get("hops")?, MAX_HOPS as u64)? as usize,
         message_bits: fields.number("message_bits")?,
         state_bits: fields.list("state_bits")?,
-        beside_bits: fields.0.get("beside_bits").map_or(Ok(BigUint::ZERO), |value| decimal("beside_bits", value))?,
+        parallel_bits: fields.0.get("beside_bits").map_or(Ok(BigUint::ZERO), |value| decimal("beside_bits", value))?,
         m: fields.number("m")?,
         n: fields.list("n")?,
         tokens_per: fields.tokens_per()?,
         theorem: fields.theorem(theorem)?,
         embedding: fields.embedding()?,
     };
-    if point.needs_w_major() && !conventions.w_major {
+    if certificate.needs_w_major() && !conventions.w_major {
         return Err(CertificateError::TableOrder);
     }
-    Ok(point)
+    Ok(certificate)
 }
 
 /// The fields of an object, read one by one.
@@ -131,11 +131,16 @@ impl Fields {
         self.items(name, "a list of decimal strings", decimal)
     }
 
-    fn tokens_per(&self) -> Result<[BigUint; 3], CertificateError> {
+    fn case(&self) -> Result<Case, CertificateError> {
+        let value = self.get("case")?;
+        Case::new(small("case", value, 1)?).ok_or_else(|| wrong("case", value, "0 or 1"))
+    }
+
+    fn tokens_per(&self) -> Result<TokensPer, CertificateError> {
         let expected = "a list of three whole numbers";
-        let counts =
-            self.items("tokens_per", expected, |field, value| small(field, value, 1 << 32).map(BigUint::from))?;
-        counts.try_into().map_err(|_| wrong("tokens_per", &self.0["tokens_per"], expected))
+        let counts = self.items("tokens_per", expected, |field, value| small(field, value, 1 << 32))?;
+        let counts: Result<[u64; 3], _> = counts.try_into();
+        counts.map(TokensPer::new).map_err(|_| wrong("tokens_per", &self.0["tokens_per"], expected))
     }
 
     /// The name of the theorem and its own fields.
@@ -270,44 +275,44 @@ fn count(field: &str, value: &Value) -> Result<usize, CertificateError> {
 }
 
 /// Writes a certificate; `stack` and `conventions` are carried along.
-pub fn write(point: &Point, stack: &str, conventions: &Value) -> Value {
+pub fn write(certificate: &Certificate, stack: &str, conventions: &Value) -> Value {
     let list = |numbers: &[BigUint]| numbers.iter().map(BigUint::to_string).collect::<Vec<_>>();
-    let tokens_per = point.tokens_per.each_ref().map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+    let tokens_per = certificate.tokens_per.each().map(|count| u64::try_from(count).unwrap_or(u64::MAX));
     let mut text = json!({
-        "theorem": point.theorem.name(),
-        "case": point.case,
-        "hops": point.hops,
-        "message_bits": point.message_bits.to_string(),
-        "state_bits": list(&point.state_bits),
-        "beside_bits": point.beside_bits.to_string(),
-        "m": point.m.to_string(),
-        "n": list(&point.n),
+        "theorem": certificate.theorem.name(),
+        "case": certificate.case.number(),
+        "hops": certificate.hops,
+        "message_bits": certificate.message_bits.to_string(),
+        "state_bits": list(&certificate.state_bits),
+        "beside_bits": certificate.parallel_bits.to_string(),
+        "m": certificate.m.to_string(),
+        "n": list(&certificate.n),
         "tokens_per": tokens_per,
     });
-    if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &point.theorem {
+    if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &certificate.theorem {
         text["x"] = json!(list(&lists.x));
         text["sigma"] = json!(list(&lists.sigma));
         text["kappa"] = json!(list(&lists.kappa));
     }
-    if let Theorem::Product(_, lazy) = &point.theorem {
+    if let Theorem::Product(_, lazy) = &certificate.theorem {
         text["varying"] = json!(lazy.varying.to_string());
         text["live"] = json!(list(&lazy.live));
         text["freeze"] = json!(lazy.freeze);
     }
-    if let Theorem::Cells(cells) | Theorem::CellLists { cells, .. } = &point.theorem {
+    if let Theorem::Cells(cells) | Theorem::CellLists { cells, .. } = &certificate.theorem {
         text["cell"] = json!(cells.cell.to_string());
         text["group"] = json!(cells.group.to_string());
     }
-    if let Theorem::CellLists { x, sigma, .. } = &point.theorem {
+    if let Theorem::CellLists { x, sigma, .. } = &certificate.theorem {
         text["x"] = json!(list(x));
         text["sigma"] = json!([sigma.to_string()]);
     }
-    if let Some(Embedding { hops, middle }) = point.embedding {
+    if let Some(Embedding { hops, middle }) = certificate.embedding {
         text["embedding"] = json!({"hops": hops, "middle": middle});
     }
     text["stack"] = json!(stack);
     text["conventions"] = conventions.clone();
-    if point.needs_w_major() {
+    if certificate.needs_w_major() {
         text["conventions"]["table_order"] = json!(W_MAJOR);
     }
     text

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::certificate::{CertificateError, fields, wrong};
-use super::checker::{Point, check};
-use super::question::Question;
+use super::checker::{Certificate, check};
+use super::stack_bounds::StackBounds;
 use crate::stack::{Convention, Defaults, Plan};
 
 const SIZES: [&str; 5] = ["heads", "head_dim", "kv_heads", "width", "bits_per_number"];
@@ -109,14 +109,14 @@ pub fn conventions(defaults: &Defaults, message: Convention) -> Value {
     })
 }
 
-/// Whether the numbers of a certificate are those of the stack it names: bits counted anew must not exceed the point's.
+/// Whether the numbers of a certificate are those of the stack it names: bits counted anew must not exceed the certificate's.
 ///
 /// Answers false where the text names no stack.
 ///
 /// # Errors
-/// The stack cannot be read, the point says less than its stack needs, or the instance is longer than the prompts for which
+/// The stack cannot be read, the certificate says less than its stack needs, or the instance is longer than the prompts for which
 /// the stack's bits were counted.
-pub fn names_its_stack(text: &str, point: &Point) -> Result<bool, String> {
+pub fn names_its_stack(text: &str, certificate: &Certificate) -> Result<bool, String> {
     let fields = fields(text).map_err(|error| error.to_string())?;
     let (Some(Value::String(stack)), Some(counted)) = (fields.get("stack"), fields.get("conventions")) else {
         return Ok(false);
@@ -129,21 +129,6 @@ pub fn names_its_stack(text: &str, point: &Point) -> Result<bool, String> {
         return Err("field `conventions` does not say how the bits of `stack` were counted".to_owned());
     };
     let plan = Plan::parse(stack, &defaults).map_err(|error| format!("field `stack`: {error}"))?;
-    let capacity = plan.capacity_with(message);
-    let Some(question) = Question::of(&capacity, point.hops, [1; 3]) else {
-        return Err(format!(
-            "field `stack`: it has {} rungs, so {} hops are within its reach",
-            capacity.rungs, point.hops
-        ));
-    };
-    if !question.is_covered_by(point) {
-        return Err("the stack has wider messages or states than the certificate counts".to_owned());
-    }
-    let accepted = check(point).map_err(|refusal| refusal.to_string())?;
-    if plan.covers_tokens(&accepted.tokens) {
-        Ok(true)
-    } else {
-        Err("field `stack`: its states are counted for prompts of fewer tokens than the certificate speaks of"
-            .to_owned())
-    }
+    let accepted = check(certificate).map_err(|refusal| refusal.to_string())?;
+    StackBounds::new(&plan, message).confirm(certificate, &accepted).map(|()| true)
 }

@@ -5,8 +5,9 @@
 
 use num_bigint::BigUint;
 
+use super::checker::Case;
 use super::convex::log_entropy;
-use super::question::{log2, round};
+use super::input::{exp2_to_integer, log2};
 use super::search::Setting;
 
 /// Integer sizes of a point, sigma left open.
@@ -68,7 +69,7 @@ pub(super) struct Estimate<'a> {
     setting: &'a Setting<'a>,
     message: f64,
     state: Vec<f64>,
-    beside: f64,
+    parallel_bits: f64,
     tokens: [f64; 3],
     /// log2 of factorials up to 4000, for the tails of small draws.
     factorials: Vec<f64>,
@@ -80,13 +81,13 @@ impl<'a> Estimate<'a> {
         for i in 1..=4000 {
             factorials.push(factorials[i - 1] + (i as f64).log2());
         }
-        let question = setting.question;
+        let input = setting.input;
         Self {
             setting,
-            message: log2(&question.message_bits),
-            state: question.state_bits.iter().map(log2).collect(),
-            beside: log2(&question.beside),
-            tokens: question.tokens_per.map(|count| (count as f64).log2()),
+            message: log2(&input.message_bits),
+            state: input.state_bits.iter().map(log2).collect(),
+            parallel_bits: log2(&input.parallel_bits),
+            tokens: input.log2_tokens_per(),
             factorials,
         }
     }
@@ -123,20 +124,20 @@ impl<'a> Estimate<'a> {
     }
 
     fn run(&self, p: &Logs) -> (Vec<f64>, f64) {
-        let (l, case, b, s) = (self.setting.question.hops, self.setting.question.case, self.message, &self.state);
+        let (l, case, b, s) = (self.setting.input.hops, self.setting.input.case, self.message, &self.state);
         let tw = self.tokens[2];
         let size = Self::table_sizes(p);
         let cases = |a: usize, b: usize| if a > b { 0.0 } else { p.x[a..=b].iter().sum::<f64>() };
         let product: f64 = p.live.iter().sum();
         let pairs = p.x[0] + product - p.k.iter().sum::<f64>();
         let queries = b + tw + product - p.k[1..].iter().sum::<f64>();
-        let mut independent = add(self.beside, if case == 1 { s[0] } else { queries });
+        let mut independent = add(self.parallel_bits, if case == Case::OneLayerFewer { s[0] } else { queries });
         let mut joint = f64::NEG_INFINITY;
         let mut reach = p.x[0];
-        let mut frozen = usize::from(case);
+        let mut frozen = usize::from(case == Case::OneLayerFewer);
         let mut sigmas = Vec::with_capacity(l - 1);
         for e in 0..l - 1 {
-            let layer = if case == 1 { e } else { e + 1 };
+            let layer = if case == Case::OneLayerFewer { e } else { e + 1 };
             let (step, next) = (p.x[e + 1], p.freeze[e]);
             let need = if e == 0 { step + independent - p.groups } else { add(step + add(independent, joint), 0.0) };
             let sigma = self.largest_sigma(p.k[e] + size[e], step + reach, need);
@@ -155,7 +156,7 @@ impl<'a> Estimate<'a> {
             let mess = sum((0..next).map(|i| states(i, until(i))));
             if e > 0 {
                 joint = sum([step + joint, 0.0, f1, f2, f3, f4, border, mess]);
-            } else if case == 1 {
+            } else if case == Case::OneLayerFewer {
                 independent = sum([independent, f2, mess]);
                 joint = border;
             } else {
@@ -275,7 +276,7 @@ impl<'a> Estimate<'a> {
                 break;
             }
         }
-        integers.sizes(round(best.1), &start.freeze)
+        integers.sizes(exp2_to_integer(best.1), &start.freeze)
     }
 
     /// Points for given tables near a relaxed solution, those with room first.
@@ -286,7 +287,7 @@ impl<'a> Estimate<'a> {
         (x, k, groups): (&[f64], &[f64], f64),
         freeze: &[usize],
     ) -> Vec<Sizes> {
-        let l = self.setting.question.hops;
+        let l = self.setting.input.hops;
         let mut found = Vec::new();
         for k in divisors_near(n, k) {
             // x_0 must be a multiple of k_0 that fits m.
@@ -294,11 +295,11 @@ impl<'a> Estimate<'a> {
             if most == BigUint::ZERO {
                 continue;
             }
-            let wanted = round((x[0] - log2(&k[0])).max(0.0));
+            let wanted = exp2_to_integer((x[0] - log2(&k[0])).max(0.0));
             for ratio in [wanted.clone(), wanted + 1_u8, most.clone()] {
                 let first = ratio.min(most.clone()) * &k[0];
-                let lists = x[1..l].iter().map(|&log| round(log));
-                let groups = round(groups).min(m / &first).max(1_u8.into());
+                let lists = x[1..l].iter().map(|&log| exp2_to_integer(log));
+                let groups = exp2_to_integer(groups).min(m / &first).max(1_u8.into());
                 let sizes = Sizes {
                     m: m.clone(),
                     n: n.to_vec(),
@@ -418,7 +419,7 @@ impl Integers {
     }
 
     fn sizes(&self, m: BigUint, freeze: &[usize]) -> Sizes {
-        let whole: Vec<BigUint> = self.values.iter().map(|&log| round(log)).collect();
+        let whole: Vec<BigUint> = self.values.iter().map(|&log| exp2_to_integer(log)).collect();
         let (l, one) = (self.hops, BigUint::from(1_u8));
         let k = whole[l..2 * l - 1].to_vec();
         let live: Vec<BigUint> = (1..l).map(|e| &whole[e] * &k[e - 1] * k.get(e).unwrap_or(&one)).collect();

@@ -1,7 +1,7 @@
 //! What each sentence about an accepted certificate rests on: a section of `docs/proof.md`, and the lemmas of `proof/` where
 //! the statement is machine-checked.
 
-use super::checker::{Point, Theorem};
+use super::checker::{Case, Certificate, Theorem};
 
 /// A kind of sentence that `rung check` says about an accepted certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +58,13 @@ const fn lemma(name: &'static str, file: &'static str) -> Lemma {
 }
 
 impl Claim {
-    /// What this claim about the point rests on.
-    pub fn basis(self, point: &Point) -> Basis {
+    /// What this claim about the certificate rests on.
+    pub fn basis(self, certificate: &Certificate) -> Basis {
         let model = "The task and the model";
         let basis =
             |section, lemmas: &[Lemma], trusted| Basis { section, lemmas: lemmas.to_vec(), missing: None, trusted };
         match self {
-            Self::OutOfReach => theorem(point),
+            Self::OutOfReach => theorem(certificate),
             Self::Messages => basis(
                 model,
                 &[lemma("net_stack", "Network.v"), lemma("no_stack_no_net", "Padding.v")],
@@ -76,7 +76,7 @@ impl Claim {
                 Some("that a block hands on no more than its counted state: fact (S)"),
             ),
             Self::Inequalities => {
-                let verified = theorem(point).is_machine_checked();
+                let verified = theorem(certificate).is_machine_checked();
                 Basis {
                     section: "What the checker does about rounding",
                     lemmas: if verified { vec![lemma("verify_file_sound", "Verify.v")] } else { Vec::new() },
@@ -104,21 +104,21 @@ impl Claim {
     }
 }
 
-/// The theorem of the point, and whether `proof/` has it for such a point.
-fn theorem(point: &Point) -> Basis {
-    let hops = point.embedding.map_or(point.hops, |inner| inner.hops);
-    let (section, mut lemmas, missing) = match &point.theorem {
+/// The theorem of the certificate, and whether `proof/` has it for such a certificate.
+fn theorem(certificate: &Certificate) -> Basis {
+    let hops = certificate.embedding.map_or(certificate.hops, |inner| inner.hops);
+    let (section, mut lemmas, missing) = match &certificate.theorem {
         Theorem::State => ("Theorem S: no full layer", vec![lemma("state_only", "StateOnly.v")], None),
         Theorem::Entropy => (
             "Theorem 1: two hops, one full layer",
             vec![lemma("theorem_one", "TheoremOne.v"), lemma("check_one_sound", "TheoremOneCheck.v")],
             None,
         ),
-        Theorem::Product(_, lazy) if hops == 2 && point.case == 1 => (
+        Theorem::Product(_, lazy) if hops == 2 && certificate.case == Case::OneLayerFewer => (
             "Theorem 2: any number of hops",
             vec![lemma("theorem_two", "TheoremTwo.v"), lemma("check_product_sound", "TheoremTwoCheck.v")],
             // Constant entries of z_1 are counted apart only where their messages are frozen.
-            (lazy.freeze == [2] && lazy.varying != point.m)
+            (lazy.freeze == [2] && lazy.varying != certificate.m)
                 .then_some("messages to constant entries of z_1 counted once (freeze 2, varying below m)"),
         ),
         Theorem::Product(..) => (
@@ -142,7 +142,7 @@ fn theorem(point: &Point) -> Basis {
             None,
         ),
     };
-    if point.embedding.is_some() {
+    if certificate.embedding.is_some() {
         lemmas.push(lemma("inner_solves", "Embedding.v"));
     }
     if missing.is_none() {

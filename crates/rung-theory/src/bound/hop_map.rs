@@ -8,8 +8,9 @@
 use num_bigint::BigUint;
 
 use super::construction;
-use super::question::{Question, log2};
-use super::search::{self, Certified};
+use super::input::log2;
+use super::search::CheckedCertificate;
+use super::stack_bounds::StackBounds;
 use super::tables::Tables;
 use crate::stack::{Capacity, Plan};
 
@@ -23,7 +24,7 @@ pub struct Rung {
     /// Solved for some tables up to so many tokens, where that is further.
     pub solved_some: Option<Solved>,
     /// Impossible for some tables of this certificate's size.
-    pub impossible: Option<Certified>,
+    pub impossible: Option<CheckedCertificate>,
 }
 
 /// How far a construction reaches.
@@ -36,16 +37,15 @@ pub struct Solved {
 }
 
 /// What is known of one number of hops.
-pub fn rung(plan: &Plan, capacity: &Capacity, hops: usize) -> Rung {
-    let question = Question::of(capacity, hops, [1; 3]);
-    let fits = |found: &Certified| plan.covers_tokens(&found.accepted.tokens);
+pub fn rung(bounds: &StackBounds<'_>, hops: usize) -> Rung {
+    let (plan, capacity) = (bounds.plan(), bounds.capacity());
     let solved_all = solved_all(plan, capacity, hops);
     let further = |some: &Solved| solved_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + 4.0);
     Rung {
         hops,
         solved_all,
         solved_some: solved_some(plan, capacity, hops).filter(further),
-        impossible: question.as_ref().and_then(search::smallest).filter(fits),
+        impossible: bounds.lower_bound(hops).into_certificate(),
     }
 }
 

@@ -3,12 +3,12 @@
 //! The trusted core is [`checker`]: exact integers, alone in its file. Everything else may be as clever as it likes:
 //!
 //! ```text
-//! stack -> capacity -> question -> search (relax, round, polish) -> checker -> certificate
+//! stack -> capacity -> input -> search (relax, round, polish) -> checker -> certificate
 //!                  \-> constructions -> solved      \-> shortcuts -> not excludable
 //! ```
 //!
-//! [`search::smallest`] finds the smallest instance that is out of reach, [`verdict::decide`] answers for one instance,
-//! [`sparse`] is the separate bound for block-sparse layers, and [`papers`] has the closed forms from the literature.
+//! [`stack_bounds::StackBounds`] is what everyone asks: the smallest instance that is out of reach, the verdict on one instance,
+//! whether a certificate speaks of a stack. [`sparse`] is the separate bound for block-sparse layers, and [`papers`] has the closed forms from the literature.
 
 pub mod certificate;
 pub mod checker;
@@ -18,13 +18,14 @@ mod convex;
 mod estimate;
 pub mod explanation;
 pub mod hop_map;
+pub mod input;
 pub mod papers;
-pub mod question;
 pub mod reach;
 mod relax;
 pub mod search;
 pub mod shortcut;
 pub mod sparse;
+pub mod stack_bounds;
 mod strict;
 pub mod tables;
 pub mod verdict;

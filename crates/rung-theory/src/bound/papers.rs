@@ -14,6 +14,8 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763).
 
+use super::checker::Case;
+
 /// log2 of the tokens at which the papers' construction with its own parameters starts to apply.
 pub fn own_parameters(heads_dim_bits: u128, hops: usize) -> f64 {
     let hops_f = hops as f64;
@@ -24,8 +26,8 @@ pub fn own_parameters(heads_dim_bits: u128, hops: usize) -> f64 {
 }
 
 /// log2 of the tokens from the closed form `H d p <= n^(2^-(4L))` (case 0) or `n^(2^-(4L+2))` (case 1).
-pub fn closed_form(heads_dim_bits: u128, hops: usize, case: u8) -> f64 {
-    let exponent = 4 * hops + if case == 1 { 2 } else { 0 };
+pub fn closed_form(heads_dim_bits: u128, hops: usize, case: Case) -> f64 {
+    let exponent = 4 * hops + if case == Case::OneLayerFewer { 2 } else { 0 };
     (heads_dim_bits as f64).log2() * (exponent as f64).exp2()
 }
 
@@ -38,7 +40,7 @@ mod tests {
         for (heads_dim_bits, log2_tokens) in [(16, 896.0), (32, 1008.0), (64, 1120.0), (1 << 15, 2128.0)] {
             assert!((own_parameters(heads_dim_bits, 2) - log2_tokens).abs() < 1e-6);
         }
-        assert!((closed_form(16, 2, 1) - 4096.0).abs() < 1e-9);
-        assert!((closed_form(16, 2, 0) - 1024.0).abs() < 1e-9);
+        assert!((closed_form(16, 2, Case::OneLayerFewer) - 4096.0).abs() < 1e-9);
+        assert!((closed_form(16, 2, Case::AsManyLayers) - 1024.0).abs() < 1e-9);
     }
 }

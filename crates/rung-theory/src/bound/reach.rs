@@ -17,9 +17,9 @@
 
 use std::fmt::Write as _;
 
-use super::question::{Question, log2};
-use super::search;
+use super::input::log2;
 use super::sparse::Sparse;
+use super::stack_bounds::StackBounds;
 use crate::stack::{Convention, Defaults, Plan};
 
 /// One certified size.
@@ -49,14 +49,13 @@ const SMALL_SIZES: &[(u64, u64, u64)] = &[(1, 4, 4), (1, 8, 4), (1, 8, 8), (1, 1
 pub fn line(stack: &'static str, hops: usize, sizes: (u64, u64, u64), convention: Convention) -> Line {
     let (heads, head_dim, bits) = sizes;
     let defaults = Defaults { heads, head_dim, bits, ..Defaults::default() };
-    let question =
-        Plan::parse(stack, &defaults).ok().and_then(|plan| Question::of(&plan.capacity_with(convention), hops, [1; 3]));
-    let found = question.as_ref().and_then(search::smallest);
+    let plan = Plan::parse(stack, &defaults).ok();
+    let found = plan.and_then(|plan| StackBounds::new(&plan, convention).lower_bound(hops).into_certificate());
     Line {
         stack,
         hops,
         sizes,
-        entries: found.as_ref().map(|found| found.point.m.to_string()),
+        entries: found.as_ref().map(|found| found.certificate.m.to_string()),
         log2_tokens: found.map(|found| log2(&found.accepted.tokens)),
     }
 }

@@ -6,8 +6,9 @@
 //! bounded below by 1, so the search can fix them one by one. Where the borders are frozen (the j_e) is given: each choice is
 //! one program.
 
+use super::checker::Case;
 use super::convex::{Expression, Linear, Program, Term};
-use super::question::log2;
+use super::input::log2;
 use super::search::Setting;
 
 /// Table sizes that are given instead of sought, as logarithms.
@@ -134,32 +135,32 @@ impl Layout {
 /// Room by which bounds may be touched, so that a variable fixed at its bound is still strictly inside.
 const TOUCH: f64 = 1e-7;
 
-/// The conditions of one question, in logarithms.
+/// The conditions for one input, in logarithms.
 pub(super) struct Relaxation<'a> {
     setting: &'a Setting<'a>,
     pub(super) layout: Layout,
     message: f64,
     state: Vec<f64>,
-    beside: f64,
+    parallel_bits: f64,
     tokens: [f64; 3],
 }
 
 impl<'a> Relaxation<'a> {
     pub(super) fn new(setting: &'a Setting<'a>, given: Option<Given>) -> Self {
-        let question = setting.question;
-        let live = question.w_major && given.is_none();
+        let input = setting.input;
+        let live = input.w_major && given.is_none();
         Self {
-            layout: Layout { hops: question.hops, given, live },
-            message: log2(&question.message_bits),
-            state: question.state_bits.iter().map(log2).collect(),
-            beside: log2(&question.beside),
-            tokens: question.tokens_per.map(|count| (count as f64).log2()),
+            layout: Layout { hops: input.hops, given, live },
+            message: log2(&input.message_bits),
+            state: input.state_bits.iter().map(log2).collect(),
+            parallel_bits: log2(&input.parallel_bits),
+            tokens: input.log2_tokens_per(),
             setting,
         }
     }
 
-    fn case(&self) -> u8 {
-        self.setting.question.case
+    fn case(&self) -> Case {
+        self.setting.input.case
     }
 
     fn times_message(&self, linear: &Linear) -> Linear {
@@ -195,7 +196,7 @@ impl<'a> Relaxation<'a> {
 
     /// F2 of step e: messages into w.
     fn query_messages(&self, e: usize) -> Linear {
-        let (layout, hops) = (&self.layout, self.setting.question.hops);
+        let (layout, hops) = (&self.layout, self.setting.input.hops);
         let classes = (0..hops - 1).fold(Linear::default(), |sum, i| sum.plus(&layout.k(i)));
         let pairs = (1..hops).fold(layout.x(0), |sum, i| sum.plus(&layout.live(i))).minus(&classes);
         self.times_message(&pairs.plus(&layout.cases(1, e)).plus(&Linear::constant(self.tokens[2])))
@@ -204,9 +205,9 @@ impl<'a> Relaxation<'a> {
     /// The summands of step e that go to P and to J, beside what both were before.
     fn summands(&self, e: usize, freeze: &[usize]) -> (Vec<Linear>, Vec<Linear>) {
         let layout = &self.layout;
-        let layer = if self.case() == 1 { e } else { e + 1 };
+        let layer = if self.case() == Case::OneLayerFewer { e } else { e + 1 };
         let before = match e {
-            0 => usize::from(self.case()),
+            0 => usize::from(self.case() == Case::OneLayerFewer),
             _ => freeze[e - 1],
         };
         let next = freeze[e];
@@ -223,22 +224,22 @@ impl<'a> Relaxation<'a> {
         let border = border.map(|bits| bits.plus(&layout.cases(next, e + 1)));
         let states = self.state[1..=layer].iter().filter_map(|&bits| Self::constant(bits));
         match (e, self.case()) {
-            (0, 1) => (last, border.into_iter().collect()),
-            (0, _) => (f1, last.into_iter().chain(border).chain(states).collect()),
+            (0, Case::OneLayerFewer) => (last, border.into_iter().collect()),
+            (0, Case::AsManyLayers) => (f1, last.into_iter().chain(border).chain(states).collect()),
             _ => (vec![], f1.into_iter().chain(last).chain(border).chain(states).collect()),
         }
     }
 
     /// The summands of P before the first step.
     fn start_bits(&self) -> Vec<Linear> {
-        let (layout, hops) = (&self.layout, self.setting.question.hops);
-        let beside = Self::constant(self.beside);
-        if self.case() == 1 {
-            return Self::constant(self.state[0]).into_iter().chain(beside).collect();
+        let (layout, hops) = (&self.layout, self.setting.input.hops);
+        let parallel = Self::constant(self.parallel_bits);
+        if self.case() == Case::OneLayerFewer {
+            return Self::constant(self.state[0]).into_iter().chain(parallel).collect();
         }
         let classes = (1..hops - 1).fold(Linear::default(), |sum, i| sum.plus(&layout.k(i)));
         let queries = (1..hops).fold(Linear::constant(self.tokens[2]), |sum, i| sum.plus(&layout.live(i)));
-        std::iter::once(self.times_message(&queries.minus(&classes))).chain(beside).collect()
+        std::iter::once(self.times_message(&queries.minus(&classes))).chain(parallel).collect()
     }
 
     /// The tail inequality of step e as an expression that must be negative.
@@ -261,7 +262,7 @@ impl<'a> Relaxation<'a> {
 
     /// The final inequality as an expression that must be negative.
     fn finish(&self) -> Expression {
-        let (layout, hops) = (&self.layout, self.setting.question.hops);
+        let (layout, hops) = (&self.layout, self.setting.input.hops);
         let lack = |bits: usize| Term::from(Linear::variable(bits).minus(&layout.reach(hops)));
         let terms = vec![lack(layout.independent(1)), lack(layout.joint(hops - 1))];
         Expression { terms, divisor: Some(layout.size(hops - 1)) }
@@ -271,7 +272,7 @@ impl<'a> Relaxation<'a> {
     fn sums(&self, freeze: &[usize]) -> Vec<(usize, Vec<Linear>)> {
         let layout = &self.layout;
         let mut sums = vec![(layout.independent(0), self.start_bits())];
-        for e in 0..self.setting.question.hops - 1 {
+        for e in 0..self.setting.input.hops - 1 {
             let (mut independent, mut joint) = self.summands(e, freeze);
             if e == 0 {
                 independent.push(Linear::variable(layout.independent(0)));
@@ -287,7 +288,7 @@ impl<'a> Relaxation<'a> {
 
     /// The program for one choice of the places where borders are frozen.
     pub(super) fn program(&self, freeze: &[usize]) -> Program {
-        let (layout, hops) = (&self.layout, self.setting.question.hops);
+        let (layout, hops) = (&self.layout, self.setting.input.hops);
         let mut constraints: Vec<Expression> = self
             .sums(freeze)
             .into_iter()
@@ -304,7 +305,7 @@ impl<'a> Relaxation<'a> {
         let free: Vec<usize> = layout.integers().chain(excesses).collect();
         let mut domain: Vec<Linear> = free.iter().map(|&v| touch.clone().minus(&Linear::variable(v))).collect();
         // Nothing useful is beyond this; without a roof a feasible point may be found absurdly far out.
-        let state = self.state.iter().chain([&self.beside]).copied().fold(0.0, f64::max);
+        let state = self.state.iter().chain([&self.parallel_bits]).copied().fold(0.0, f64::max);
         let roof = 2.0 * (hops + 1) as f64 * (self.message + state + 20.0);
         let sizes = free.into_iter().chain(layout.given.is_none().then_some(0));
         domain.extend(sizes.map(|v| Linear::variable(v).plus(&Linear::constant(-roof))));
@@ -330,7 +331,7 @@ impl<'a> Relaxation<'a> {
 
     /// Tokens of the whole instance, constant tables included.
     fn tokens(&self) -> Expression {
-        let (layout, hops) = (&self.layout, self.setting.question.hops);
+        let (layout, hops) = (&self.layout, self.setting.input.hops);
         let copies = |e: usize| match e {
             _ if e == 0 && hops == 1 => 1 + self.setting.middle + self.setting.front,
             0 => 1 + self.setting.middle,
@@ -356,7 +357,7 @@ impl<'a> Relaxation<'a> {
     }
 
     fn shape(&self) -> Vec<f64> {
-        let (layout, hops) = (&self.layout, self.setting.question.hops);
+        let (layout, hops) = (&self.layout, self.setting.input.hops);
         let mut start = vec![0.0; layout.variables()];
         let list = |e: usize| (hops - e) as f64 * (self.message + 2.0);
         for e in 1..hops {

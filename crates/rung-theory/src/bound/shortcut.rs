@@ -124,12 +124,17 @@ impl Walk<'_> {
             let Some(way) = self.known[from].clone() else { continue };
             if from <= hops {
                 let text = if from == 0 { "w reads z_0".to_owned() } else { format!("w looks up z_{from}") };
-                Self::learn(&mut next, &way, from, Step { shortcut: None, text: format!("layer {t}: {text}") });
+                Self::learn(
+                    &mut next,
+                    &way,
+                    from,
+                    Step { shortcut: None, text: format!("full layer {}: {text}", t - 1) },
+                );
             }
             if from == 0 {
                 let need = (&self.tables.m + 1_u8) * self.bits(0);
                 if need <= self.message {
-                    let text = format!("layer {t}: the message carries z_0 and all of z_1, {need} bits");
+                    let text = format!("full layer {}: the message carries z_0 and all of z_1, {need} bits", t - 1);
                     Self::learn(&mut next, &way, 1, Step { shortcut: Some("S4"), text });
                 }
                 continue;
@@ -139,12 +144,12 @@ impl Walk<'_> {
             if a + 2 <= hops {
                 let need = self.bits(a + 1) + self.tables.size(a) * self.bits(a + 2);
                 if need <= self.message {
-                    let text = format!("layer {t}: the message carries a row of z_{}, {need} bits", a + 2);
+                    let text = format!("full layer {}: the message carries a row of z_{}, {need} bits", t - 1, a + 2);
                     Self::learn(&mut next, &way, a + 2, Step { shortcut: Some("S4"), text });
                 }
             }
             if t == 1 && a == 0 && hops >= 2 && self.candidates(first_state) {
-                let text = "layer 1: block 0 narrows i_1 to a few candidates, the message carries all of theirs";
+                let text = "full layer 0: block 0 narrows i_1 to a few candidates, the message carries all of theirs";
                 Self::learn(&mut next, &way, 2, Step { shortcut: Some("S5"), text: text.to_owned() });
             }
         }
@@ -163,7 +168,7 @@ impl Walk<'_> {
             if need > self.message {
                 return;
             }
-            let text = format!("layer {t}: entries of z_{} hold {g}-hop tables of {need} bits", a + 1);
+            let text = format!("full layer {}: entries of z_{} hold {g}-hop tables of {need} bits", t - 1, a + 1);
             Self::learn(next, way, a + g, Step { shortcut: Some("S3"), text });
         }
     }

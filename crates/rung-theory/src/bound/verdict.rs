@@ -5,11 +5,10 @@
 //! not, and otherwise the question is open on both sides.
 
 use super::construction::{self, Construction};
-use super::question::Question;
-use super::search::{self, Certified, MAX_SEARCH_HOPS};
+use super::search::{CheckedCertificate, MAX_SEARCH_HOPS};
 use super::shortcut::{self, Step};
+use super::stack_bounds::{LowerBound, StackBounds};
 use super::tables::Tables;
-use crate::stack::{Convention, Plan};
 
 /// The answer.
 #[derive(Clone, Debug)]
@@ -17,7 +16,7 @@ pub enum Verdict {
     /// These weights do it.
     Solved(&'static Construction),
     /// No weights do it.
-    Impossible(Box<Certified>),
+    Impossible(Box<CheckedCertificate>),
     /// Neither is known.
     Unknown(Unknown),
 }
@@ -70,28 +69,31 @@ impl Verdict {
     }
 }
 
-/// Decides whether a stack can compose tables of these sizes.
-pub fn decide(plan: &Plan, convention: Convention, tables: &Tables) -> Verdict {
-    let capacity = plan.capacity_with(convention);
-    let lacks = match construction::find(plan, &capacity, tables) {
-        Ok(construction) => return Verdict::Solved(construction),
-        Err(lacks) => lacks,
-    };
-    if let Some(steps) = shortcut::way(&capacity, tables) {
-        return Verdict::Unknown(Unknown::NotExcludable(steps));
+impl StackBounds<'_> {
+    /// Decides whether the stack can compose tables of these sizes.
+    pub fn decide(&self, tables: &Tables) -> Verdict {
+        let capacity = self.capacity();
+        let lacks = match construction::find(self.plan(), capacity, tables) {
+            Ok(construction) => return Verdict::Solved(construction),
+            Err(lacks) => lacks,
+        };
+        if let Some(steps) = shortcut::way(capacity, tables) {
+            return Verdict::Unknown(Unknown::NotExcludable(steps));
+        }
+        let impossible_side = match self.lower_bound_for(tables) {
+            LowerBound::Certified(certified) => return Verdict::Impossible(certified),
+            LowerBound::WithinRungs => "no lower bound applies within the stack's rungs".to_owned(),
+            LowerBound::CountedForShorter { .. } => {
+                "the mixers' states are counted for shorter prompts only".to_owned()
+            }
+            LowerBound::NotFound if tables.hops() > MAX_SEARCH_HOPS => {
+                format!("certificates are sought up to {MAX_SEARCH_HOPS} hops")
+            }
+            LowerBound::NotFound => {
+                "no certificate was found for these tables; `rung bound` finds the smallest ones".to_owned()
+            }
+        };
+        let solved_side = format!("{}; {}", lacks.join("; "), shortcut::nearest(capacity, tables));
+        Verdict::Unknown(Unknown::Open { solved_side, impossible_side })
     }
-    let question = Question::of(&capacity, tables.hops(), [1; 3]);
-    let within = plan.covers_tokens(&tables.tokens());
-    let certified = question.as_ref().filter(|_| within).and_then(|q| search::for_tables(q, &tables.m, &tables.n));
-    if let Some(certified) = certified {
-        return Verdict::Impossible(Box::new(certified));
-    }
-    let solved_side = format!("{}; {}", lacks.join("; "), shortcut::nearest(&capacity, tables));
-    let impossible_side = match question {
-        None => "no lower bound applies within the stack's rungs".to_owned(),
-        Some(_) if !within => "the mixers' states are counted for shorter texts only".to_owned(),
-        Some(_) if tables.hops() > MAX_SEARCH_HOPS => format!("certificates are sought up to {MAX_SEARCH_HOPS} hops"),
-        Some(_) => "no certificate was found for these tables; `rung bound` finds the smallest ones".to_owned(),
-    };
-    Verdict::Unknown(Unknown::Open { solved_side, impossible_side })
 }

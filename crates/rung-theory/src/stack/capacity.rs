@@ -61,7 +61,7 @@ pub struct Capacity {
     /// Block e stands after the e-th full layer, block 0 before the first.
     pub blocks: Vec<Block>,
     /// Bits of the mixers beside each full layer.
-    pub beside_bits: Vec<u128>,
+    pub parallel_bits: Vec<u128>,
     /// Bits of the widest message.
     pub message_bits: u128,
 }
@@ -75,7 +75,7 @@ impl Plan {
     /// Counts full layers, blocks and rungs.
     pub fn capacity_with(&self, convention: Convention) -> Capacity {
         let mut blocks = vec![Block::default()];
-        let mut beside_bits = Vec::new();
+        let mut parallel_bits = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
             let last = blocks.last_mut().unwrap_or_else(|| unreachable!("there is always a block"));
             let bits = if layer.is_full() { layer.front_bits() } else { layer.state_bits() };
@@ -88,11 +88,11 @@ impl Plan {
                 }
             }
             if layer.is_full() {
-                beside_bits.push(layer.state_bits());
+                parallel_bits.push(layer.state_bits());
                 blocks.push(Block::default());
             }
         }
-        let full = beside_bits.len();
+        let full = parallel_bits.len();
         let earns = |index: &usize| drops_after(&self.layers[*index]).is_none();
         let earned_by: Vec<usize> =
             blocks.iter().take(2).flat_map(|block| block.layers.iter().copied()).filter(earns).collect();
@@ -104,7 +104,7 @@ impl Plan {
             rungs: (full + usize::from(extra_hop)).saturating_sub(1),
             at_least: self.constructed_hops(),
             blocks,
-            beside_bits,
+            parallel_bits,
             message_bits: self.message_bits(convention),
         }
     }

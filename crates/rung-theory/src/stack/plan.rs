@@ -10,8 +10,6 @@
 
 use std::sync::Arc;
 
-use num_bigint::BigUint;
-
 use super::mixer::{Message, Mixer, Reach};
 use super::{Stack, StackError};
 use crate::spec::{self, Call};
@@ -155,7 +153,7 @@ impl Layer {
     }
 
     /// Several mixers side by side.
-    pub fn beside(mixers: Vec<Mixer>) -> Self {
+    pub fn parallel(mixers: Vec<Mixer>) -> Self {
         Self { mixers: mixers.into(), shares_cache: false }
     }
 
@@ -236,7 +234,7 @@ impl Plan {
                 return Ok(());
             }
             let mixers = calls.iter().map(|call| Mixer::resolve(call, defaults)).collect::<Result<_, _>>()?;
-            let layer = Layer::beside(mixers);
+            let layer = Layer::parallel(mixers);
             known.push((calls.to_vec(), layer.clone()));
             layers.push(layer);
             Ok::<(), StackError>(())
@@ -276,11 +274,6 @@ impl Plan {
     pub fn log2_context(&self) -> Option<u64> {
         let mixers = self.layers.iter().flat_map(|layer| layer.mixers.iter());
         mixers.filter_map(|mixer| mixer.facts().log2_context).min()
-    }
-
-    /// Whether the bits of every mixer were counted for prompts of so many tokens.
-    pub fn covers_tokens(&self, tokens: &BigUint) -> bool {
-        self.log2_context().is_none_or(|most| tokens.bits() <= most)
     }
 
     /// The shortest text that reads back as this plan, with every number.

@@ -2,14 +2,14 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use rung_theory::bound::certificate;
-use rung_theory::bound::checker::Point;
+use rung_theory::bound::checker::Certificate;
 use serde_json::Value;
 
 /// The stored points, each with the judgement it must get.
 ///
 /// # Panics
 /// The file is damaged.
-pub fn stored_points() -> Vec<(Point, bool, Value)> {
+pub fn stored_points() -> Vec<(Certificate, bool, Value)> {
     let text = include_str!("../data/points.json");
     let Value::Array(items) = serde_json::from_str(text).unwrap() else { panic!("expected a list") };
     let read = |item: Value| (certificate::read(&item.to_string()).unwrap(), item["accept"].as_bool().unwrap(), item);

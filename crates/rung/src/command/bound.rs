@@ -8,9 +8,10 @@ use anyhow::{Context as _, bail};
 use num_bigint::BigUint;
 use rung_nn::file::write_atomically;
 use rung_theory::bound::certificate;
-use rung_theory::bound::checker::{Cells, Point, Theorem};
-use rung_theory::bound::question::Question;
-use rung_theory::bound::search::{Certified, MAX_SEARCH_HOPS};
+use rung_theory::bound::checker::{Case, Cells, Certificate, Theorem, TokensPer};
+use rung_theory::bound::input::BoundInput;
+use rung_theory::bound::search::{CheckedCertificate, MAX_SEARCH_HOPS};
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::report::{BoundAnswer, BoundRequest, heads_dim_bits};
 use rung_theory::stack::Plan;
 use serde_json::Value;
@@ -57,9 +58,9 @@ enum TableOrder {
     WMajor,
 }
 
-/// The stack or bits that the options name; no question if the hops are within the rungs.
+/// The stack or bits that the options name; no input if the hops are within the rungs.
 struct BoundOptions {
-    question: Option<Question>,
+    input: Option<BoundInput>,
     stack: String,
     heads_dim_bits: Option<u128>,
     /// Absent where the bits were given directly.
@@ -80,10 +81,10 @@ impl Bound {
         }
         let mut options = self.options()?;
         if self.table_order == TableOrder::WMajor {
-            options.question = options.question.map(Question::with_w_major_tables);
+            options.input = options.input.map(BoundInput::with_w_major_tables);
         }
         let request = BoundRequest {
-            question: options.question.clone(),
+            input: options.input.clone(),
             plan: options.plan.as_ref(),
             heads_dim_bits: options.heads_dim_bits,
             hops: self.hops,
@@ -115,32 +116,28 @@ impl Bound {
         if let Some(bad) = tokens_per.iter().find(|&&count| !(1..=1 << 20).contains(&count)) {
             bail!("--tokens-per: found {bad}, expected 1 to {}", 1 << 20);
         }
+        let tokens_per = TokensPer::new(tokens_per);
         if let Some(message_bits) = self.message_bits {
             let (found, blocks) = (self.state_bits.len(), self.hops);
             let case = match found {
                 _ if message_bits == 0 => bail!("--message-bits: found 0, expected at least 1"),
-                count if count == blocks => 1,
-                count if count == blocks + 1 && self.state_bits[..2] == [0, 0] => 0,
+                count if count == blocks => Case::OneLayerFewer,
+                count if count == blocks + 1 && self.state_bits[..2] == [0, 0] => Case::AsManyLayers,
                 _ => bail!(
                     "--state-bits: found {found} blocks, expected {blocks}, or {} with two zeros first",
                     blocks + 1
                 ),
             };
-            let question = Question::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
-            return Ok(BoundOptions {
-                question: Some(question),
-                stack: String::new(),
-                heads_dim_bits: None,
-                plan: None,
-            });
+            let input = BoundInput::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
+            return Ok(BoundOptions { input: Some(input), stack: String::new(), heads_dim_bits: None, plan: None });
         }
         let Some(stack) = &self.stack else {
             bail!("give a stack such as `linear full`, or --message-bits and --state-bits");
         };
         let plan = self.sizes.plan(stack)?;
-        let capacity = plan.capacity_with(self.sizes.convention());
+        let bounds = StackBounds::new(&plan, self.sizes.convention()).with_tokens_per(tokens_per);
         Ok(BoundOptions {
-            question: Question::of(&capacity, self.hops, tokens_per),
+            input: bounds.input(self.hops),
             stack: stack.clone(),
             heads_dim_bits: heads_dim_bits(&plan),
             plan: Some(plan),
@@ -151,8 +148,8 @@ impl Bound {
         let mut text = String::new();
         let stack = if options.stack.is_empty() { "the given bits" } else { &options.stack };
         writeln!(text, "{stack}, {}: {} ({})", hops(self.hops), answer.verdict, answer.reason)?;
-        let (Some(question), Some(found)) = (&options.question, &answer.found) else { return Ok(text) };
-        let point = &found.point;
+        let (Some(input), Some(found)) = (&options.input, &answer.found) else { return Ok(text) };
+        let certificate = &found.certificate;
         writeln!(
             text,
             "  from       {} tokens = 2^{:.2} (proved)",
@@ -163,7 +160,7 @@ impl Bound {
             writeln!(
                 text,
                 "  note       trivial: one attention output of {} bits cannot even hold the answer",
-                point.message_bits
+                certificate.message_bits
             )?;
         }
         if let (Some(own), Some(closed)) = (answer.papers, answer.closed_form) {
@@ -172,22 +169,22 @@ impl Bound {
                 "  published  the constants in the published proofs give 2^{own:.0} tokens (their parameters), 2^{closed:.0} (their closed formula)"
             )?;
         }
-        let case = if point.case == 1 {
+        let case = if certificate.case == Case::OneLayerFewer {
             "F = L-1 full layers, blocks anywhere"
         } else {
             "F = L full layers, blocks 0 and 1 empty"
         };
-        writeln!(text, "  theorem    {}, case {}: {case}", point.theorem.name(), point.case)?;
-        if let Some(inner) = point.embedding {
+        writeln!(text, "  theorem    {}, case {}: {case}", certificate.theorem.name(), certificate.case.number())?;
+        if let Some(inner) = certificate.embedding {
             writeln!(text, "  embedding  {} inside these tables, the others constant", hops(inner.hops))?;
         }
-        if point.needs_w_major() {
+        if certificate.needs_w_major() {
             writeln!(text, "  tables     list w as the major index")?;
         }
-        writeln!(text, "  message    {} bits", commas(&question.message_bits))?;
-        writeln!(text, "  blocks     {} state bits", join(&point.state_bits))?;
-        writeln!(text, "  m          {}", brief(&point.m))?;
-        for (name, list) in parameters(point) {
+        writeln!(text, "  message    {} bits", commas(&input.message_bits))?;
+        writeln!(text, "  blocks     {} state bits", join(&certificate.state_bits))?;
+        writeln!(text, "  m          {}", brief(&certificate.m))?;
+        for (name, list) in parameters(certificate) {
             if !list.is_empty() {
                 writeln!(text, "  {name:<10} {}", join(&list))?;
             }
@@ -205,15 +202,15 @@ fn join(numbers: &[BigUint]) -> String {
 }
 
 /// The numbers of a proof by name.
-fn parameters(point: &Point) -> Vec<(&'static str, Vec<BigUint>)> {
-    let mut named = vec![("n", point.n.clone())];
-    if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &point.theorem {
+fn parameters(certificate: &Certificate) -> Vec<(&'static str, Vec<BigUint>)> {
+    let mut named = vec![("n", certificate.n.clone())];
+    if let Theorem::Product(lists, _) | Theorem::Decomposition(lists) = &certificate.theorem {
         named.extend([("x", lists.x.clone()), ("sigma", lists.sigma.clone()), ("kappa", lists.kappa.clone())]);
     }
-    match &point.theorem {
+    match &certificate.theorem {
         Theorem::Product(_, lazy) => {
             named.push(("varying", vec![lazy.varying.clone()]));
-            if point.needs_w_major() {
+            if certificate.needs_w_major() {
                 named.push(("live", lazy.live.clone()));
             }
         }
@@ -232,6 +229,6 @@ fn named_cells(cells: &Cells) -> [(&'static str, Vec<BigUint>); 2] {
 }
 
 /// The certificate of a search as JSON, with the stack it speaks of.
-pub fn certificate_json(found: &Certified, stack: &str, sizes: &Sizes) -> Value {
-    certificate::write(&found.point, stack, &sizes.conventions())
+pub fn certificate_json(found: &CheckedCertificate, stack: &str, sizes: &Sizes) -> Value {
+    certificate::write(&found.certificate, stack, &sizes.conventions())
 }

@@ -59,8 +59,8 @@ impl CapacityCommand {
         if capacity.blocks.len() > SHOWN_BLOCKS {
             writeln!(text, "  .. and {} more blocks (--json has them all)", capacity.blocks.len() - SHOWN_BLOCKS)?;
         }
-        if capacity.beside_bits.iter().any(|&bits| bits > 0) {
-            let largest = capacity.beside_bits.iter().max().copied().unwrap_or_default();
+        if capacity.parallel_bits.iter().any(|&bits| bits > 0) {
+            let largest = capacity.parallel_bits.iter().max().copied().unwrap_or_default();
             writeln!(
                 text,
                 "  parallel   up to {} state bits in parallel with attention: never an extra hop",

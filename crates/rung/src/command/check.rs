@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use rung_theory::bound::certificate::{self, MAX_BYTES};
-use rung_theory::bound::checker::{Accepted, Point};
+use rung_theory::bound::checker::{Accepted, Certificate};
 use rung_theory::bound::explanation::{Basis, Claim};
 use rung_theory::report::{CheckAnswer, check_certificate};
 use serde_json::{Value, json};
@@ -39,15 +39,17 @@ impl Check {
         let name = self.file.display();
         let text = read(&self.file).with_context(|| format!("reading {name}"))?;
         let answer = check_certificate(&text);
-        let section = certificate::read(&text).ok().map(|point| Claim::OutOfReach.basis(&point).section);
+        let section = certificate::read(&text).ok().map(|certificate| Claim::OutOfReach.basis(&certificate).section);
         let section = section.filter(|_| self.explain);
         if self.json {
             let mut said = answer.json();
             match (&answer, section) {
-                (CheckAnswer::Accepted { point, accepted, names_stack }, Some(_)) => {
-                    let sentences = sentences(point, accepted, *names_stack);
-                    said["explanation"] =
-                        sentences.iter().map(|(claim, sentence)| explanation(sentence, &claim.basis(point))).collect();
+                (CheckAnswer::Accepted { certificate, accepted, names_stack }, Some(_)) => {
+                    let sentences = sentences(certificate, accepted, *names_stack);
+                    said["explanation"] = sentences
+                        .iter()
+                        .map(|(claim, sentence)| explanation(sentence, &claim.basis(certificate)))
+                        .collect();
                 }
                 (_, Some(section)) => said["rests_on"] = json!({"file": "docs/proof.md", "section": section}),
                 (_, None) => {}
@@ -58,8 +60,8 @@ impl Check {
             CheckAnswer::Malformed(reason) => (2, reason),
             CheckAnswer::Refused(reason) => (1, reason),
             CheckAnswer::Accepted { .. } if self.json => return Ok(ExitCode::SUCCESS),
-            CheckAnswer::Accepted { point, accepted, names_stack } => {
-                return self.accepted(point, accepted, *names_stack);
+            CheckAnswer::Accepted { certificate, accepted, names_stack } => {
+                return self.accepted(certificate, accepted, *names_stack);
             }
         };
         if !self.json {
@@ -71,12 +73,12 @@ impl Check {
         Ok(ExitCode::from(code))
     }
 
-    fn accepted(&self, point: &Point, accepted: &Accepted, named: bool) -> anyhow::Result<ExitCode> {
+    fn accepted(&self, certificate: &Certificate, accepted: &Accepted, named: bool) -> anyhow::Result<ExitCode> {
         let mut text = format!("{}: accepted: ", self.file.display());
-        for (claim, sentence) in sentences(point, accepted, named) {
+        for (claim, sentence) in sentences(certificate, accepted, named) {
             writeln!(text, "{sentence}")?;
             if self.explain {
-                describe(&mut text, &claim.basis(point))?;
+                describe(&mut text, &claim.basis(certificate))?;
             }
             text.push_str("  ");
         }
@@ -86,19 +88,19 @@ impl Check {
 }
 
 /// What an accepted certificate says, sentence by sentence.
-fn sentences(point: &Point, accepted: &Accepted, named: bool) -> Vec<(Claim, String)> {
-    let states: Vec<String> = point.state_bits.iter().map(brief).collect();
-    let hops = if point.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", point.hops) };
-    let full = point.state_bits.len() - 1;
+fn sentences(certificate: &Certificate, accepted: &Accepted, named: bool) -> Vec<(Claim, String)> {
+    let states: Vec<String> = certificate.state_bits.iter().map(brief).collect();
+    let hops = if certificate.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", certificate.hops) };
+    let full = certificate.state_bits.len() - 1;
     let layers = if full == 1 { "layer" } else { "layers" };
-    let bits = brief(&point.message_bits);
+    let bits = brief(&certificate.message_bits);
     let mut sentences = vec![
         (Claim::OutOfReach, format!("{hops} out of reach for tables of {} tokens", brief(&accepted.tokens))),
         (Claim::Messages, format!("of any stack with {full} full {layers}, messages of at most {bits} bits")),
         (Claim::States, format!("and states of at most {} bits between them", states.join(" | "))),
-        (Claim::Inequalities, format!("by theorem `{}`", point.theorem.name())),
+        (Claim::Inequalities, format!("by theorem `{}`", certificate.theorem.name())),
     ];
-    if point.needs_w_major() {
+    if certificate.needs_w_major() {
         sentences.push((Claim::TableOrder, "for tables that list w as the major index".to_owned()));
     }
     sentences.push(if named {

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use num_bigint::BigUint;
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
-use rung_theory::bound::verdict::{Unknown, Verdict, decide};
+use rung_theory::bound::verdict::{Unknown, Verdict};
 use serde_json::{Value, json};
 
 use super::bound::certificate_json;
@@ -47,7 +48,7 @@ impl Decide {
         let n = self.n.iter().map(|text| size("--n", text)).collect::<Result<_, _>>()?;
         let tables = Tables::new(self.hops, m, n)?;
         let bar = spinner("deciding".to_owned());
-        let verdict = decide(&plan, self.sizes.convention(), &tables);
+        let verdict = StackBounds::new(&plan, self.sizes.convention()).decide(&tables);
         bar.finish_and_clear();
         let (mut construction, mut certificate, mut shortcuts) = (Value::Null, Value::Null, Value::Null);
         match &verdict {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_lab::hop_map::{self, Rung, Solved};
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::report;
 use serde_json::Value;
 
@@ -44,11 +45,11 @@ impl Map {
             check_destination("--out", path, &["svg", "png", "csv"])?;
         }
         let plan = self.sizes.plan(&self.stack)?;
-        let capacity = plan.capacity_with(self.sizes.convention());
+        let bounds = StackBounds::new(&plan, self.sizes.convention());
         let bar = steps(self.hops as u64);
         let rungs: Vec<Rung> = (1..=self.hops)
             .map(|hops| {
-                let rung = hop_map::rung(&plan, &capacity, hops);
+                let rung = hop_map::rung(&bounds, hops);
                 bar.inc(1);
                 rung
             })

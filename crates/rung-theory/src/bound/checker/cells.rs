@@ -3,11 +3,11 @@
 use num_bigint::BigUint;
 
 use super::exact::{FRACTION, log2};
-use super::{Cells, Instance, Refusal, malformed};
+use super::{Case, Cells, Instance, Refusal, malformed};
 
 pub(super) fn check(p: &Instance<'_>, cells: &Cells) -> Result<(), Refusal> {
     cells.well_formed(p)?;
-    let (b, m, n1, s2, [te, t0, tw]) = (p.b, p.m, &p.n[0], &p.s[2], &p.tokens_per);
+    let (b, m, n1, s2, [te, t0, tw]) = (p.b, p.m, &p.n[0], &p.s[2], p.tokens_per.each());
     let Cells { cell: r, group: nu } = cells;
     let one = BigUint::from(1_u8);
     let (rows, border) = (nu * log2(&p.size[1], &one, false), s2 << FRACTION);
@@ -29,10 +29,10 @@ pub(super) fn check(p: &Instance<'_>, cells: &Cells) -> Result<(), Refusal> {
 impl Cells {
     /// Case 0, two hops, nothing beside layer 1; r | m and nu | n_1.
     pub(super) fn well_formed(&self, p: &Instance<'_>) -> Result<(), Refusal> {
-        if p.case != 0 || p.hops != 2 {
+        if p.case != Case::AsManyLayers || p.hops != 2 {
             return malformed("theorems `cells` and `cell-lists` are about case 0 and two hops");
         }
-        if *p.beside != BigUint::ZERO {
+        if *p.parallel_bits != BigUint::ZERO {
             return malformed("no mixer or convolution may stand beside layer 1 (theorems `cells` and `cell-lists`)");
         }
         let divides = |divisor: &BigUint, size: &BigUint| *divisor != BigUint::ZERO && size % divisor == BigUint::ZERO;

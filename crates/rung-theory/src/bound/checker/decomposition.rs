@@ -3,27 +3,27 @@
 use num_bigint::BigUint;
 
 use super::exact::Tail;
-use super::{Instance, Lists, Refusal, product, sum};
+use super::{Case, Instance, Lists, Refusal, product, sum};
 
 pub(super) fn check(p: &Instance<'_>, lists: &Lists) -> Result<(), Refusal> {
     let Lists { x, sigma, kappa: k } = lists;
     lists.well_formed(p, p.n, p.m)?;
-    let (l, b, s, [te, t0, tw]) = (p.hops, p.b, p.s, &p.tokens_per);
+    let (l, b, s, [te, t0, tw]) = (p.hops, p.b, p.s, p.tokens_per.each());
     let pairs = &x[0] * product(p.n) / product(k); // |Q|
     let queries = product(p.n) / product(k.iter().skip(1)); // W
     let tokens_of = |i: usize| if i == 0 { t0.clone() } else { te * &p.size[i - 1] };
-    let mut delta = if p.case == 1 { s[0].clone() } else { b * tw * queries + p.beside };
+    let mut delta = if p.case == Case::OneLayerFewer { s[0].clone() } else { b * tw * queries + p.parallel_bits };
     let mut reach = x[0].clone(); // D
     for e in 0..l - 1 {
         let step = &x[e + 1];
-        let layer = if p.case == 1 { e + 1 } else { e + 2 };
-        let first = p.case == 0 && e == 0;
+        let layer = if p.case == Case::OneLayerFewer { e + 1 } else { e + 2 };
+        let first = p.case == Case::AsManyLayers && e == 0;
         delta = step * delta + 1_u8;
         if !Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]).reaches(&delta) {
             return Err(Refusal::Tail { step: e + 1 });
         }
-        // Mixers beside layer 1; messages into w and, where it was not frozen before, into z_0.
-        delta += p.beside + b * tw * &pairs * product(&x[1..=e]);
+        // Mixers in parallel with layer 1; messages into w and, where it was not frozen before, into z_0.
+        delta += p.parallel_bits + b * tw * &pairs * product(&x[1..=e]);
         if first {
             delta += b * t0 * &x[0];
         }

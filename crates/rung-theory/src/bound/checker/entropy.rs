@@ -3,19 +3,19 @@
 use num_bigint::BigUint;
 
 use super::exact::{log2, power_exceeds};
-use super::{Instance, Refusal, malformed};
+use super::{Case, Instance, Refusal, malformed};
 
 /// Binary digits of V after the point.
 const DIGITS: u64 = 64;
 
 pub(super) fn check(p: &Instance<'_>) -> Result<(), Refusal> {
-    if p.case != 1 || p.hops != 2 {
+    if p.case != Case::OneLayerFewer || p.hops != 2 {
         return malformed("theorem `entropy` is about case 1 and two hops");
     }
     let ([s0, s1], m, n1) = ([&p.s[0], &p.s[1]], p.m, &p.n[0]);
-    let beta = if *s1 == BigUint::ZERO { p.b.clone() } else { p.b * &p.tokens_per[2] };
+    let beta = if *s1 == BigUint::ZERO { p.b.clone() } else { p.b * &p.tokens_per.query };
     let v = log2(&p.size[1], &BigUint::from(1_u8), false) >> (super::exact::FRACTION - DIGITS);
-    let state = (s0 + p.beside) << DIGITS; // S
+    let state = (s0 + p.parallel_bits) << DIGITS; // S
     let carried = (n1 * beta) << DIGITS; // C
     let (rows, border) = (n1 * v, s1 << DIGITS);
     if rows <= border {

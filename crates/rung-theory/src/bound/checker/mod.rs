@@ -1,16 +1,16 @@
 //! The lower bounds on function composition, and their checker: exact integers, no search, no floats.
 //!
-//! This is the folder to read first: whoever believes it needs to believe nothing else here. It has 533 lines of code in
+//! This is the folder to read first: whoever believes it needs to believe nothing else here. It has 569 lines of code in
 //! seven files and shares nothing with the search; one file is one theorem, with its conditions in the order of `docs/proof.md`.
 //!
 //! # Claim
-//! If [`check`] accepts a [`Point`], then no causal stack with the point's full layers, message bits and block states
+//! If [`check`] accepts a [`Certificate`], then no causal stack with the point's full layers, message bits and block states
 //! solves L-step function composition on tables of sizes m, n_1, .., n_{L-1}, whatever its weights.
 //!
 //! # Conditions
 //! Case 1: F = L-1 full layers, bounded-state blocks anywhere. Case 0: F = L full layers and blocks 0 and 1 empty. A token
 //! learns at most B = `message_bits` bits about a prefix in a full layer; s_e = `state_bits[e]` bits cross any cut inside
-//! block e; mixers and convolutions beside the first full layer carry `beside_bits`. Attention sums run from left to right in
+//! block e; mixers and convolutions beside the first full layer carry `parallel_bits`. Attention sums run from left to right in
 //! registers, or exactly. Entries, the start value and the query take `tokens_per` tokens each.
 //!
 //! | theorem | about | its own fields |
@@ -24,7 +24,7 @@
 //!
 //! A certificate that names no theorem is one of Theorem 0. With an [`Embedding`] the theorem speaks of a task with fewer hops
 //! inside the tables: the other tables are constants. Live sets smaller than n (`live`) need tables that list w as the major
-//! index ([`Point::needs_w_major`]); everything else holds for every order of a table's entries.
+//! index ([`Certificate::needs_w_major`]); everything else holds for every order of a table's entries.
 //!
 //! # Vacuous when
 //! B is smaller than the bits of one answer ([`Accepted::trivial`]): then one message could not even carry the result.
@@ -45,11 +45,66 @@ mod product;
 use exact::{FRACTION, log2};
 use num_bigint::BigUint;
 
+/// How many full layers a stack has beside the number of hops L: the two cases of the theorems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Case 0: F = L full layers, blocks 0 and 1 empty.
+    AsManyLayers,
+    /// Case 1: F = L-1 full layers, blocks anywhere.
+    OneLayerFewer,
+}
+
+impl Case {
+    /// The case of that number, as certificates write it.
+    pub fn new(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Self::AsManyLayers),
+            1 => Some(Self::OneLayerFewer),
+            _ => None,
+        }
+    }
+
+    /// Its number.
+    pub fn number(self) -> u8 {
+        u8::from(self == Self::OneLayerFewer)
+    }
+}
+
+/// Tokens of a table entry, of the start value z_0 and of the query w.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokensPer {
+    /// te.
+    pub entry: BigUint,
+    /// t0.
+    pub start: BigUint,
+    /// tw.
+    pub query: BigUint,
+}
+
+impl TokensPer {
+    /// From the three counts, in this order.
+    pub fn new([entry, start, query]: [u64; 3]) -> Self {
+        Self { entry: entry.into(), start: start.into(), query: query.into() }
+    }
+
+    /// The three counts, in this order.
+    pub fn each(&self) -> [&BigUint; 3] {
+        [&self.entry, &self.start, &self.query]
+    }
+}
+
+/// One token each.
+impl Default for TokensPer {
+    fn default() -> Self {
+        Self::new([1; 3])
+    }
+}
+
 /// A proposed proof: the instance, and the theorem with the sizes with which its argument is to go through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
-    /// 1 for F = L-1, 0 for F = L with blocks 0 and 1 empty.
-    pub case: u8,
+pub struct Certificate {
+    /// Full layers beside hops.
+    pub case: Case,
     /// L.
     pub hops: usize,
     /// B.
@@ -57,13 +112,13 @@ pub struct Point {
     /// s_0 .. s_F.
     pub state_bits: Vec<BigUint>,
     /// Bits of mixers and convolutions beside the first full layer, where they are not counted in the states.
-    pub beside_bits: BigUint,
+    pub parallel_bits: BigUint,
     /// m = N_0.
     pub m: BigUint,
     /// n_1 .. n_{L-1}.
     pub n: Vec<BigUint>,
     /// Tokens of an entry, of z_0 and of w.
-    pub tokens_per: [BigUint; 3],
+    pub tokens_per: TokensPer,
     /// Which theorem, with its parameters.
     pub theorem: Theorem,
     /// The part of the tables that the theorem speaks of, where that is not all of them.
@@ -196,21 +251,21 @@ fn sizes(m: &BigUint, n: &[BigUint]) -> Vec<BigUint> {
 
 /// The instance that a theorem speaks of.
 struct Instance<'a> {
-    case: u8,
+    case: Case,
     hops: usize,
     b: &'a BigUint,
     s: &'a [BigUint],
-    beside: &'a BigUint,
+    parallel_bits: &'a BigUint,
     m: &'a BigUint,
     n: &'a [BigUint],
     /// N_0 .. N_{L-1}.
     size: Vec<BigUint>,
-    tokens_per: [BigUint; 3],
+    tokens_per: TokensPer,
 }
 
 impl<'a> Instance<'a> {
     /// The point's instance or, with an embedding, the smaller one inside it.
-    fn of(p: &'a Point) -> Result<Self, Refusal> {
+    fn of(p: &'a Certificate) -> Result<Self, Refusal> {
         let (hops, middle) = match p.embedding {
             Some(Embedding { hops, middle }) if hops >= 1 && hops < p.hops && middle <= p.hops - hops => (hops, middle),
             Some(_) => return malformed("embedding must have fewer hops than the task, and room for its tables"),
@@ -221,17 +276,17 @@ impl<'a> Instance<'a> {
             return malformed("embedding: the identity tables in the middle need n = 1");
         }
         let n = &p.n[middle..middle + hops - 1];
-        let [te, t0, tw] = &p.tokens_per;
+        let [te, t0, tw] = p.tokens_per.each();
         Ok(Self {
             case: p.case,
             hops,
             b: &p.message_bits,
             s: &p.state_bits,
-            beside: &p.beside_bits,
+            parallel_bits: &p.parallel_bits,
             m: &p.m,
             n,
             size: sizes(&p.m, n),
-            tokens_per: [te.clone(), t0 + te * middle * &p.m, tw.clone()],
+            tokens_per: TokensPer { entry: te.clone(), start: t0 + te * middle * &p.m, query: tw.clone() },
         })
     }
 
@@ -273,26 +328,26 @@ impl Lists {
 }
 
 /// Lists of the right lengths, sizes at least 1, and empty blocks in case 0.
-fn well_formed(p: &Point) -> Result<(), Refusal> {
-    if !(1..=MAX_HOPS).contains(&p.hops) || p.case > 1 {
-        return malformed(format!("hops is {} (1 to {MAX_HOPS}), case is {} (0 or 1)", p.hops, p.case));
+fn well_formed(p: &Certificate) -> Result<(), Refusal> {
+    if !(1..=MAX_HOPS).contains(&p.hops) {
+        return malformed(format!("hops is {}, expected 1 to {MAX_HOPS}", p.hops));
     }
     let hops = p.embedding.map_or(p.hops, |inner| inner.hops);
     let blocks = match (&p.theorem, p.case) {
         (Theorem::State, _) => 1,
-        (_, 1) => hops,
-        _ => hops + 1,
+        (_, Case::OneLayerFewer) => hops,
+        (_, Case::AsManyLayers) => hops + 1,
     };
     for (name, found, expected) in [("state_bits", p.state_bits.len(), blocks), ("n", p.n.len(), p.hops - 1)] {
         if found != expected {
             return malformed(format!("{name} has {found} entries, expected {expected}"));
         }
     }
-    let sizes = [&p.message_bits, &p.m].into_iter().chain(&p.n).chain(&p.tokens_per);
+    let sizes = [&p.message_bits, &p.m].into_iter().chain(&p.n).chain(p.tokens_per.each());
     if sizes.into_iter().any(|size| *size == BigUint::ZERO) {
         return malformed("message_bits, m, n and tokens_per must be at least 1");
     }
-    if p.case == 0 && p.state_bits.iter().take(2).any(|bits| *bits != BigUint::ZERO) {
+    if p.case == Case::AsManyLayers && p.state_bits.iter().take(2).any(|bits| *bits != BigUint::ZERO) {
         return malformed("case 0 needs state_bits[0] = state_bits[1] = 0");
     }
     Ok(())
@@ -300,7 +355,7 @@ fn well_formed(p: &Point) -> Result<(), Refusal> {
 
 /// Theorem S (no full layer, any L): the state must hold z_L.
 fn check_state(p: &Instance<'_>) -> Result<(), Refusal> {
-    if p.case != 1 || *p.beside != BigUint::ZERO {
+    if p.case != Case::OneLayerFewer || *p.parallel_bits != BigUint::ZERO {
         return malformed("theorem `state` is about case 1, without anything beside");
     }
     let largest = &p.size[p.hops - 1];
@@ -312,7 +367,7 @@ fn check_state(p: &Instance<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// What is malformed, or the first inequality that fails.
-pub fn check(p: &Point) -> Result<Accepted, Refusal> {
+pub fn check(p: &Certificate) -> Result<Accepted, Refusal> {
     well_formed(p)?;
     let instance = Instance::of(p)?;
     match &p.theorem {
@@ -323,14 +378,14 @@ pub fn check(p: &Point) -> Result<Accepted, Refusal> {
         Theorem::CellLists { cells, x: [x0, x1], sigma } => cell_lists::check(&instance, cells, [x0, x1], sigma)?,
         Theorem::Decomposition(lists) => decomposition::check(&instance, lists)?,
     }
-    let [te, t0, tw] = &p.tokens_per;
+    let [te, t0, tw] = p.tokens_per.each();
     let tokens = te * sizes(&p.m, &p.n).iter().sum::<BigUint>() + t0 + tw;
     let answer_bits = (&instance.size[instance.hops - 1] - 1_u8).bits(); // ceil(log2 N) for N >= 1
     let trivial = p.theorem != Theorem::State && p.message_bits < BigUint::from(answer_bits);
     Ok(Accepted { tokens, trivial })
 }
 
-impl Point {
+impl Certificate {
     /// Whether the proof needs tables that list w as the major index.
     pub fn needs_w_major(&self) -> bool {
         let range = self.embedding.map_or(0..self.n.len(), |inner| inner.middle..inner.middle + inner.hops.max(1) - 1);

@@ -3,12 +3,12 @@
 use num_bigint::BigUint;
 
 use super::exact::Tail;
-use super::{Instance, Lazy, Lists, Refusal, malformed, product, sum};
+use super::{Case, Instance, Lazy, Lists, Refusal, malformed, product, sum};
 
 pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), Refusal> {
     well_formed(p, lists, lazy)?;
     let (Lists { x, sigma, kappa: k }, Lazy { varying: u, live, freeze }) = (lists, lazy);
-    let (b, s, [te, t0, tw]) = (p.b, p.s, &p.tokens_per);
+    let (b, s, [te, t0, tw]) = (p.b, p.s, p.tokens_per.each());
     let pairs = &x[0] * product(live) / product(k); // |Q|
     let queries = product(live) / product(k.iter().skip(1)); // W
     // X(a,b), 1 if empty.
@@ -21,12 +21,12 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), 
         let alive = if i == 1 { u.clone() } else { &live[i - 2] * &p.size[i - 2] };
         te * (&alive * cases(i, y) + (&p.size[i - 1] - &alive) * cases(i + 1, y))
     };
-    let mut independent = p.beside + if p.case == 1 { s[0].clone() } else { b * tw * queries }; // P
+    let mut independent = p.parallel_bits + if p.case == Case::OneLayerFewer { s[0].clone() } else { b * tw * queries }; // P
     let mut joint = BigUint::ZERO; // J
     let mut reach = x[0].clone(); // D
-    let mut frozen = usize::from(p.case); // f + 1
+    let mut frozen = usize::from(p.case == Case::OneLayerFewer); // f + 1
     for e in 0..p.hops - 1 {
-        let layer = if p.case == 1 { e } else { e + 1 }; // lay
+        let layer = if p.case == Case::OneLayerFewer { e } else { e + 1 }; // lay
         let (step, next) = (&x[e + 1], freeze[e]); // X, j_e + 1
         let tail = Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
         let drawn = if e == 0 {
@@ -47,7 +47,7 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), 
         let mess = b * sum((0..next).map(|i| states(i, until(i))));
         if e > 0 {
             joint = step * joint + 1_u8 + f1 + f2 + f3 + f4 + border + mess;
-        } else if p.case == 1 {
+        } else if p.case == Case::OneLayerFewer {
             independent += f2 + mess;
             joint = border;
         } else {

@@ -6,11 +6,11 @@
 use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
-use super::{Certified, Setting, least};
+use super::{CheckedCertificate, Setting, least};
 use crate::bound::checker::{Cells, Refusal, Theorem, check};
 use crate::bound::convex::{Expression, Linear, Program, Term};
 use crate::bound::estimate::divisors;
-use crate::bound::question::{log2, round};
+use crate::bound::input::{exp2_to_integer, log2};
 
 const A: usize = 0;
 const G: usize = 1;
@@ -20,7 +20,7 @@ const X1: usize = 4;
 const B: usize = 5;
 const RHO: usize = 6;
 
-/// Logarithms of the numbers of one question.
+/// Logarithms of the numbers of one input.
 struct Relaxation<'a> {
     setting: &'a Setting<'a>,
     message: f64,
@@ -34,12 +34,12 @@ fn variables(indices: &[usize]) -> Linear {
 
 impl<'a> Relaxation<'a> {
     fn new(setting: &'a Setting<'a>) -> Self {
-        let question = setting.question;
+        let input = setting.input;
         Self {
             setting,
-            message: log2(&question.message_bits),
-            last: log2(&question.state_bits[2]),
-            tokens: question.tokens_per.map(|count| (count as f64).log2()),
+            message: log2(&input.message_bits),
+            last: log2(&input.state_bits[2]),
+            tokens: input.log2_tokens_per(),
         }
     }
 
@@ -111,7 +111,7 @@ impl<'a> Relaxation<'a> {
 }
 
 /// The smallest instance found.
-pub(super) fn smallest(setting: &Setting<'_>) -> Option<Certified> {
+pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
     let relaxation = Relaxation::new(setting);
     let bits = relaxation.message;
     let places = if relaxation.last.is_finite() { 3 } else { 1 };
@@ -123,14 +123,14 @@ pub(super) fn smallest(setting: &Setting<'_>) -> Option<Certified> {
     });
     let (_, program, point) = optima.min_by(|a, b| a.0.total_cmp(&b.0))?;
     let point = fix_one_by_one(&program, &[A, G, C, NU, X1, B], point)?;
-    let [a, g, c, nu, x1] = [A, G, C, NU, X1].map(|v| round(point[v].max(0.0)));
+    let [a, g, c, nu, x1] = [A, G, C, NU, X1].map(|v| exp2_to_integer(point[v].max(0.0)));
     let (cells, x, m) = (Cells { cell: &a * &g, group: nu }, [&a * &c, x1], a * g * c);
     let guess = point[RHO] + log2(&m);
     let attempt = |groups: &BigUint| {
         let n = groups * &cells.group;
         let sigma = largest_sigma(setting, &cells, &x, (&m, &n), guess)?;
         let theorem = Theorem::CellLists { cells: cells.clone(), x: x.clone(), sigma };
-        Certified::new(setting.point(m.clone(), &[n], theorem))
+        CheckedCertificate::new(setting.certificate(m.clone(), &[n], theorem))
     };
     least(BigUint::from(1_u8), 400, |groups| attempt(groups).is_some()).and_then(|groups| attempt(&groups))
 }
@@ -145,7 +145,7 @@ fn largest_sigma(
 ) -> Option<BigUint> {
     largest_passing(guess, |sigma| {
         let theorem = Theorem::CellLists { cells: cells.clone(), x: x.clone(), sigma: sigma.clone() };
-        matches!(check(&setting.point(m.clone(), std::slice::from_ref(n), theorem)), Ok(_) | Err(Refusal::Final))
+        matches!(check(&setting.certificate(m.clone(), std::slice::from_ref(n), theorem)), Ok(_) | Err(Refusal::Final))
     })
 }
 
@@ -155,7 +155,7 @@ pub(super) fn parameters<'a>(
     m: &'a BigUint,
     n: &'a BigUint,
 ) -> impl Iterator<Item = Theorem> + 'a {
-    let optimum = smallest(setting).and_then(|found| match found.point.theorem {
+    let optimum = smallest(setting).and_then(|found| match found.certificate.theorem {
         Theorem::CellLists { cells, x, sigma } => Some((cells, x, log2(&sigma))),
         _ => None,
     });
@@ -172,7 +172,7 @@ pub(super) fn parameters<'a>(
             .flat_map(move |cell| groups.clone().into_iter().map(move |group| Cells { cell: cell.clone(), group }));
         choices.filter_map(move |cells| {
             let c = m / &cells.cell;
-            let x0 = (round(log2(&x[0]) - log2(&c)) * &c).min(m.clone()) / &c * &c;
+            let x0 = (exp2_to_integer(log2(&x[0]) - log2(&c)) * &c).min(m.clone()) / &c * &c;
             let x = [x0, x[1].clone()];
             let sigma = largest_sigma(setting, &cells, &x, (m, n), guess)?;
             Some(Theorem::CellLists { cells, x, sigma })

@@ -2,15 +2,15 @@
 
 use num_bigint::BigUint;
 
-use super::{Certified, Setting, least};
+use super::{CheckedCertificate, Setting, least};
 use crate::bound::checker::{Cells, Theorem};
 use crate::bound::estimate::divisors;
-use crate::bound::question::{log2, round};
+use crate::bound::input::{exp2_to_integer, log2};
 
 /// The smallest instance found.
-pub(super) fn smallest(setting: &Setting<'_>) -> Option<Certified> {
-    let bits = log2(&setting.question.message_bits);
-    let last = setting.question.state_bits[2].clone();
+pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
+    let bits = log2(&setting.input.message_bits);
+    let last = setting.input.state_bits[2].clone();
     let group = if last == BigUint::ZERO { 0.0 } else { log2(&last) };
     let conditions = Conditions::new(setting);
     let far = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25];
@@ -18,9 +18,10 @@ pub(super) fn smallest(setting: &Setting<'_>) -> Option<Certified> {
     let optimum = |start| descend(start, |at| conditions.tokens(at));
     let best = starts.map(optimum).min_by(|a, b| a.1.total_cmp(&b.1))?.0;
     // Real numbers to integers: every combination of neighbours, each with its smallest n_1.
-    let mut found: Option<Certified> = None;
+    let mut found: Option<CheckedCertificate> = None;
     for choice in 0..64_u32 {
-        let whole = [0, 1, 2].map(|i| round(best[i]) + (choice >> (2 * i) & 3) - 1_u8.min(u8::from(best[i] > 1.0)));
+        let whole =
+            [0, 1, 2].map(|i| exp2_to_integer(best[i]) + (choice >> (2 * i) & 3) - 1_u8.min(u8::from(best[i] > 1.0)));
         let [cell, group, cells] = whole.map(|size| size.max(1_u8.into()));
         let candidate = smallest_n(setting, &cell, &group, &(&cell * cells));
         if let Some(candidate) = candidate
@@ -33,10 +34,10 @@ pub(super) fn smallest(setting: &Setting<'_>) -> Option<Certified> {
 }
 
 /// The smallest n_1, a multiple of the group, for one cell, group and m.
-fn smallest_n(setting: &Setting<'_>, cell: &BigUint, group: &BigUint, m: &BigUint) -> Option<Certified> {
+fn smallest_n(setting: &Setting<'_>, cell: &BigUint, group: &BigUint, m: &BigUint) -> Option<CheckedCertificate> {
     let attempt = |groups: &BigUint| {
         let theorem = Theorem::Cells(Cells { cell: cell.clone(), group: group.clone() });
-        Certified::new(setting.point(m.clone(), &[groups * group], theorem))
+        CheckedCertificate::new(setting.certificate(m.clone(), &[groups * group], theorem))
     };
     least(BigUint::from(1_u8), 400, |groups| attempt(groups).is_some()).and_then(|groups| attempt(&groups))
 }
@@ -68,11 +69,11 @@ struct Conditions {
 
 impl Conditions {
     fn new(setting: &Setting<'_>) -> Self {
-        let question = setting.question;
+        let input = setting.input;
         Self {
-            message: log2(&question.message_bits).exp2(),
-            last: log2(&question.state_bits[2]).exp2(),
-            tokens: question.tokens_per.map(|count| count as f64),
+            message: log2(&input.message_bits).exp2(),
+            last: log2(&input.state_bits[2]).exp2(),
+            tokens: input.log2_tokens_per().map(f64::exp2),
             middle: setting.middle as f64,
             front: setting.front as f64,
         }

@@ -4,12 +4,12 @@
 
 use num_bigint::BigUint;
 
-use super::{Certified, Setting};
+use super::{CheckedCertificate, Setting};
 use crate::bound::checker::Theorem;
-use crate::bound::question::{log2, round};
+use crate::bound::input::{exp2_to_integer, log2};
 
 /// The smallest instance: n_1 = 1 where nothing follows the full layer, else large enough for the values to outgrow the border.
-pub(super) fn smallest(setting: &Setting<'_>) -> Option<Certified> {
+pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
     let conditions = Conditions::new(setting);
     let mut tried: Vec<(f64, f64)> = (1..=16).map(|n| f64::from(n).log2()).map(|n| (conditions.tokens(n), n)).collect();
     // Tokens have one minimum in n_1 but for rounding: a coarse grid, then finer around its best.
@@ -25,30 +25,33 @@ pub(super) fn smallest(setting: &Setting<'_>) -> Option<Certified> {
     tried.sort_by(|a, b| a.0.total_cmp(&b.0));
     tried.dedup();
     let close = tried.into_iter().filter(|(tokens, _)| tokens.is_finite()).take(3);
-    let found = close.filter_map(|(_, n)| smallest_m(setting, conditions.least_m(n), &round(n)));
+    let found = close.filter_map(|(_, n)| smallest_m(setting, conditions.least_m(n), &exp2_to_integer(n)));
     found.min_by(|a, b| a.accepted.tokens.cmp(&b.accepted.tokens))
 }
 
 /// The smallest m for one n_1, given nearly that m.
 ///
 /// Conditions (ii) and (iii) round down, so that a slightly smaller m may hold where a larger one fails.
-fn smallest_m(setting: &Setting<'_>, near: f64, n: &BigUint) -> Option<Certified> {
+fn smallest_m(setting: &Setting<'_>, near: f64, n: &BigUint) -> Option<CheckedCertificate> {
     const NEIGHBOURS: u8 = 32;
-    let attempt = |m: &BigUint| Certified::new(setting.point(m.clone(), std::slice::from_ref(n), Theorem::Entropy));
-    let mut margin = round(near) >> 40;
+    let attempt = |m: &BigUint| {
+        CheckedCertificate::new(setting.certificate(m.clone(), std::slice::from_ref(n), Theorem::Entropy))
+    };
+    let mut margin = exp2_to_integer(near) >> 40;
     let mut best = (0..64).find_map(|_| {
         margin = &margin * 2_u8 + 1_u8;
-        attempt(&(round(near) + &margin))
+        attempt(&(exp2_to_integer(near) + &margin))
     })?;
-    let mut low: BigUint = round(near) - (round(near) >> 30_u8);
-    while low < best.point.m {
-        let middle = (&low + &best.point.m) >> 1;
+    let mut low: BigUint = exp2_to_integer(near) - (exp2_to_integer(near) >> 30_u8);
+    while low < best.certificate.m {
+        let middle = (&low + &best.certificate.m) >> 1;
         match attempt(&middle) {
             Some(found) => best = found,
             None => low = middle + 1_u8,
         }
     }
-    let below = (1..=NEIGHBOURS).map_while(|less| (best.point.m > BigUint::from(less)).then(|| &best.point.m - less));
+    let below = (1..=NEIGHBOURS)
+        .map_while(|less| (best.certificate.m > BigUint::from(less)).then(|| &best.certificate.m - less));
     below.filter_map(|m| attempt(&m)).last().or(Some(best))
 }
 
@@ -56,20 +59,20 @@ fn smallest_m(setting: &Setting<'_>, near: f64, n: &BigUint) -> Option<Certified
 struct Conditions {
     message: f64,
     states: [f64; 2],
-    beside: f64,
+    parallel_bits: f64,
     tokens: [f64; 3],
     tables: [f64; 2],
 }
 
 impl Conditions {
     fn new(setting: &Setting<'_>) -> Self {
-        let question = setting.question;
+        let input = setting.input;
         let bits = |bits: &BigUint| log2(bits).exp2();
         Self {
-            message: bits(&question.message_bits),
-            states: [bits(&question.state_bits[0]), bits(&question.state_bits[1])],
-            beside: bits(&question.beside),
-            tokens: question.tokens_per.map(|count| count as f64),
+            message: bits(&input.message_bits),
+            states: [bits(&input.state_bits[0]), bits(&input.state_bits[1])],
+            parallel_bits: bits(&input.parallel_bits),
+            tokens: input.log2_tokens_per().map(f64::exp2),
             tables: [1.0 + setting.middle as f64, 1.0 + setting.front as f64],
         }
     }
@@ -97,7 +100,7 @@ impl Conditions {
     fn holds(&self, log_m: f64, log_n: f64) -> bool {
         let (m, n, [s0, s1]) = (log_m.exp2(), log_n.exp2(), self.states);
         let carried = n * self.message * if s1 > 0.0 { self.tokens[2] } else { 1.0 };
-        let (value, state) = (n * (log_m + log_n) - s1, s0 + self.beside);
+        let (value, state) = (n * (log_m + log_n) - s1, s0 + self.parallel_bits);
         if value <= 0.0 {
             return false;
         }

@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 
 use crate::bound::convex::Program;
-use crate::bound::question::round;
+use crate::bound::input::exp2_to_integer;
 
 /// Fixes the integers of a relaxed optimum one by one, smallest first, each to the better of its two neighbours.
 pub(super) fn fix_one_by_one(program: &Program, integers: &[usize], mut point: Vec<f64>) -> Option<Vec<f64>> {
@@ -33,7 +33,7 @@ pub(super) fn largest_passing(guess: f64, passes: impl Fn(&BigUint) -> bool) -> 
     if !guess.is_finite() {
         return None;
     }
-    let mut fails = round(guess);
+    let mut fails = exp2_to_integer(guess);
     fails += (&fails >> 36) + 2_u8;
     let close = &fails >> 36;
     let mut step = &close + 1_u8;

@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
-use super::{Certified, Setting};
-use crate::bound::checker::{Lazy, Lists, Point, Refusal, Theorem, check};
+use super::{CheckedCertificate, Setting};
+use crate::bound::checker::{Certificate, Lazy, Lists, Refusal, Theorem, check};
 use crate::bound::convex::Program;
 use crate::bound::estimate::{Estimate, Sizes};
-use crate::bound::question::{log2, round};
+use crate::bound::input::{exp2_to_integer, log2};
 use crate::bound::relax::{Given, Layout, Relaxation};
 
 /// A relaxed optimum.
@@ -28,7 +28,7 @@ struct Optimum {
 }
 
 /// The smallest instance found, unless even real-valued sizes are not below the given tokens.
-pub(super) fn smallest(setting: &Setting<'_>, below: f64) -> Option<Certified> {
+pub(super) fn smallest(setting: &Setting<'_>, below: f64) -> Option<CheckedCertificate> {
     let relaxation = Relaxation::new(setting, None);
     let mut optima = optima(setting, &relaxation);
     optima.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -60,13 +60,16 @@ pub(super) fn for_tables<'a>(
     close.flat_map(move |optimum| {
         let (x, k, groups) = relaxation.layout.read(&optimum.point);
         let sizes = estimate.around(m, n, (&x, &k, groups), &optimum.freeze);
-        sizes.into_iter().filter_map(|sizes| with_sigma(setting, &sizes).map(|point| point.theorem)).collect::<Vec<_>>()
+        sizes
+            .into_iter()
+            .filter_map(|sizes| with_sigma(setting, &sizes).map(|certificate| certificate.theorem))
+            .collect::<Vec<_>>()
     })
 }
 
 /// Relaxed optima for the places of borders that were tried.
 fn optima(setting: &Setting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
-    let steps = setting.question.hops - 1;
+    let steps = setting.input.hops - 1;
     let free = vec![false; relaxation.layout.variables()];
     let mut known: HashMap<Vec<usize>, Option<Optimum>> = HashMap::new();
     let mut solve = |freeze: &[usize], near: Option<&Optimum>| {
@@ -79,7 +82,7 @@ fn optima(setting: &Setting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
         solved.clone()
     };
     // With no state in the last block nothing is frozen there.
-    let empty = setting.question.state_bits.last().is_some_and(|bits| *bits == BigUint::ZERO);
+    let empty = setting.input.state_bits.last().is_some_and(|bits| *bits == BigUint::ZERO);
     let last = |e: usize| if empty && e + 1 == steps { 0 } else { e + 2 };
     let late: Vec<usize> = vec![0; steps];
     let early: Vec<usize> = (0..steps).map(last).collect();
@@ -113,17 +116,17 @@ fn fix_integers(
     program: &Program,
     optimum: &Optimum,
 ) -> Option<Sizes> {
-    let (layout, hops) = (&relaxation.layout, setting.question.hops);
+    let (layout, hops) = (&relaxation.layout, setting.input.hops);
     let point = fix_one_by_one(program, &layout.integers().collect::<Vec<_>>(), optimum.point.clone())?;
-    let integer = |v: usize| round(point[v].max(0.0));
+    let integer = |v: usize| exp2_to_integer(point[v].max(0.0));
     let one = BigUint::from(1_u8);
     let k: Vec<BigUint> = (0..hops - 1).map(|e| integer(layout.classes(e))).collect();
     let live: Vec<BigUint> =
         (1..hops).map(|e| integer(Layout::ratio(e)) * &k[e - 1] * k.get(e).unwrap_or(&one)).collect();
     let mut n = live.clone();
-    if setting.question.w_major {
+    if setting.input.w_major {
         for (e, n) in n.iter_mut().enumerate().take(hops - 2) {
-            *n = round(log2(n) + point[layout.excess(e + 1)]).max(n.clone());
+            *n = exp2_to_integer(log2(n) + point[layout.excess(e + 1)]).max(n.clone());
         }
     }
     let first = integer(Layout::ratio(0)) * &k[0];
@@ -131,7 +134,7 @@ fn fix_integers(
     let least = &first * &groups;
     let lists = (1..hops).map(|e| integer(layout.list(e)));
     Some(Sizes {
-        m: round(point[0]).max(least),
+        m: exp2_to_integer(point[0]).max(least),
         n,
         live,
         x: std::iter::once(first).chain(lists).collect(),
@@ -142,8 +145,8 @@ fn fix_integers(
 }
 
 /// Settles sigma, then the smallest m, with the checker.
-fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<Certified> {
-    let attempt = |m: &BigUint| Certified::new(with_sigma(setting, &Sizes { m: m.clone(), ..sizes.clone() })?);
+fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<CheckedCertificate> {
+    let attempt = |m: &BigUint| CheckedCertificate::new(with_sigma(setting, &Sizes { m: m.clone(), ..sizes.clone() })?);
     // The float estimate is right to about 2^-40: widen until the checker agrees.
     let mut good = None;
     let mut margin = &sizes.m >> 40;
@@ -157,8 +160,8 @@ fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<Certified> {
     let mut good = good?;
     // Then down again, to within a part in 2^30 or exactly.
     let mut low = &sizes.x[0] * &sizes.groups;
-    while low < good.point.m && (&good.point.m - &low) > (&good.point.m >> 30) {
-        let middle = (&low + &good.point.m) >> 1;
+    while low < good.certificate.m && (&good.certificate.m - &low) > (&good.certificate.m >> 30) {
+        let middle = (&low + &good.certificate.m) >> 1;
         match attempt(&middle) {
             Some(found) => good = found,
             None => low = middle + 1_u8,
@@ -167,8 +170,8 @@ fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<Certified> {
     Some(good)
 }
 
-/// The point with the largest sigma that passes each tail, found with the checker as judge.
-fn with_sigma(setting: &Setting<'_>, sizes: &Sizes) -> Option<Point> {
+/// The certificate with the largest sigma that passes each tail, found with the checker as judge.
+fn with_sigma(setting: &Setting<'_>, sizes: &Sizes) -> Option<Certificate> {
     let guesses = Estimate::new(setting).sigma(sizes);
     let theorem = |sigma: Vec<BigUint>| {
         let lists = Lists { x: sizes.x.clone(), sigma, kappa: sizes.k.clone() };
@@ -180,7 +183,7 @@ fn with_sigma(setting: &Setting<'_>, sizes: &Sizes) -> Option<Point> {
         let passes = |sigma: &BigUint| {
             let mut tried = sigmas.clone();
             tried[e].clone_from(sigma);
-            match check(&setting.point(sizes.m.clone(), &sizes.n, theorem(tried))) {
+            match check(&setting.certificate(sizes.m.clone(), &sizes.n, theorem(tried))) {
                 Ok(_) | Err(Refusal::Final) => true,
                 Err(Refusal::Tail { step }) => step > e + 1,
                 Err(_) => false,
@@ -189,7 +192,7 @@ fn with_sigma(setting: &Setting<'_>, sizes: &Sizes) -> Option<Point> {
         let largest = largest_passing(guess, passes)?;
         sigmas[e] = largest;
     }
-    Some(setting.point(sizes.m.clone(), &sizes.n, theorem(sigmas)))
+    Some(setting.certificate(sizes.m.clone(), &sizes.n, theorem(sigmas)))
 }
 
 #[cfg(test)]
@@ -197,7 +200,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bound::question::Question;
+    use crate::bound::checker::{Case, TokensPer};
+    use crate::bound::input::BoundInput;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
@@ -205,13 +209,14 @@ mod tests {
         /// The relaxed optimum is the best that this proof can give for real-valued sizes: integers come close to it.
         #[test]
         fn rounding_costs_little(
-            case in 0_u8..2, message in 2_u32..10, states in proptest::collection::vec(0_u32..14, 5), hops in 2_usize..5,
+            fewer in proptest::bool::ANY, message in 2_u32..10, states in proptest::collection::vec(0_u32..14, 5), hops in 2_usize..5,
         ) {
-            let blocks = if case == 1 { hops } else { hops + 1 };
-            let state = |e: usize| if case == 0 && e < 2 { 0 } else { (1_u128 << states[e]) - 1 };
+            let case = if fewer { Case::OneLayerFewer } else { Case::AsManyLayers };
+            let blocks = if fewer { hops } else { hops + 1 };
+            let state = |e: usize| if !fewer && e < 2 { 0 } else { (1_u128 << states[e]) - 1 };
             let state_bits: Vec<u128> = (0..blocks).map(state).collect();
-            let question = Question::new(case, hops, (1 << message) + 1, &state_bits, [1; 3]);
-            let setting = Setting { question: &question, middle: 0, front: 0 };
+            let input = BoundInput::new(case, hops, (1 << message) + 1, &state_bits, TokensPer::default());
+            let setting = Setting { input: &input, middle: 0, front: 0 };
             let relaxation = Relaxation::new(&setting, None);
             let best = optima(&setting, &relaxation).iter().map(|optimum| optimum.value).fold(f64::INFINITY, f64::min);
             let found = smallest(&setting, f64::INFINITY).unwrap().log2_tokens();
