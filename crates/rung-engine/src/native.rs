@@ -30,7 +30,7 @@ pub use team::{Outcome, StepError, Team};
 
 use crate::composed;
 use crate::kernels::pointwise::{self, Map, Pairing};
-use crate::kernels::product::{Into, MatrixMut, product};
+use crate::kernels::product::{FEW_ROWS, Into, Matrix, MatrixMut, TILE, product};
 use crate::kernels::{attention, blocks, convolution, gated, layout, left_to_right, loss, norm, recurrence, rotary};
 use crate::ops::{
     AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Unary,
@@ -39,15 +39,18 @@ use crate::parameters::{Parameter, Parameters};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
 use backward::{Batch, attention_inputs};
+use crew::Crew;
 use pool::{Buffer, Pool};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tape::{Record, Recurrent, Tape, Var, Watch};
 
-/// An executor on one thread.
+/// An executor on one thread, unless it was given more for its products.
 pub struct Native<S: Scalar> {
     pool: Arc<Pool<S>>,
     tape: Mutex<Tape<S>>,
+    /// More threads for large products; see [`Native::with_threads`].
+    workers: Option<Mutex<Crew>>,
 }
 
 impl<S: Scalar> Default for Native<S> {
@@ -66,7 +69,59 @@ impl<S: Scalar> Tensor<S> {
 impl<S: Scalar> Native<S> {
     /// An executor with an empty pool and no weights.
     pub fn new() -> Self {
-        Self { pool: Pool::new(), tape: Mutex::new(Tape::new()) }
+        Self { pool: Pool::new(), tape: Mutex::new(Tape::new()), workers: None }
+    }
+
+    /// An executor that runs large products on so many threads: for one prompt at a time, where a [`Team`] has nothing to share out.
+    /// Every element is computed as on one thread, so the bits are the same.
+    ///
+    /// # Panics
+    /// If the system refuses the threads.
+    pub fn with_threads(threads: usize) -> Self {
+        Self { workers: (threads > 1).then(|| Mutex::new(Crew::new(threads))), ..Self::new() }
+    }
+
+    /// A product on all threads: rows are shared out, or columns if there are few rows.
+    fn parallel_product(&self, out: &mut [S], columns: usize, left: Matrix<'_, S>, right: Matrix<'_, S>) {
+        let ([rows, inner], work) = (left.extents(), |rows: usize| rows * columns);
+        let workers = self.workers.as_ref().filter(|_| work(rows).saturating_mul(inner) >= FEW_TERMS);
+        let Some(workers) = workers else {
+            return product(&mut MatrixMut::new(out, rows, columns, columns), Into::Fresh, 1.0, left, right);
+        };
+        let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if rows <= FEW_ROWS {
+            for (row, out) in out.chunks_exact_mut(columns).enumerate() {
+                let share = columns.div_ceil(workers.threads() * 4).next_multiple_of(16);
+                let parts = Mutex::new(out.chunks_mut(share).enumerate());
+                workers.run(&|_| {
+                    while let Some((index, out)) = next_of(&parts) {
+                        let first = index * share;
+                        let right = right.columns(first..first + out.len());
+                        let length = out.len();
+                        let mut out = MatrixMut::new(out, 1, length, length);
+                        product(&mut out, Into::Fresh, 1.0, left.rows(row..row + 1), right);
+                    }
+                });
+            }
+            return;
+        }
+        // Whole tiles, and what is left over goes to the last part, so that no part has so few rows that it is computed otherwise.
+        let share = (rows / workers.threads() / TILE * TILE).max(TILE);
+        let (mut parts, mut rest, mut first) = (Vec::with_capacity(rows / share), out, 0);
+        while rows - first >= 2 * share {
+            let (part, after) = rest.split_at_mut(share * columns);
+            parts.push((first, part));
+            (rest, first) = (after, first + share);
+        }
+        parts.push((first, rest));
+        let parts = Mutex::new(parts.into_iter());
+        workers.run(&|_| {
+            while let Some((first, out)) = next_of(&parts) {
+                let rows = out.len() / columns;
+                let left = left.rows(first..first + rows);
+                product(&mut MatrixMut::new(out, rows, columns, columns), Into::Fresh, 1.0, left, right);
+            }
+        });
     }
 
     /// Uses these weights, with gradients, from now on. What was recorded is forgotten and the gradient is zero.
@@ -201,6 +256,14 @@ fn attention_extents<S: Scalar>(inputs: &Attention<'_, Tensor<S>>) -> attention:
     attention::Extents { batch, queries, keys, heads, key_heads, width, value_width, sight, scale }
 }
 
+/// Products of fewer terms than this are not worth waking a thread for.
+const FEW_TERMS: usize = 1 << 16;
+
+/// The next part of some work.
+fn next_of<T>(parts: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    parts.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
 /// The extents of a tensor of known rank.
 fn extents_of<const RANK: usize, S: Scalar>(name: &str, x: &Tensor<S>) -> [usize; RANK] {
     x.shape[..].try_into().unwrap_or_else(|_| panic!("{name} needs {RANK} axes, and got {}", x.shape))
@@ -279,8 +342,7 @@ impl<S: Scalar> Ops for Native<S> {
             for index in 0..batch.count {
                 let operands = batch.operands(index, (&left.data, flip_left), (&right.data, flip_right));
                 let out = &mut out[index * block..(index + 1) * block];
-                let mut out = MatrixMut::new(out, block / columns.max(1), columns, columns);
-                product(&mut out, Into::Fresh, 1.0, operands.0, operands.1);
+                self.parallel_product(out, columns, operands.0, operands.1);
             }
         });
         self.emit("product", shape, data, &[left.var, right.var], |out, _, _| Record::Product {

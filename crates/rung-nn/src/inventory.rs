@@ -31,6 +31,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use rung_engine::{Entry, Parameters, Scalar};
 use rung_theory::stack::{Defaults, Plan, StackError};
 use safetensors::tensor::Metadata;
 
@@ -111,6 +112,16 @@ impl Inventory {
             TensorFacts { name: listed.name, shape: listed.shape, kind: "F32".to_owned(), bytes }
         };
         Ok(Self { tensors: config.list(plan)?.into_iter().map(facts).collect(), notes: BTreeMap::new() })
+    }
+
+    /// What a network is made of that has its weights, in the precision it runs in.
+    pub fn of_weights<S: Scalar>(weights: &Parameters<S>) -> Self {
+        let facts = |(_, entry): (_, &Entry)| {
+            let bytes = (size_of::<S>() * entry.range.len()) as u64;
+            let kind = format!("F{}", 8 * size_of::<S>());
+            TensorFacts { name: entry.name.clone(), shape: entry.shape.to_vec(), kind, bytes }
+        };
+        Self { tensors: weights.entries().map(facts).collect(), notes: BTreeMap::new() }
     }
 
     /// Numbers in all tensors.

@@ -294,7 +294,7 @@ impl Fill<'_> {
 }
 
 /// A number in `[0, 1)`.
-fn uniform(rng: &mut Rng) -> f64 {
+pub(crate) fn uniform(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 

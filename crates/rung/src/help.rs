@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// Every command, in the order in which help shows them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Read a model", &["audit", "lint", "place", "plan", "model"]),
+    ("Read a model", &["audit", "lint", "place", "plan", "model", "logits", "generate"]),
     ("Prove", &["capacity", "bound", "decide", "check", "map", "sparse"]),
     ("Build", &["construct", "verify"]),
     ("Train", &["task", "train", "eval", "sweep", "runs"]),

@@ -93,13 +93,13 @@ impl<'a, S> Matrix<'a, S> {
     }
 
     /// Some of the rows.
-    fn rows(self, rows: Range<usize>) -> Self {
+    pub(crate) fn rows(self, rows: Range<usize>) -> Self {
         let data = &self.data[(rows.start * self.strides[0]).min(self.data.len())..];
         Self { data, extents: [rows.len(), self.extents[1]], strides: self.strides }
     }
 
     /// Some of the columns.
-    fn columns(self, columns: Range<usize>) -> Self {
+    pub(crate) fn columns(self, columns: Range<usize>) -> Self {
         self.t().rows(columns).t()
     }
 
@@ -148,7 +148,7 @@ const HEIGHT: usize = 16 * TILE;
 /// first-level cache, and enough that neither is walked in strides alone.
 const STRIP: usize = 8;
 /// Up to this many rows, a product with a transposed matrix is done as dot products.
-const FEW_ROWS: usize = 4;
+pub(crate) const FEW_ROWS: usize = 4;
 /// Up to this many panels, a left operand whose columns lie in one piece is read in place: packing it would not pay.
 const FEW_PANELS: usize = 4;
 

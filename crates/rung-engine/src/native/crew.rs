@@ -83,6 +83,11 @@ impl Crew {
         Self { board, others }
     }
 
+    /// Number of threads.
+    pub(super) fn threads(&self) -> usize {
+        self.others.len() + 1
+    }
+
     /// Runs `work` once on every thread, with the thread's number.
     pub(super) fn run(&mut self, work: &Work<'_>) {
         if self.others.is_empty() {

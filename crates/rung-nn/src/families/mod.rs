@@ -25,6 +25,7 @@
 //! Traps: transformers 5 spells some fields differently from older files (`rope_parameters` for `rope_theta` and `rope_scaling`); read both. GGUF
 //! stores some weights otherwise than transformers does; ask `Loader::is_gguf`.
 
+pub mod decode;
 mod decoder;
 mod error;
 mod fields;

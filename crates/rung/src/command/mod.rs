@@ -7,6 +7,7 @@ mod bench;
 mod bound;
 mod capacity;
 mod check;
+mod checkpoint;
 mod construct;
 mod convert;
 mod decide;
@@ -14,7 +15,9 @@ mod device;
 mod eval;
 mod explain;
 mod falsify;
+mod generate;
 mod lint;
+mod logits;
 mod map;
 mod model;
 mod place;
@@ -64,6 +67,8 @@ pub enum Command {
     Sweep(sweep::Sweep),
     Runs(runs::Runs),
     Model(model::ModelCommand),
+    Logits(logits::Logits),
+    Generate(generate::Generate),
     Bench(bench::BenchCommand),
     Zoo(zoo::ZooCommand),
     Explain(explain::Explain),
@@ -102,6 +107,8 @@ impl Command {
             Self::Sweep(command) => command.run(),
             Self::Runs(command) => command.run(),
             Self::Model(command) => command.run(),
+            Self::Logits(command) => command.run(),
+            Self::Generate(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Zoo(command) => command.run(),
             Self::Explain(command) => command.run(),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! rung model show model.safetensors                            or the folder of a run or a construction
+//! rung model show FOLDER                                       or model.gguf: a checkpoint of another program
 //! rung model show --stack "(gdn*3 full)*2" --heads 4 --head-dim 16 --tensors
 //! rung model show model.safetensors --stack "linear full"      refuses a file that is not of this stack
 //! ```
@@ -15,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use rung_nn::families;
 use rung_nn::inventory::Part;
 use rung_nn::network::files;
 use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
 use serde_json::{Value, json};
 
+use super::checkpoint;
 use super::stack::Sizes;
 use crate::output::{commas, print, print_json};
 
@@ -39,7 +42,7 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// Safetensors file, or directory of a run or a construction.
+    /// Safetensors file, directory of a run or a construction, Hugging Face directory, or GGUF file.
     path: Option<PathBuf>,
     /// Stack such as `(gdn*3 full)*2`; with a file, the stack it must have.
     #[arg(long)]
@@ -173,6 +176,11 @@ impl Show {
             None => None,
         };
         let (title, inventory, plan) = match (&self.path, expected) {
+            (Some(path), None) if families::recognise(path) => {
+                let checkpoint = checkpoint::open(path)?;
+                let title = format!("{}, family {}", path.display(), checkpoint.family);
+                (title, Inventory::of_weights(&checkpoint.weights), Some(checkpoint.plan))
+            }
             (Some(path), expected) => {
                 let (path, kept) = weights_in(path)?;
                 let inventory = inspect(&path)?;

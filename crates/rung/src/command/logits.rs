@@ -1,0 +1,66 @@
+//! `rung logits`: the scores that a checkpoint of another program gives to every token of its vocabulary.
+//!
+//! ```text
+//! rung logits SmolLM2-135M --tokens 1,5,7 --json             {"logits": [[..], [..], [..]]}, one row for each position
+//! rung logits model.gguf --tokens 1,5,7 --stepwise --json    the same, token by token from the cache
+//! ```
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use rung_nn::families::decode::{Decoder, log_softmax};
+use serde_json::json;
+
+use super::checkpoint::Sequence;
+use crate::output::{print, print_json};
+
+/// Tokens that are listed for each position.
+const SHOWN: usize = 5;
+
+/// Compute a checkpoint's logits at every position.
+#[derive(Debug, clap::Args)]
+pub struct Logits {
+    #[command(flatten)]
+    sequence: Sequence,
+    /// Run token by token from the cache instead of all at once.
+    #[arg(long)]
+    stepwise: bool,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Logits {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The checkpoint cannot be read, or a token is beyond its vocabulary.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let tokens = &self.sequence.tokens;
+        if tokens.is_empty() {
+            bail!("--tokens: found none, expected at least one id");
+        }
+        let checkpoint = self.sequence.open()?;
+        let mut decoder = Decoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
+        let mut values = Vec::new();
+        for part in tokens.chunks(if self.stepwise { 1 } else { tokens.len() }) {
+            values.extend(decoder.logits(part)?);
+        }
+        let rows: Vec<&[f32]> = values.chunks(checkpoint.model.classes()).collect();
+        if self.json {
+            print_json(&json!({ "logits": rows }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut text = String::new();
+        for (token, row) in tokens.iter().zip(rows) {
+            let probabilities = log_softmax(row);
+            let mut order: Vec<usize> = (0..row.len()).collect();
+            order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+            let best = order.iter().take(SHOWN).map(|at| format!("{at} ({:.1}%)", 100.0 * probabilities[*at].exp()));
+            writeln!(text, "after {token}: {}", best.collect::<Vec<_>>().join(", "))?;
+        }
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
