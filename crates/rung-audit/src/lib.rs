@@ -48,7 +48,9 @@ pub mod placement;
 mod presets;
 mod recurrent;
 pub mod report;
+mod resize;
 mod size;
+mod stack;
 mod unread_fields;
 mod weights;
 pub mod what_if;
@@ -64,6 +66,7 @@ pub use layout::{Attention, FeedForward};
 pub use parameters::Parameters;
 pub use presets::{audit_preset, preset_config, preset_text, presets};
 pub use size::{parse_bytes, parse_tokens};
+pub use stack::audit_stack;
 pub use weights::{Weights, find_weights};
 
 use config::{Config, find_model};

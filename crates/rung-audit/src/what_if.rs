@@ -6,6 +6,7 @@
 //! every=4          every 4th layer with a mixer is full (the last of each group), the others are not
 //! ratio=5:1        groups of 5 layers that are not full and then 1 that is
 //! first=full       the first layer with a mixer; also last, all
+//! kv-heads=4       sizes of layers with grouped attention; also heads, head-dim
 //! ```
 //!
 //! Several edits are separated by commas and applied from left to right. Kinds are `full`, `recurrent` (or `linear`),
@@ -16,7 +17,7 @@ use rung_theory::stack::{Layer, Mixer, Reach};
 
 use crate::audit::Options;
 use crate::layout::Attention;
-use crate::{Audit, AuditError, AuditLayer, geometry};
+use crate::{Audit, AuditError, AuditLayer, geometry, resize};
 
 /// What an edit makes of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,15 @@ pub fn apply(audit: &Audit, edits: &str, options: &Options) -> Result<Audit, Aud
     }
     let mut edited = audit.clone();
     for edit in edits.split(',').map(str::trim) {
+        if let Some((key, value)) = edit.split_once('=')
+            && let Some(options) = resize::options_of(key.trim())
+        {
+            let number = value.trim().parse().map_err(|_| refuse(edit, "expected a whole number after `=`"))?;
+            if resize::resize(&mut edited, options, number)? == 0 {
+                return Err(refuse(edit, "the model has no layer with grouped attention"));
+            }
+            continue;
+        }
         for (index, target) in plan_edit(&edited, edit)? {
             if !target.matches(&edited.layers[index]) {
                 let layer = template(&mut edited, target, edit)?;

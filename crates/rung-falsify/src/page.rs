@@ -14,7 +14,7 @@ use super::FalsifyError;
 use super::target::{Runner, TargetModel, Views};
 use super::witness::Witness;
 use rung_figure::report::{Cell, Chapter, Column, Prose, Report, Table};
-use rung_inspect::trace::Namer;
+use rung_theory::task::Namer;
 
 /// Tokens shown at most.
 const MOST_SHOWN: usize = 48;

@@ -42,10 +42,10 @@ use serde::Serialize;
 use super::pass::Pass;
 use super::questions::{Questions, best};
 use super::{AnalysisError, Ask, Finding, layer_names, silent};
-use crate::trace::Namer;
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap, Letters};
 use rung_nn::Network;
+use rung_theory::task::Namer;
 use rung_train::parallel;
 
 /// The most tokens for which parts of all tokens in every token are worked out.

@@ -7,9 +7,6 @@
 mod draw;
 mod page;
 mod text;
-mod token;
-
-pub use token::Namer;
 
 use rung_engine::Scalar;
 use rung_nn::ModelError;
@@ -17,7 +14,7 @@ use rung_nn::Network;
 use rung_nn::construct::{Holds, Register};
 use rung_nn::trace::{Flow, Reads, Trace, sequence};
 use rung_theory::stack::Mixer;
-use rung_theory::task::{NO_TARGET, OracleError};
+use rung_theory::task::{NO_TARGET, Namer, OracleError};
 use serde::Serialize;
 
 /// How much is shown.

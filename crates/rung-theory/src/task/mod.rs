@@ -40,6 +40,7 @@ use crate::page::{Page, Subject};
 use crate::spec;
 
 mod draw;
+mod namer;
 mod options;
 mod prompt;
 mod random;
@@ -60,6 +61,7 @@ pub mod recall;
 pub mod twosum;
 pub mod word;
 
+pub use namer::Namer;
 pub use options::{MAX_CELLS, MAX_TOKENS, TaskError};
 pub use prompt::{Field, NO_TARGET, Prompt};
 pub use random::{Distinct, Rng, below, below_wide, coin, fill, seeded, shuffle};

@@ -26,6 +26,7 @@ mod prompts;
 mod protocol;
 mod reproduce;
 mod runs;
+mod serve;
 mod sparse;
 mod stack;
 mod sweep;
@@ -66,6 +67,7 @@ pub enum Command {
     Eval(eval::Eval),
     Sweep(sweep::Sweep),
     Runs(runs::Runs),
+    Serve(serve::Serve),
     Model(model::ModelCommand),
     Logits(logits::Logits),
     Generate(generate::Generate),
@@ -106,6 +108,7 @@ impl Command {
             Self::Eval(command) => command.run(),
             Self::Sweep(command) => command.run(),
             Self::Runs(command) => command.run(),
+            Self::Serve(command) => command.run(),
             Self::Model(command) => command.run(),
             Self::Logits(command) => command.run(),
             Self::Generate(command) => command.run(),

@@ -1,6 +1,6 @@
 //! Tokens in words: `z2(1,0)=3` rather than five ids.
 
-use rung_theory::task::{AnyTask, Field};
+use super::{AnyTask, Field};
 
 /// Names the tokens of a task.
 pub struct Namer {
@@ -61,7 +61,7 @@ impl Namer {
 
 #[cfg(test)]
 mod tests {
-    use rung_theory::task::{self, Prompt, seeded};
+    use crate::task::{self, Prompt, seeded};
 
     use super::*;
 

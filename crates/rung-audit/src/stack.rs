@@ -1,0 +1,118 @@
+//! A stack in the stack grammar, audited like a model: the same cache, rungs, edits and engine plans.
+
+use rung_theory::stack::{Defaults, Layer, Mixer, Plan, Reach};
+
+use crate::audit::{Audit, AuditLayer, Options};
+use crate::cost::{self, FP32, Storage};
+use crate::{Attention, AuditError, FeedForward, geometry};
+
+/// Audits a stack such as `(gdn*3 full)*12`; sizes that its mixers do not give are those of `defaults`.
+///
+/// # Errors
+/// The text is no stack, or a total does not fit 64 bits.
+pub fn audit_stack(text: &str, defaults: &Defaults, options: &Options) -> Result<Audit, AuditError> {
+    let refuse = |why: String| AuditError::Request { text: text.chars().take(80).collect(), why };
+    let plan = Plan::parse(text, defaults).map_err(|error| refuse(error.to_string()))?;
+    let full = plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| matches!(mixer.name(), "full" | "mla")));
+    let full_template = match full {
+        Some(layer) => Layer::new(layer.mixers.iter().find(|mixer| is_full(mixer)).unwrap_or(&layer.mixers[0]).clone()),
+        None => Layer::new(geometry::build("full", &[], defaults.bits, defaults)?),
+    };
+    let mut audit = Audit {
+        model: text.to_owned(),
+        source: "stack grammar".to_owned(),
+        dialect: None,
+        layers: plan.layers.iter().map(read).collect(),
+        width: Some(plan.width),
+        unknown: Vec::new(),
+        assumed: Vec::new(),
+        context: options.context,
+        kv_dtype: options.kv_dtype,
+        state_dtype: options.state_dtype.unwrap_or(FP32),
+        plan: None,
+        capacity: None,
+        cache: None,
+        mixer_cost: None,
+        all_full: None,
+        block_sparse: None,
+        next_hop_bound: None,
+        architecture: None,
+        trained_context: None,
+        activation_dtype: None,
+        declared_state_dtype: None,
+        extra_layers: 0,
+        parameters: None,
+        full_template: Some(full_template),
+    };
+    audit.assumed.push(format!("Keys and values in {}, batch of one.", audit.kv_dtype.name));
+    audit.derive(options)?;
+    Ok(audit)
+}
+
+fn is_full(mixer: &Mixer) -> bool {
+    matches!(mixer.facts().reach, Reach::Full(_))
+}
+
+fn read(layer: &Layer) -> AuditLayer {
+    let (mut attention, mut recurrent) = (Attention::None, None);
+    for mixer in layer.mixers.iter() {
+        let facts = mixer.facts();
+        match &facts.reach {
+            Reach::Full(message) if message.selection.is_none() => attention = Attention::Full,
+            Reach::Full(_) => attention = Attention::Sparse,
+            Reach::Bounded if facts.window > 0 => {
+                attention = if attention == Attention::None { Attention::Window } else { attention };
+            }
+            Reach::Bounded if facts.crossing() > 0 => recurrent = Some(mixer.name()),
+            Reach::Bounded => {}
+        }
+    }
+    AuditLayer {
+        attention: Some(attention),
+        recurrent,
+        feed_forward: FeedForward::Dense,
+        decided_by: "stack grammar".to_owned(),
+        shares_cache: layer.shares_cache,
+        shares_weights: false,
+        plan_layers: vec![layer.clone()],
+    }
+}
+
+impl Audit {
+    /// Bytes of all caches at another context; nothing where sizes are not known or the sum does not fit 64 bits.
+    pub fn cache_at(&self, context: u64) -> Option<u64> {
+        self.cache?;
+        let storage = Storage { context, kv: self.kv_dtype, state: self.state_dtype };
+        cost::cache(self.plan.as_ref()?.layers.iter(), storage).ok().map(|cache| cache.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{audit_preset, what_if};
+
+    #[test]
+    fn a_stack_costs_what_the_model_it_was_taken_from_costs() {
+        let options = Options::default();
+        for name in ["qwen3.5-9b", "gemma-3-27b", "falcon-h1-1.5b", "deepseek-v3.2", "mamba2-2.7b", "llama-3.1-8b"] {
+            let model = audit_preset(name, &options).unwrap();
+            let plan = model.plan.as_ref().unwrap();
+            let defaults = Defaults { model_width: Some(plan.width), ..Defaults::default() };
+            let stack = audit_stack(&plan.to_stack().to_string(), &defaults, &options).unwrap();
+            assert_eq!(stack.cache, model.cache, "{name}");
+            assert_eq!(stack.capacity.as_ref().unwrap().rungs, model.capacity.as_ref().unwrap().rungs, "{name}");
+            assert_eq!(stack.cache_at(options.context), model.cache.map(|cache| cache.total), "{name}");
+        }
+    }
+
+    #[test]
+    fn stacks_take_edits_and_bad_ones_are_refused() {
+        let options = Options::default();
+        let audit = audit_stack("(gdn*3 full)*2", &Defaults::default(), &options).unwrap();
+        assert_eq!(audit.layer_letters(), "rrrFrrrF");
+        assert_eq!(what_if::apply(&audit, "every=2", &options).unwrap().layer_letters(), "rFrFrFrF");
+        assert!(audit_stack("no such mixer", &Defaults::default(), &options).is_err());
+        assert!(audit_stack("", &Defaults::default(), &options).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+// Certificates: find one, read its numbers, download it, check one.
+import { button, download, h, labelled, show } from "./dom.js";
+import { Searcher, Stopped, ask } from "./engine.js";
+import { commas, plural, power } from "./format.js";
+import { commandLine, sizeFlags } from "./command.js";
+import { evidence } from "./panels.js";
+import { dropTarget } from "./model.js";
+import { quote } from "./format.js";
+import { write } from "./state.js";
+
+export const title = "Certificate";
+
+const MEANING = /** @type {Record<string, string>} */ ({
+  theorem: "which theorem of the proof it is a case of",
+  case: "1: one full layer fewer than hops; 0: as many, and nothing recurrent before the second",
+  hops: "dependent look-ups", message_bits: "bits a token can receive in one full layer", state_bits: "bits of recurrent state in each block between full layers",
+  beside_bits: "bits of state beside attention", m: "entries of the first table", n: "growth of each further table",
+  x: "lists of arguments that stay indistinguishable", sigma: "distinct pairs that a draw must reach", kappa: "classes of sparse pairs",
+  varying: "entries that vary", live: "rows that are not constant", freeze: "tables that are fixed", cell: "size of a cell", group: "cells in a group",
+  embedding: "a smaller instance inside these tables", tokens_per: "tokens of an entry, of z0 and of w",
+});
+
+/** @param {string} text */
+function long(text) {
+  return text.length <= 24 ? text : `${text.slice(0, 12)}… (${text.length} digits, ${power((text.length - 1) * Math.log2(10) + Math.log2(Number(`${text[0]}.${text.slice(1, 15)}`)))})`;
+}
+
+/** @param {any} value @returns {string} */
+function words(value) {
+  if (Array.isArray(value)) return value.map(words).join(", ");
+  if (value && typeof value === "object") return Object.entries(value).map(([name, inner]) => `${name} ${words(inner)}`).join(", ");
+  return typeof value === "string" && /^\d+$/.test(value) ? long(value) : String(value);
+}
+
+/** @param {any} certificate */
+function numbers(certificate) {
+  return h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "name"), h("th", { scope: "col" }, "number"), h("th", { scope: "col" }, "what it is"))),
+    h("tbody", {}, Object.entries(certificate).filter(([name]) => !["stack", "conventions"].includes(name)).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, name)), h("td", {}, words(value)), h("td", { class: "muted" }, MEANING[name] ?? "")))));
+}
+
+/** @param {any} inequalities */
+function explained(inequalities) {
+  return inequalities?.length > 0 && [h("h3", {}, "Inequalities"), h("ul", { class: "inequalities" }, inequalities.map((/** @type {string} */ line) => h("li", {}, h("code", {}, line))))];
+}
+
+/** @param {HTMLElement} root @param {Record<string, string>} values */
+export async function render(root, values) {
+  const search = new Searcher();
+  const text = h("input", { type: "text", id: "stack", value: values.stack ?? "linear*3 full linear*3", spellcheck: "false" });
+  const number = (/** @type {string} */ name, /** @type {number} */ plain, /** @type {number} */ most) => h("input", { type: "number", id: name, min: 1, max: most, value: values[name] ?? plain });
+  const inputs = { hops: number("hops", 2, 8), heads: number("heads", 16, 4096), head_dim: number("head_dim", 128, 65536), bits: number("bits", 16, 64) };
+  const result = h("div", { "aria-live": "polite" });
+  const find = button("Find a certificate", () => void run(), { class: "primary", id: "find" });
+
+  async function run() {
+    search.stop();
+    const sizes = { heads: Number(inputs.heads.value), head_dim: Number(inputs.head_dim.value), bits: Number(inputs.bits.value) };
+    const hops = Number(inputs.hops.value);
+    history.replaceState(null, "", write("certificate", { stack: text.value, hops, ...sizes }));
+    const started = performance.now();
+    show(result, h("p", { class: "muted" }, `Searching for ${plural(hops, "hop")} … `, button("Stop", () => search.stop(), { class: "quiet" })));
+    try {
+      const answer = await search.ask({ ask: "bound", stack: { text: text.value, ...sizes }, hops });
+      const seconds = ((performance.now() - started) / 1000).toFixed(1);
+      show(result, await found(answer, `rung bound ${quote(text.value)} --hops ${hops}${sizeFlags({ text: "", ...sizes })}`, seconds));
+    } catch (error) {
+      show(result, error instanceof Stopped ? h("p", {}, "Stopped.") : h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
+    }
+  }
+
+  const checked = h("div", { id: "checked", "aria-live": "polite" });
+  const area = h("textarea", { rows: 6, id: "certificate", spellcheck: "false", "aria-label": "Text of a certificate" });
+  /** @param {string} content */
+  async function check(content) {
+    area.value = content.length < 200000 ? content : "";
+    try {
+      const answer = await ask({ ask: "check", text: content });
+      show(checked, verdict(answer), await inequalitiesOf(content));
+    } catch (error) {
+      show(checked, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
+    }
+  }
+  const file = h("input", { type: "file", "aria-label": "A certificate file", onchange: async () => file.files?.[0] && check(await file.files[0].slice(0, 2 << 20).text()) });
+  const stopDrops = dropTarget(async (dropped) => check(await dropped.slice(0, 2 << 20).text()));
+
+  show(root,
+    h("h1", {}, "Certificates"),
+    h("p", { class: "intro" }, "From what prompt length on is it proved that no weights of a layout can compose so many functions in one forward pass? A search proposes numbers; a small checker with exact integers accepts or refuses them. Both run here."),
+    h("div", { class: "panels" },
+      h("section", { class: "panel", "aria-label": "Find" }, h("h2", {}, "Find"), h("form", { onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void run(); } },
+        labelled("Stack", text), h("div", { class: "row sizes" }, labelled("Hops", inputs.hops), labelled("Heads", inputs.heads), labelled("Head width", inputs.head_dim), labelled("Bits per number", inputs.bits)), h("p", {}, find)), result),
+      h("section", { class: "panel", "aria-label": "Check" }, h("h2", {}, "Check"), h("p", { class: "muted" }, "Paste a certificate, or drop its file anywhere on this page."), area,
+        h("div", { class: "row" }, button("Check", () => void check(area.value), { class: "primary", id: "check" }), h("label", { class: "file" }, "or a file: ", file)), checked)));
+  if (values.stack) void run();
+
+  /** @param {string} content */
+  async function inequalitiesOf(content) {
+    try {
+      return explained((await ask({ ask: "explain_check", text: content })).lines);
+    } catch {
+      return null;
+    }
+  }
+
+  /** @param {any} answer @param {string} command @param {string} seconds */
+  async function found(answer, command, seconds) {
+    const head = h("p", { class: "verdict" }, h("strong", {}, answer.verdict), ` — ${answer.reason}`);
+    if (!answer.certificate) return [head, commandLine(command)];
+    const content = `${JSON.stringify(answer.certificate, null, 2)}\n`;
+    return [head,
+      h("p", {}, "from ", h("strong", {}, `${long(answer.tokens).replace(/^\d+$/, (/** @type {string} */ n) => commas(Number(n)))} tokens`), ` = ${power(answer.log2_tokens)} `, evidence("proved"), h("span", { class: "muted" }, ` found in ${seconds} s`)),
+      answer.papers_log2_tokens !== null && h("p", { class: "muted" }, `For comparison, the constants of the published proof give ${power(answer.papers_log2_tokens)} tokens.`),
+      answer.trivial && h("p", {}, "Trivial: one message cannot even carry an answer."),
+      numbers(answer.certificate), await inequalitiesOf(content),
+      h("div", { class: "row" }, button("Download", () => download("certificate.json", new Blob([content], { type: "application/json" })), { id: "download" }), button("Check it", () => void check(content), { id: "check-found" })),
+      commandLine(command)];
+  }
+
+  /** @param {any} answer */
+  function verdict(answer) {
+    if (!answer.accepted) return h("p", { class: "problem", role: "alert" }, h("strong", {}, answer.status), `: ${answer.reason}`);
+    return h("div", { class: "accepted" }, h("p", {}, h("strong", {}, "✓ accepted"), `: ${plural(answer.hops, "hop")} ${answer.hops === 1 ? "is" : "are"} out of reach for tables of ${long(answer.tokens).replace(/^\d+$/, (/** @type {string} */ n) => commas(Number(n)))} tokens (${power(answer.log2_tokens)}), by theorem `, h("code", {}, answer.theorem)),
+      h("p", { class: "muted" }, answer.stack_verified ? "The bits of the stack that it names were counted again and fit." : "It names no stack, or not how its bits were counted: that part is not verified."));
+  }
+
+  return () => {
+    stopDrops();
+    search.stop();
+  };
+}

@@ -1,0 +1,119 @@
+// Charts as SVG: axes, lines, points, bands. Colours are classes, so that light and dark are the style sheet's business;
+// a downloaded chart carries the rules that it uses.
+import { button, download, h, s } from "./dom.js";
+
+/** @typedef {{ log?: boolean, from: number, to: number, label: string, ticks?: number[], format?: (value: number) => string }} Axis */
+
+export const SIZE = { width: 640, height: 360, left: 88, right: 18, top: 16, bottom: 48 };
+
+/** @param {Axis} axis @param {number} start @param {number} end @returns {(value: number) => number} */
+export function scale(axis, start, end) {
+  const place = axis.log ? Math.log2 : (/** @type {number} */ value) => value;
+  const [from, to] = [place(axis.from), place(axis.to)];
+  return (value) => start + ((place(value) - from) / (to - from || 1)) * (end - start);
+}
+
+/** @param {Axis} axis */
+function ticks(axis) {
+  if (axis.ticks) return axis.ticks;
+  if (axis.log) {
+    const [from, to] = [Math.ceil(Math.log2(axis.from)), Math.floor(Math.log2(axis.to))];
+    const step = Math.max(1, Math.ceil((to - from) / 7));
+    return Array.from({ length: Math.floor((to - from) / step) + 1 }, (_, index) => 2 ** (from + index * step));
+  }
+  const rough = (axis.to - axis.from) / 7;
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * unit).find((one) => one >= rough) ?? rough;
+  const whole = Math.max(step, 1);
+  const all = [];
+  for (let value = Math.ceil(axis.from / whole) * whole; value <= axis.to; value += whole) all.push(value);
+  return all;
+}
+
+/**
+ * Axes with a grid, and the scales to draw on them.
+ * @param {Axis} x @param {Axis} y @param {{ title: string, width?: number, height?: number, left?: number, right?: number }} options
+ */
+export function frame(x, y, options) {
+  const { left, right, top, bottom } = { ...SIZE, ...options };
+  const [width, height] = [options.width ?? SIZE.width, options.height ?? SIZE.height];
+  const [toX, toY] = [scale(x, left, width - right), scale(y, height - bottom, top)];
+  const text = (/** @type {Axis} */ axis, /** @type {number} */ value) => (axis.format ?? String)(value);
+  const marks = s("g", { class: "axes" },
+    ticks(x).map((value) => s("g", {},
+      s("line", { class: "grid", x1: toX(value), x2: toX(value), y1: top, y2: height - bottom }),
+      s("text", { x: toX(value), y: height - bottom + 18, "text-anchor": "middle" }, text(x, value)))),
+    ticks(y).map((value) => s("g", {},
+      s("line", { class: "grid", x1: left, x2: width - right, y1: toY(value), y2: toY(value) }),
+      s("text", { x: left - 8, y: toY(value) + 4, "text-anchor": "end" }, text(y, value)))),
+    s("text", { class: "label", x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, x.label),
+    s("text", { class: "label", transform: `translate(14 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.label));
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": options.title }, s("title", {}, options.title), marks);
+  return { svg, toX, toY, left, right, top, bottom, width, height };
+}
+
+/** @param {[number, number][]} points */
+export function path(points) {
+  return points.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+}
+
+const PROPERTIES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
+
+/** A chart that stands alone: computed colours are written into it. @param {SVGElement} svg */
+export function standalone(svg) {
+  const copy = /** @type {SVGElement} */ (svg.cloneNode(true));
+  const [from, to] = [svg.querySelectorAll("*"), copy.querySelectorAll("*")];
+  from.forEach((element, index) => {
+    const style = getComputedStyle(element);
+    for (const name of PROPERTIES) {
+      const value = style.getPropertyValue(name);
+      if (value && !["none", "normal"].includes(value) || name === "fill") to[index].setAttribute(name, value);
+    }
+    to[index].removeAttribute("class");
+    to[index].removeAttribute("tabindex");
+  });
+  const [, , width, height] = (svg.getAttribute("viewBox") ?? "0 0 640 360").split(" ").map(Number);
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", String(width));
+  copy.setAttribute("height", String(height));
+  const back = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  for (const [name, value] of Object.entries({ width, height, fill: getComputedStyle(document.body).backgroundColor })) back.setAttribute(name, String(value));
+  copy.insertBefore(back, copy.firstChild);
+  return { text: new XMLSerializer().serializeToString(copy), width, height };
+}
+
+/** @param {SVGElement} svg @param {string} name @param {"svg" | "png"} kind */
+async function save(svg, name, kind) {
+  const { text, width, height } = standalone(svg);
+  const blob = new Blob([text], { type: "image/svg+xml" });
+  if (kind === "svg") return download(`${name}.svg`, blob);
+  const image = new Image();
+  image.src = URL.createObjectURL(blob);
+  await image.decode();
+  const canvas = h("canvas", { width: width * 2, height: height * 2 });
+  canvas.getContext("2d").drawImage(image, 0, 0, width * 2, height * 2);
+  URL.revokeObjectURL(image.src);
+  canvas.toBlob((/** @type {Blob | null} */ png) => png && download(`${name}.png`, png));
+}
+
+/** A chart with a caption and its downloads. @param {SVGElement} svg @param {string} name @param {string} caption */
+export function figure(svg, name, caption) {
+  const plain = name.replaceAll(/[^\w.-]+/g, "-").slice(0, 60);
+  return h("figure", {}, svg, h("figcaption", {}, caption, " ", h("span", { class: "downloads" },
+    button("SVG", () => void save(svg, plain, "svg"), { class: "quiet", "aria-label": `Download ${name} as SVG` }),
+    button("PNG", () => void save(svg, plain, "png"), { class: "quiet", "aria-label": `Download ${name} as PNG` }))));
+}
+
+/** Pushes labels apart so that none covers another. @param {number[]} wanted @param {number} gap @param {number} [most] */
+export function spread(wanted, gap, most = Infinity) {
+  const order = wanted.map((y, index) => ({ y, index })).sort((a, b) => a.y - b.y);
+  for (let index = 1; index < order.length; index++) order[index].y = Math.max(order[index].y, order[index - 1].y + gap);
+  for (let index = order.length - 1, limit = most; index >= 0; index--) {
+    order[index].y = Math.min(order[index].y, limit);
+    limit = order[index].y - gap;
+  }
+  /** @type {number[]} */
+  const placed = [];
+  for (const { y, index } of order) placed[index] = y;
+  return placed;
+}

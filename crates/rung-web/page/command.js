@@ -1,0 +1,44 @@
+// The same question for the command line.
+import { button, copy, h } from "./dom.js";
+import { quote } from "./format.js";
+/** @typedef {import("./state.js").Model} Model */
+
+/** The model as an argument. @param {Model} model */
+export function modelArgument(model) {
+  if ("preset" in model) return quote(model.preset);
+  if ("config" in model) return "config.json";
+  if ("file" in model) return quote(model.file.name);
+  return quote(model.stack.text);
+}
+
+/** @param {Record<string, string | number | null | undefined>} options */
+export function flags(options) {
+  return Object.entries(options)
+    .filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => ` --${name.replaceAll("_", "-")} ${quote(/** @type {any} */ (value))}`)
+    .join("");
+}
+
+/** Sizes of a stack as options. @param {import("./state.js").StackInput} stack */
+export function sizeFlags({ heads, head_dim, kv_heads, width, bits }) {
+  return flags({ heads, head_dim, kv_heads, width, bits });
+}
+
+/**
+ * The audit of a model with edits. Stacks have their own command, which takes no edits: their edited form is a stack too.
+ * @param {Model} model @param {string} edits @param {{ context: number, kv_dtype: string, state_dtype: string }} storage @param {string} [editedStack]
+ */
+export function auditCommand(model, edits, storage, editedStack) {
+  if ("stack" in model) return `rung capacity ${quote(edits && editedStack ? editedStack : model.stack.text)}${sizeFlags(model.stack)}`;
+  return `rung audit ${modelArgument(model)}${flags({ what_if: edits, context: storage.context, kv_dtype: storage.kv_dtype, state_dtype: storage.state_dtype })}`;
+}
+
+/** A button that copies a command. @param {() => string} command */
+export function commandButton(command) {
+  return button("Copy as CLI command", () => copy(command(), "Command"), { class: "quiet", title: "The same question for the program rung" });
+}
+
+/** A command to read and copy. @param {string} command */
+export function commandLine(command) {
+  return h("p", { class: "command" }, h("code", {}, command), " ", button("Copy", () => copy(command, "Command"), { class: "quiet", "aria-label": `Copy command ${command}` }));
+}

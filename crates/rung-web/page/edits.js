@@ -1,0 +1,102 @@
+// Edits of a design, in the grammar of `rung audit --what-if`: one rhythm for all layers, then single layers, then sizes.
+
+const KIND_OF = /** @type {Record<string, string>} */ ({ F: "full", r: "recurrent", W: "window", ".": "none" });
+const LETTER_OF = /** @type {Record<string, string>} */ ({ full: "F", recurrent: "r", window: "W", none: "." });
+
+export class Edits {
+  /** @param {string} base the strip of the model as it is */
+  constructor(base) {
+    this.base = base;
+    /** `every=4`, `ratio=5:1` or `all=full`; empty for none. */
+    this.all = "";
+    /** @type {Map<number, string>} */
+    this.layers = new Map();
+    /** @type {Map<string, number>} */
+    this.sizes = new Map();
+  }
+
+  /** Reads edits; what is not understood is left to the Rust side, which refuses it in words. @param {string} text @param {string} base */
+  static parse(text, base) {
+    const edits = new Edits(base);
+    for (const edit of text.split(",").map((part) => part.trim()).filter(Boolean)) {
+      const [key, value = ""] = edit.split("=", 2);
+      const range = key.match(/^(\d+)(?:-(\d+))?$/);
+      if (range) {
+        const [from, to] = [Number(range[1]), Number(range[2] ?? range[1])];
+        for (let index = from; index <= Math.min(to, base.length - 1); index++) edits.layers.set(index, value);
+      } else if (key === "first" || key === "last") edits.set(key === "first" ? edits.first() : edits.last(), value);
+      else if (["heads", "kv-heads", "head-dim"].includes(key)) edits.sizes.set(key, Number(value));
+      else edits.rhythm(edit);
+    }
+    return edits;
+  }
+
+  /** @param {number} index */
+  mixes(index) {
+    return this.base[index] !== ".";
+  }
+
+  first() {
+    return [...this.base].findIndex((letter) => letter !== ".");
+  }
+
+  last() {
+    return [...this.base].findLastIndex((letter) => letter !== ".");
+  }
+
+  /** What flipping a layer makes of it. @param {string} letter */
+  flipped(letter) {
+    if (!["F", "S", "P"].includes(letter)) return "full";
+    return this.base.includes("r") || !this.base.includes("W") ? "recurrent" : "window";
+  }
+
+  /** The letter that a kind shows; that of the model itself for `original`. @param {number} index @param {string} kind */
+  letter(index, kind) {
+    return kind === "original" ? this.base[index] : LETTER_OF[kind];
+  }
+
+  /** @param {number} index @param {string} kind */
+  set(index, kind) {
+    if (index < 0) return;
+    if (kind === "original" && this.all && KIND_OF[this.base[index]]) this.layers.set(index, KIND_OF[this.base[index]]);
+    else if (kind === "original" || (!this.all && LETTER_OF[kind] === this.base[index])) this.layers.delete(index);
+    else this.layers.set(index, kind);
+  }
+
+  /** @param {number} from @param {number} to @param {string} kind */
+  paint(from, to, kind) {
+    for (let index = from; index <= to; index++) this.set(index, kind);
+  }
+
+  /** A rhythm decides every layer, so single ones before it are gone. @param {string} edit */
+  rhythm(edit) {
+    this.all = edit;
+    this.layers.clear();
+  }
+
+  /** @param {string} key @param {number} value */
+  resize(key, value) {
+    this.sizes.set(key, value);
+  }
+
+  clear() {
+    this.all = "";
+    this.layers.clear();
+    this.sizes.clear();
+  }
+
+  /** The shortest text: neighbours alike become a range. */
+  toString() {
+    const parts = this.all ? [this.all] : [];
+    const sorted = [...this.layers].sort((a, b) => a[0] - b[0]);
+    for (let at = 0; at < sorted.length;) {
+      let end = at;
+      while (end + 1 < sorted.length && sorted[end + 1][0] === sorted[end][0] + 1 && sorted[end + 1][1] === sorted[at][1]) end++;
+      const [from, to] = [sorted[at][0], sorted[end][0]];
+      parts.push(`${from === to ? from : `${from}-${to}`}=${sorted[at][1]}`);
+      at = end + 1;
+    }
+    for (const [key, value] of this.sizes) parts.push(`${key}=${value}`);
+    return parts.join(",");
+  }
+}

@@ -1,0 +1,71 @@
+// Numbers for people, by the same rules as the program's reports.
+
+/** Thousands separated. @param {number | null | undefined} number */
+export function commas(number) {
+  return number === null || number === undefined ? "unknown" : Math.round(number).toLocaleString("en-US");
+}
+
+/** @param {number} value @param {number} base @param {string[]} units */
+function scaled(value, base, units) {
+  let unit = 0;
+  while (Math.abs(value) >= base && unit + 1 < units.length) {
+    value /= base;
+    unit += 1;
+  }
+  const digits = unit === 0 || Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return `${value.toFixed(digits)}${units[unit]}`;
+}
+
+/** Bytes with a binary unit. @param {number | null | undefined} number */
+export function bytes(number) {
+  if (number === null || number === undefined) return "unknown";
+  return scaled(number, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"]);
+}
+
+/** Counts with a decimal prefix. @param {number | null | undefined} number */
+export function counts(number) {
+  return number === null || number === undefined ? "unknown" : scaled(number, 1000, ["", "K", "M", "G", "T", "P", "E"]);
+}
+
+/** Tokens with a binary prefix, as in 128k. @param {number} number */
+export function tokens(number) {
+  if (number >= 1 << 20 && number % (1 << 20) === 0) return `${number / (1 << 20)}M`;
+  if (number >= 1024 && number % 1024 === 0) return `${number / 1024}k`;
+  return commas(number);
+}
+
+/** A ratio such as "4.0x less". @param {number} value @param {number} other */
+export function against(value, other) {
+  if (value === other) return "the same";
+  if (value === 0) return "none of it";
+  if (other === 0) return "all of it new";
+  return value < other ? `${(other / value).toFixed(1)}× less` : `${(value / other).toFixed(1)}× more`;
+}
+
+/** A change with its sign. @param {number} change @param {(n: number) => string} [as] */
+export function signed(change, as = commas) {
+  return change === 0 ? "±0" : `${change > 0 ? "+" : "−"}${as(Math.abs(change))}`;
+}
+
+/** "1 hop", "2 hops". @param {number} count @param {string} word */
+export function plural(count, word) {
+  return `${commas(count)} ${word}${count === 1 ? "" : "s"}`;
+}
+
+/** A power of two with its exponent as text. @param {number} log2 */
+export function power(log2) {
+  if (log2 < 20) return commas(2 ** log2);
+  return `2^${log2.toFixed(log2 < 100 ? 1 : 0)}`;
+}
+
+/** Rungs as the audit says them. @param {number | null} most @param {number | null} least */
+export function rungs(most, least) {
+  if (most === null || most === undefined) return "?";
+  return least === null || least === undefined || least === most ? String(most) : `${least}–${most}`;
+}
+
+/** Quotes a word for a POSIX shell where it needs it. @param {string | number} word */
+export function quote(word) {
+  const text = String(word);
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}

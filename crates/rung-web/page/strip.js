@@ -1,0 +1,140 @@
+// The strip: one cell per layer. Every kind has a letter as well as a colour.
+import { h } from "./dom.js";
+
+/** What each letter of a strip means. @type {Record<string, string>} */
+export const KINDS = {
+  F: "full attention",
+  S: "sparse attention over the whole past",
+  W: "window",
+  r: "recurrent",
+  P: "full attention beside a recurrence",
+  p: "window beside a recurrence",
+  ".": "no mixer",
+  "?": "unknown",
+};
+
+/** @param {string} letter */
+export function cellClass(letter) {
+  return { F: "full", S: "sparse", W: "window", r: "recurrent", P: "full-beside", p: "window-beside", ".": "none", "?": "unknown" }[letter] ?? "unknown";
+}
+
+/** How many of each kind, in words. @param {string} strip */
+export function inWords(strip) {
+  const counts = new Map();
+  for (const letter of strip) counts.set(letter, (counts.get(letter) ?? 0) + 1);
+  const parts = [...counts].sort((a, b) => b[1] - a[1]).map(([letter, count]) => `${count} ${KINDS[letter] ?? letter}`);
+  return `${strip.length} layers: ${parts.join(", ")}`;
+}
+
+/** A strip to look at. @param {string} strip */
+export function strip(strip) {
+  const cells = [...strip].map((letter) => h("i", { class: `cell ${cellClass(letter)}` }, letter));
+  return h("span", { class: "strip", role: "img", "aria-label": inWords(strip) }, cells);
+}
+
+/** What the letters of some strips mean. @param {string[]} strips */
+export function legend(strips) {
+  const letters = [...new Set(strips.join(""))].filter((letter) => letter in KINDS);
+  const order = Object.keys(KINDS);
+  letters.sort((a, b) => order.indexOf(a) - order.indexOf(b));
+  return h("ul", { class: "legend" }, letters.map((letter) => h("li", {}, h("i", { class: `cell ${cellClass(letter)}`, "aria-hidden": "true" }, letter), ` ${KINDS[letter]}`)));
+}
+
+/**
+ * A strip to change: click or drag to paint, arrow keys and Enter do the same.
+ * @param {{ strip: string, base: string, titles: string[], paint: (from: number, to: number, first: string) => void, preview: (index: number, first: string) => string }} options
+ */
+export function editor({ strip, base, titles, paint, preview }) {
+  const letters = [...strip];
+  const first = () => letters[start] ?? "F";
+  let start = -1;
+  let end = -1;
+  let focus = 0;
+  const cells = letters.map((letter, index) =>
+    h("button", {
+      type: "button",
+      class: `cell ${cellClass(letter)}${letter === base[index] ? "" : " changed"}`,
+      "data-index": index,
+      tabindex: index === 0 ? 0 : -1,
+      title: titles[index],
+      "aria-label": label(index),
+    }, letter));
+
+  /** @param {number} index */
+  function label(index) {
+    const changed = letters[index] === base[index] ? "" : `, was ${KINDS[base[index]] ?? "unknown"}`;
+    return `Layer ${index}: ${KINDS[letters[index]] ?? "unknown"}${changed}`;
+  }
+
+  function mark() {
+    const [from, to] = [Math.min(start, end), Math.max(start, end)];
+    cells.forEach((cell, index) => {
+      const inside = start >= 0 && index >= from && index <= to;
+      const letter = inside ? preview(index, first()) : letters[index];
+      cell.className = `cell ${cellClass(letter)}${inside ? " painting" : ""}${letter === base[index] ? "" : " changed"}`;
+      cell.textContent = letter;
+    });
+  }
+
+  /** @param {any} event */
+  function indexAt(event) {
+    const target = document.elementFromPoint(event.clientX, event.clientY)?.closest(".cell");
+    return target && root.contains(target) ? Number(target.getAttribute("data-index")) : -1;
+  }
+
+  function finish() {
+    if (start < 0) return;
+    const [from, to] = [Math.min(start, end), Math.max(start, end)];
+    const letter = first();
+    start = -1;
+    paint(from, to, letter);
+  }
+
+  const root = h("div", {
+    class: "strip editor",
+    role: "group",
+    "aria-label": "Layers, first to last. Arrow keys move, Enter changes a layer, Shift with an arrow paints.",
+    onpointerdown: (/** @type {any} */ event) => {
+      const index = indexAt(event);
+      if (index < 0 || event.button !== 0) return;
+      event.preventDefault();
+      cells[index].focus();
+      root.setPointerCapture(event.pointerId);
+      start = end = index;
+      mark();
+    },
+    onpointermove: (/** @type {any} */ event) => {
+      if (start < 0) return;
+      const index = indexAt(event);
+      if (index >= 0 && index !== end) {
+        end = index;
+        mark();
+      }
+    },
+    onpointerup: finish,
+    onpointercancel: () => { start = -1; mark(); },
+    onkeydown: (/** @type {any} */ event) => {
+      const index = Number(event.target.getAttribute?.("data-index"));
+      const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: cells.length - 1 }[/** @type {string} */ (event.key)];
+      if (to !== undefined) {
+        event.preventDefault();
+        const next = Math.max(0, Math.min(cells.length - 1, to));
+        if (event.shiftKey) paint(Math.min(index, next), Math.max(index, next), letters[index]);
+        else move(next);
+      } else if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        paint(index, index, letters[index]);
+      }
+    },
+  }, cells);
+
+  /** @param {number} index */
+  function move(index) {
+    cells[focus].tabIndex = -1;
+    focus = index;
+    cells[focus].tabIndex = 0;
+    cells[focus].focus();
+  }
+
+  return root;
+}

@@ -1,0 +1,10 @@
+// Searches for certificates, away from the thread that draws.
+import { ask } from "./engine.js";
+
+self.onmessage = async ({ data: { id, request, file } }) => {
+  try {
+    self.postMessage({ id, answer: await ask(request, file) });
+  } catch (error) {
+    self.postMessage({ id, error: error instanceof Error ? error.message : String(error) });
+  }
+};

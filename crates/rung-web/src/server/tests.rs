@@ -1,0 +1,132 @@
+//! A server on a free port, asked over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use super::*;
+
+fn start(runs: Option<PathBuf>) -> SocketAddr {
+    let server = Server::listen("127.0.0.1:0".parse().unwrap(), runs).unwrap();
+    let address = server.address();
+    std::thread::spawn(move || server.run());
+    address
+}
+
+fn send(address: SocketAddr, bytes: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let status = text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    (status, text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
+}
+
+fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    send(address, format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
+}
+
+fn post(address: SocketAddr, body: &str, more: &str) -> (u16, String) {
+    let head = format!("POST /api HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n{more}\r\n", body.len());
+    send(address, (head + body).as_bytes())
+}
+
+#[test]
+fn the_page_and_its_answers_are_served() {
+    let address = start(None);
+    let (status, page) = get(address, "/");
+    assert_eq!(status, 200);
+    assert!(page.contains("data-engine=\"api\"") && !page.contains("rung.wasm"), "{page}");
+    assert_eq!(get(address, "/main.js").0, 200);
+    assert_eq!(get(address, "/worker.js?engine=api").0, 200);
+    let (status, answer) = post(address, r#"{"ask": "audit", "model": {"preset": "llama-3.1-8b"}}"#, "");
+    assert_eq!(status, 200);
+    assert_eq!(answer, crate::answer(r#"{"ask": "audit", "model": {"preset": "llama-3.1-8b"}}"#, &[]).unwrap());
+    let (status, answer) = post(address, r#"{"ask": "audit", "model": {"preset": "no"}}"#, "");
+    assert_eq!(status, 400);
+    assert!(answer.contains("no file, directory or preset"), "{answer}");
+}
+
+#[test]
+fn other_hosts_origins_and_sites_are_refused() {
+    let address = start(None);
+    let with =
+        |host: &str, more: &str| send(address, format!("GET / HTTP/1.1\r\nHost: {host}\r\n{more}\r\n").as_bytes()).0;
+    let own = address.to_string();
+    assert_eq!(with(&own, ""), 200);
+    assert_eq!(with(&format!("localhost:{}", address.port()), ""), 200);
+    for host in ["example.org", "127.0.0.1", "evil.localhost:80", "127.0.0.1:1", ""] {
+        assert_eq!(with(host, ""), 403, "{host}");
+    }
+    assert_eq!(send(address, b"GET / HTTP/1.1\r\n\r\n").0, 403);
+    assert_eq!(with(&own, &format!("Host: {own}\r\n")), 403);
+    assert_eq!(with(&own, &format!("Origin: http://{own}\r\n")), 200);
+    for origin in ["http://example.org", "null", "https://127.0.0.1", "file://"] {
+        assert_eq!(with(&own, &format!("Origin: {origin}\r\n")), 403, "{origin}");
+    }
+    assert_eq!(with(&own, "Sec-Fetch-Site: cross-site\r\n"), 403);
+    assert_eq!(post(address, "{}", "Origin: http://example.org\r\n").0, 403);
+}
+
+#[test]
+fn malformed_and_large_requests_get_an_answer_and_no_harm() {
+    let address = start(None);
+    let host = format!("Host: {address}\r\n");
+    for (bytes, status) in [
+        ("nonsense\r\n\r\n".to_owned(), 400),
+        (format!("GET http://example.org/ HTTP/1.1\r\n{host}\r\n"), 400),
+        (format!("GET / HTTP/9.9\r\n{host}\r\n"), 400),
+        (format!("GET / HTTP/1.1\r\n{host}no colon\r\n\r\n"), 400),
+        (format!("PUT / HTTP/1.1\r\n{host}\r\n"), 405),
+        (format!("POST /api HTTP/1.1\r\n{host}Content-Length: 99999999999\r\n\r\n"), 413),
+        (format!("POST /api HTTP/1.1\r\n{host}Content-Length: 99999999999999999999999\r\n\r\n"), 413),
+        (format!("POST /api HTTP/1.1\r\n{host}Content-Length: -1\r\n\r\n"), 400),
+        (format!("POST /api HTTP/1.1\r\n{host}Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), 400),
+        (format!("POST /api HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n"), 411),
+        (format!("POST /api HTTP/1.1\r\n{host}Content-Length: 3\r\n\r\n\u{0}\u{1}\u{2}"), 400),
+        (format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(40_000)), 431),
+    ] {
+        let shown: String = bytes.chars().take(60).collect();
+        assert_eq!(send(address, bytes.as_bytes()).0, status, "{shown}");
+    }
+    assert_eq!(get(address, "/").0, 200);
+}
+
+#[test]
+fn nothing_outside_of_the_folder_is_served() {
+    let folder = std::env::temp_dir().join(format!("rung-web-runs-{}", std::process::id()));
+    let outside = folder.join("outside");
+    for place in [folder.join("runs/first"), folder.join("runs/begun"), outside.clone()] {
+        std::fs::create_dir_all(place).unwrap();
+    }
+    let record = r#"{"id": "a", "config": {"stack": "gdn full", "task": "mqar", "seed": 0}, "facts": {"rungs": 1, "hops": 1},
+        "steps": 5, "loss": 0.5, "over": "steps", "accuracy": {"1": {"right": 3, "count": 4}}, "looks": []}"#;
+    std::fs::write(folder.join("runs/first/record.json"), record).unwrap();
+    std::fs::write(folder.join("runs/begun/run.toml"), "").unwrap();
+    std::fs::write(outside.join("record.json"), record).unwrap();
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&outside, folder.join("runs/linked")).unwrap();
+        std::fs::create_dir_all(folder.join("runs/sly")).unwrap();
+        std::os::unix::fs::symlink(outside.join("record.json"), folder.join("runs/sly/record.json")).unwrap();
+    }
+    let address = start(Some(folder.join("runs")));
+    let (status, list) = get(address, "/runs/list");
+    assert_eq!(status, 200);
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(list["total"], 2, "{list}");
+    assert_eq!(list["runs"][1]["accuracy"]["1"], 0.75);
+    assert_eq!(list["runs"][0]["state"], "running");
+    let version = list["version"].as_u64().unwrap();
+    assert_eq!(get(address, &format!("/runs/list?since={version}")).1.matches("\"name\"").count(), 0);
+    assert_eq!(get(address, "/runs/record?name=first"), (200, record.to_owned()));
+    for name in ["..", "../outside", "..%2Foutside", "linked", "sly", "/etc", "first/../../outside", "%00", "first%00"]
+    {
+        assert_eq!(get(address, &format!("/runs/record?name={name}")).0, 404, "{name}");
+    }
+    for path in ["/../Cargo.toml", "/..%2fCargo.toml", "//etc/passwd", "/page/main.js", "/runs/first/record.json"] {
+        assert_eq!(get(address, path).0, 404, "{path}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
