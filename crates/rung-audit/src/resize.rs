@@ -28,7 +28,7 @@ pub(crate) fn resize(audit: &mut Audit, options: &[&str], number: u64) -> Result
             *mixer = set(mixer, options, number, width)?;
             changed += 1;
         }
-        *part = Layer { shares_cache: part.shares_cache, ..Layer::beside(mixers) };
+        *part = Layer { shares_cache: part.shares_cache, ..Layer::parallel(mixers) };
     }
     Ok(changed)
 }

@@ -58,9 +58,9 @@ fn read(layer: &Layer) -> AuditLayer {
     for mixer in layer.mixers.iter() {
         let facts = mixer.facts();
         match &facts.reach {
-            Reach::Full(message) if message.selection.is_none() => attention = Attention::Full,
+            Reach::Full(_) if facts.selection().is_none() => attention = Attention::Full,
             Reach::Full(_) => attention = Attention::Sparse,
-            Reach::Bounded if facts.window > 0 => {
+            Reach::Bounded if facts.window_per_token > 0 => {
                 attention = if attention == Attention::None { Attention::Window } else { attention };
             }
             Reach::Bounded if facts.crossing() > 0 => recurrent = Some(mixer.name()),

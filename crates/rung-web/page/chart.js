@@ -5,6 +5,8 @@ import { button, download, h, s } from "./dom.js";
 /** @typedef {{ log?: boolean, from: number, to: number, label: string, ticks?: number[], format?: (value: number) => string }} Axis */
 
 export const SIZE = { width: 640, height: 360, left: 88, right: 18, top: 16, bottom: 48 };
+/** On a phone a chart has fewer units, so that its letters stay readable. */
+const PHONE = 460;
 
 /** @param {Axis} axis @param {number} start @param {number} end @returns {(value: number) => number} */
 export function scale(axis, start, end) {
@@ -32,15 +34,16 @@ function ticks(axis) {
 
 /**
  * Axes with a grid, and the scales to draw on them.
- * @param {Axis} x @param {Axis} y @param {{ title: string, width?: number, height?: number, left?: number, right?: number }} options
+ * @param {Axis} x @param {Axis} y @param {{ title: string, width?: number, height?: number, left?: number, right?: number, role?: string }} options
  */
 export function frame(x, y, options) {
   const { left, right, top, bottom } = { ...SIZE, ...options };
-  const [width, height] = [options.width ?? SIZE.width, options.height ?? SIZE.height];
+  const wide = options.width ?? SIZE.width;
+  const [width, height] = [globalThis.innerWidth < 560 ? Math.min(wide, PHONE) : wide, options.height ?? SIZE.height];
   const [toX, toY] = [scale(x, left, width - right), scale(y, height - bottom, top)];
   const text = (/** @type {Axis} */ axis, /** @type {number} */ value) => (axis.format ?? String)(value);
   const marks = s("g", { class: "axes" },
-    ticks(x).map((value) => s("g", {},
+    ticks(x).filter((_, index) => width > PHONE || index % 2 === 0).map((value) => s("g", {},
       s("line", { class: "grid", x1: toX(value), x2: toX(value), y1: top, y2: height - bottom }),
       s("text", { x: toX(value), y: height - bottom + 18, "text-anchor": "middle" }, text(x, value)))),
     ticks(y).map((value) => s("g", {},
@@ -48,7 +51,7 @@ export function frame(x, y, options) {
       s("text", { x: left - 8, y: toY(value) + 4, "text-anchor": "end" }, text(y, value)))),
     s("text", { class: "label", x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, x.label),
     s("text", { class: "label", transform: `translate(14 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.label));
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": options.title }, s("title", {}, options.title), marks);
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: options.role ?? "img", "aria-label": options.title }, s("title", {}, options.title), marks);
   return { svg, toX, toY, left, right, top, bottom, width, height };
 }
 

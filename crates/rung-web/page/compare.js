@@ -34,7 +34,7 @@ export async function render(root, values) {
   const designs = await Promise.all(chosen.map(async (text) => {
     const one = parse(text);
     try {
-      return { text, ...one, answer: await ask({ ask: "design", model: one.model, edits: one.edits, context, certify: 0 }) };
+      return { text, ...one, problem: "", answer: await ask({ ask: "design", model: one.model, edits: one.edits, context, certify: 0 }) };
     } catch (error) {
       return { text, ...one, problem: error instanceof Error ? error.message : String(error), answer: null };
     }

@@ -22,7 +22,7 @@ async function compile(name) {
 async function load(name) {
   if (instances.has(name)) return instances.get(name);
   if (!compiled.has(name)) compiled.set(name, compile(name));
-  const { exports } = await WebAssembly.instantiate(/** @type {any} */ (await compiled.get(name)), {});
+  const { exports } = await WebAssembly.instantiate(/** @type {WebAssembly.Module} */ (await compiled.get(name)), {});
   instances.set(name, exports);
   return exports;
 }

@@ -116,7 +116,7 @@ function scatter(models, context) {
   const sizes = known.map((model) => model.cache_bytes);
   const x = { from: -1, to: Math.max(4, ...known.map((model) => model.rungs)) + 3, label: "rungs: hops in one forward pass (at most)", ticks: undefined };
   const y = { log: true, from: Math.min(1 << 20, ...sizes) / 2, to: Math.max(1 << 30, ...sizes) * 2, label: `cache at ${tokens(context)} tokens`, format: bytes };
-  const { svg, toX, toY, width } = frame(x, y, { title: `Cache against rungs of ${known.length} models`, width: 960, height: 400, left: 90 });
+  const { svg, toX, toY, width } = frame(x, y, { title: `Cache against rungs of ${known.length} models`, width: 960, height: 400, left: 90, role: "group" });
   const best = frontier(known);
   // A staircase: between two of its models nothing cheaper is there.
   const corners = best.flatMap((model, index) => {

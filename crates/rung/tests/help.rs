@@ -153,7 +153,7 @@ fn json_is_json_with_every_switch() {
         assert!(serde_json::from_str::<Value>(&out).is_ok(), "{words:?}: {out}");
     }
     // These take a server, a network in training, or minutes.
-    let elsewhere = ["ask", "eval", "convert", "witness check", "witness show", "reproduce", "bench", "zoo"];
+    let elsewhere = ["ask", "eval", "convert", "witness check", "witness show", "reproduce", "bench", "zoo", "serve"];
     let called: BTreeSet<String> = CALLS.iter().map(|words| words.join(" ")).collect();
     for words in commands() {
         let name = words.join(" ");

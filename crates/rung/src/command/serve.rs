@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::output::print;
 
-/// Serve the web page: design a stack, see what it composes and costs; with a folder also its training runs, live
+/// Serve the web page, and a folder of training runs live
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,12 +20,12 @@ Examples:
 The server answers only pages that it served itself, reads nothing outside of the folder and writes nothing.
 Stop it with Ctrl-C.")]
 pub struct Serve {
-    /// A folder of training runs, as written by `rung train` and `rung sweep`
+    /// Folder of training runs, as written by `rung train` and `rung sweep`
     runs: Option<PathBuf>,
-    /// The port; 0 for any free one
+    /// Port; 0 for any free one
     #[arg(long, default_value_t = 7864)]
     port: u16,
-    /// The address to listen at; by default only this machine can connect
+    /// Address to listen at; the default is this machine only
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
     /// Write the address as JSON
