@@ -35,24 +35,25 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
     }
     let built = construct::build::<f32>(&asked.construction, &request).map_err(sentence)?;
     let mut prompt = Prompt::new();
-    built.task.prompt(&mut seeded(asked.seed), &mut prompt);
+    let task = built.task().map_err(sentence)?;
+    let info = built.construction().ok_or("the weights were not constructed")?;
+    task.prompt(&mut seeded(asked.seed), &mut prompt);
     let ids = asked.tokens.clone().unwrap_or_else(|| prompt.tokens().to_vec());
-    let targets = built.task.oracle(&ids).map_err(sentence)?;
-    let subject = built.subject();
-    let tokens = sequence(&subject, &ids).map_err(sentence)?;
-    let trace = Trace::record(&subject, &tokens).map_err(sentence)?;
-    let fields = built.task.fields();
-    let words = Namer::new(&*built.task);
+    let targets = task.oracle(&ids).map_err(sentence)?;
+    let tokens = sequence(&built, &ids).map_err(sentence)?;
+    let trace = Trace::record(&built, &tokens).map_err(sentence)?;
+    let fields = task.fields();
+    let words = Namer::new(task);
     let names: Vec<String> = tokens.chunks_exact(fields.len()).map(|token| words.name(token)).collect();
     let position = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len().saturating_sub(1));
-    let thoughts = built.sheet.thoughts.as_ref();
+    let thoughts = built.chain_of_thought();
     let answering = if thoughts.is_some() { trace.tokens() - 1 } else { position };
     let scores = trace.scores(answering);
     let best = (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best });
     let answer = thoughts.map_or(best as u32, |thoughts| thoughts.token(scores)[thoughts.answer]);
     let flow = trace.flow(&(position.min(answering)..=answering).collect::<Vec<_>>(), LEAST_SHARE, MOST_TOKENS);
     let registers: Vec<&Register> =
-        built.sheet.registers.iter().filter(|register| register.holds != Holds::Constant).collect();
+        info.registers.iter().filter(|register| register.holds != Holds::Constant).collect();
     let level = |level: usize| -> Vec<Value> {
         (0..trace.tokens())
             .map(|token| registers.iter().map(|one| held(one, trace.stream(level, token))).collect())
@@ -67,17 +68,17 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
             };
             json!({"through": through, "head": read.head, "from": read.from, "to": read.to, "share": read.share})
         });
-        let mixers: Vec<&str> = subject.plan.layers[index].mixers.iter().map(Mixer::name).collect();
+        let mixers: Vec<&str> = built.plan.layers[index].mixers.iter().map(Mixer::name).collect();
         json!({
             "mixers": mixers.join(" + "),
-            "about": built.sheet.layers[index],
+            "about": info.layers[index],
             "reads": reads.collect::<Vec<_>>(),
             "held": level(index + 1),
         })
     };
     Ok(json!({
-        "construction": built.sheet.name,
-        "task": built.task.spec(),
+        "construction": info.name,
+        "task": task.spec(),
         "stack": built.plan.outline(),
         "width": built.plan.width,
         "weights": built.weights.size(),
