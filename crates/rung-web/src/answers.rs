@@ -8,8 +8,8 @@ use rung_audit::{
 };
 use rung_theory::bound::certificate;
 use rung_theory::bound::hop_map;
-use rung_theory::bound::question::Question;
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
+use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::report::{self, BoundRequest, check_certificate, heads_dim_bits};
 use rung_theory::stack::{Convention, Plan, mixer};
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ fn bound(asked: &HopsRequest) -> Answer<Value> {
     let hops = searchable(asked.hops)?;
     let (plan, convention) = (asked.stack.plan()?, convention(asked.message.as_deref())?);
     let request = BoundRequest {
-        question: Question::of(&plan.capacity_with(convention), hops, [1; 3]),
+        input: StackBounds::new(&plan, convention).input(hops),
         plan: Some(&plan),
         heads_dim_bits: heads_dim_bits(&plan),
         hops,
@@ -145,15 +145,14 @@ fn bound(asked: &HopsRequest) -> Answer<Value> {
 fn map(asked: &HopsRequest) -> Answer<Value> {
     let most = searchable(asked.hops)?;
     let plan = asked.stack.plan()?;
-    let capacity = plan.capacity_with(convention(asked.message.as_deref())?);
-    Ok((1..=most).map(|hops| report::rung(&hop_map::rung(&plan, &capacity, hops))).collect())
+    let bounds = StackBounds::new(&plan, convention(asked.message.as_deref())?);
+    Ok((1..=most).map(|hops| report::rung(&hop_map::rung(&bounds, hops))).collect())
 }
 
 fn rung(asked: &RungRequest, file: &[u8]) -> Answer<Value> {
     let audit = asked.model.edited(file, &asked.edits, &Options::default())?;
     let plan = audit.plan.ok_or("the model's layers are not all known")?;
-    let capacity = plan.capacity();
     // Within the rungs nothing is searched, however many they are.
-    let hops = if (1..=capacity.rungs).contains(&asked.hops) { asked.hops } else { searchable(asked.hops)? };
-    Ok(report::rung(&hop_map::rung(&plan, &capacity, hops)))
+    let hops = if (1..=plan.capacity().rungs).contains(&asked.hops) { asked.hops } else { searchable(asked.hops)? };
+    Ok(report::rung(&hop_map::rung(&StackBounds::new(&plan, Convention::Paper), hops)))
 }
