@@ -1,7 +1,8 @@
 //! How attention knows where tokens stand.
 //!
 //! Rotary positions turn queries and keys, so that their product depends on the distance. ALiBi subtracts from each score a
-//! multiple of the distance. Learned positions are a table added to the embeddings. Recurrences know the order anyway and use
+//! multiple of the distance. Relative positions add a learned number to the scores of the nearest tokens. Learned positions are a table
+//! added to the embeddings. Recurrences know the order anyway and use
 //! none of them, except RetNet, which brings its own rotation.
 
 use std::any::Any;
@@ -25,6 +26,8 @@ pub enum Positions {
     },
     /// Linear penalties on distance, of slope `2^(-8 (h + 1) / heads)`.
     Alibi,
+    /// A learned number added to the scores of a token itself and of the two before it; of full attention alone.
+    Relative,
     /// A table of this many positions, added to the embeddings.
     Learned {
         /// The longest text.

@@ -1,8 +1,8 @@
 //! Placement: does it matter where the bounded-state layer stands?
 //!
 //! The layers of the staircase in other orders. A bounded-state layer earns its hop before the first full layer or right after it;
-//! anywhere else it is worth nothing. Orders whose first token-to-token step is a full layer have no way to find the start value of
-//! one among many questions, because there are no positions: they may stay below their rungs.
+//! anywhere else it is worth nothing. Without one in front, a full layer must find the token before among many alike, so those stacks
+//! have a learned number on the scores of the nearest tokens.
 
 use super::compare::{Along, Entry, View, read, show};
 use super::table::cells;

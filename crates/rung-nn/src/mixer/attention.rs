@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use rung_engine::{AccumulatorRounding, Attention, Ops, Role, Rounding, Scalar, Sight};
+use rung_engine::{AccumulatorRounding, Attention, Ops, Parameter, Role, Rounding, Scalar, Sight};
 use rung_theory::stack::Mixer;
 
 use super::head_options::{HeadOptions, project};
@@ -15,7 +15,7 @@ use crate::error::ModelError;
 use crate::parts::Linear;
 use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
-use crate::site::Site;
+use crate::site::{Fill, Site};
 
 /// Stands for minus infinity: its exponential is zero, and no arithmetic on it makes a NaN.
 pub(super) const MASKED: f64 = -1e30;
@@ -145,8 +145,16 @@ pub struct Reader {
     output: Linear,
     rotation: Option<Rotation>,
     alibi: bool,
+    /// What is added to the scores of the nearest tokens, over [`NEAREST_SCALE`].
+    nearest: Option<Parameter>,
     options: HeadOptions,
 }
+
+/// Tokens with a learned number on their scores, the query's own first.
+const NEAREST: usize = 3;
+
+/// Those numbers, over their weights: an optimiser's steps are small beside the scores of a sharp look-up.
+const NEAREST_SCALE: f64 = 16.0;
 
 /// Asks and reads, with keys and values of its own.
 pub struct Heads {
@@ -187,8 +195,8 @@ impl HeadsConfig {
         let value = (!self.tied).then(|| site.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value));
         let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = site.settings.positions == Positions::Alibi;
-        let options = HeadOptions::default();
-        let reader = Reader { config: self, reach, query, output, rotation, alibi, options };
+        let (nearest, options) = (nearest(site, reach), HeadOptions::default());
+        let reader = Reader { config: self, reach, query, output, rotation, alibi, nearest, options };
         Ok(Heads { reader, key, value, rounding })
     }
 
@@ -204,8 +212,8 @@ impl HeadsConfig {
         let query = site.role(Role::Query).linear("q_proj", width, self.heads * self.key);
         let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = site.settings.positions == Positions::Alibi;
-        let options = HeadOptions::default();
-        Ok(Reader { config: self, reach, query, output, rotation, alibi, options })
+        let (nearest, options) = (nearest(site, reach), HeadOptions::default());
+        Ok(Reader { config: self, reach, query, output, rotation, alibi, nearest, options })
     }
 
     /// Heads whose weights were read from a checkpoint: queries, keys, values (none where keys serve as such) and the output.
@@ -217,7 +225,7 @@ impl HeadsConfig {
         rotation: Option<Rotation>,
         options: HeadOptions,
     ) -> Heads {
-        let reader = Reader { config: self, reach, query, output, rotation, alibi: false, options };
+        let reader = Reader { config: self, reach, query, output, rotation, alibi: false, nearest: None, options };
         Heads { reader, key, value, rounding: None }
     }
 
@@ -270,6 +278,14 @@ impl Reader {
     fn bias<O: Ops>(&self, ops: &O, readers: Range<usize>, places: &Places) -> Option<O::Tensor> {
         let both_ways = self.reach == Reach::All;
         let far = self.alibi.then(|| alibi(ops, self.config.heads, readers.clone(), places.iter(), both_ways));
+        let near = self.nearest.map(|numbers| {
+            let numbers = ops.scale(&ops.reshape(&ops.parameter(numbers), &[NEAREST, 1]), NEAREST_SCALE);
+            let numbers = ops.concat(&[numbers, ops.zeros(&[1, 1])], 0);
+            let distance = |reader: usize, place: usize| reader.checked_sub(place).map_or(NEAREST, |d| d.min(NEAREST));
+            let cells = readers.clone().flat_map(|reader| places.iter().map(move |place| distance(reader, place)));
+            let rows: Vec<usize> = cells.collect();
+            ops.reshape(&ops.gather_rows(&numbers, &rows), &[1, 1, readers.len(), places.len()])
+        });
         let gone = match self.reach {
             Reach::Window { size, sinks } if sinks > 0 => {
                 let hidden = move |reader: usize, place: usize| place >= sinks && place + size <= reader;
@@ -280,11 +296,14 @@ impl Reader {
             }
             _ => None,
         };
-        match (far, gone) {
-            (Some(far), Some(gone)) => Some(ops.add(&far, &gone)),
-            (far, gone) => far.or(gone),
-        }
+        [far, near, gone].into_iter().flatten().reduce(|sum, term| ops.add(&sum, &term))
     }
+}
+
+/// The weight behind [`Positions::Relative`].
+fn nearest<S: Scalar>(site: &mut Site<'_, S>, reach: Reach) -> Option<Parameter> {
+    let wanted = site.settings.positions == Positions::Relative && !matches!(reach, Reach::Window { .. });
+    wanted.then(|| site.offset("nearest", &[NEAREST], Fill::Constant(0.0)))
 }
 
 /// Reads what an earlier layer lent; see [`State::lent`].

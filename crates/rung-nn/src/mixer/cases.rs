@@ -23,6 +23,7 @@ pub const CASES: &[(&str, Positions)] = &[
     ("full{heads=4,kv=2,key=4,value=3}", ROTARY),
     ("full{heads=4,kv=1,head=3,conv=3}", Positions::Alibi),
     ("full{heads=4,kv=2,key=4,value=3,accumulator=32}", Positions::Alibi),
+    ("full{heads=3,kv=1,head=4}", Positions::Relative),
     ("mla{heads=3,head=4,latent=5,rope=2,value=3}", ROTARY),
     ("mla{heads=2,head=3,latent=4,rope=0,value=3,query-rank=2}", Positions::Alibi),
     ("mla{heads=2,head=3,latent=7,rope=3,value=1}", Positions::None),

@@ -142,6 +142,8 @@ names! {
     Rotary,
     /// A penalty on distance.
     Alibi,
+    /// A learned number on the scores of a token itself and of the two before it, in full attention.
+    Relative,
     /// A learned table, as long as the largest task.
     Learned,
 }
@@ -217,6 +219,7 @@ impl ModelPart {
                 PositionName::None => Positions::None,
                 PositionName::Rotary => Positions::Rotary { base: 10_000.0 },
                 PositionName::Alibi => Positions::Alibi,
+                PositionName::Relative => Positions::Relative,
                 PositionName::Learned => Positions::Learned { length: longest },
             },
             tied_query_key: self.tied_query_key,
