@@ -48,7 +48,7 @@ fn certified(records: &[Record], page: &mut Page<'_>) -> Reading {
             page.artefacts.push(Artefact { path, bytes: text.into_bytes() });
         }
     }
-    let caption = "Right answers on the prompts that the bound is about. Red rows: proved that no weights answer all of them. The others have \
+    let caption = "Right answers on the prompts that the bound is about. Square marks: proved that no weights answer all of them. The others have \
                    one full layer more, or full attention in place of sparse. Bars go from the worst seed to the best.";
     let figure = Figure::new(&chart, caption, page.command.clone(), "certified.csv");
     page.chapter.figure(figure.clone());
