@@ -42,8 +42,8 @@ impl Drop for Folder {
 
 #[test]
 fn every_format_is_read_as_by_the_gguf_package() {
-    let files = WeightFiles::open(&fixtures().join("formats.gguf")).unwrap();
-    let bytes = std::fs::read(fixtures().join("formats.safetensors")).unwrap();
+    let files = WeightFiles::open(&fixtures().join("formats/formats.gguf")).unwrap();
+    let bytes = std::fs::read(fixtures().join("formats/formats.safetensors")).unwrap();
     let expected = SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(files.tensors().count(), expected.len());
     for (name, tensor) in files.tensors() {
@@ -124,7 +124,7 @@ fn pickles_and_other_files_are_refused() {
 
 #[test]
 fn gguf_files_that_lie_are_refused() {
-    let whole = std::fs::read(fixtures().join("formats.gguf")).unwrap();
+    let whole = std::fs::read(fixtures().join("formats/formats.gguf")).unwrap();
     let place = whole.windows(4).position(|window| window == b"Q8_0").unwrap();
     // After a name come the number of axes, the extents, the format and the offset.
     let change = |at: usize, bytes: &[u8]| {

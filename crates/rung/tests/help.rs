@@ -152,8 +152,20 @@ fn json_is_json_with_every_switch() {
         assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {error}");
         assert!(serde_json::from_str::<Value>(&out).is_ok(), "{words:?}: {out}");
     }
-    // These take a server, a network in training, or minutes.
-    let elsewhere = ["ask", "eval", "convert", "witness check", "witness show", "reproduce", "bench", "zoo", "serve"];
+    // These take a server, a checkpoint, a network in training, or minutes.
+    let elsewhere = [
+        "ask",
+        "eval",
+        "convert",
+        "witness check",
+        "witness show",
+        "reproduce",
+        "bench",
+        "zoo",
+        "serve",
+        "logits",
+        "generate",
+    ];
     let called: BTreeSet<String> = CALLS.iter().map(|words| words.join(" ")).collect();
     for words in commands() {
         let name = words.join(" ");

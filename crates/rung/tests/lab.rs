@@ -91,7 +91,7 @@ fn a_trained_network_is_shown_and_held_as_a_conversation() {
         }
     }
     std::fs::remove_file(directory.join("few/weights.safetensors")).unwrap();
-    fails(&["trace", text(&directory.join("few"))], "expected a run that is over");
+    fails(&["trace", text(&directory.join("few"))], "expected a finished run");
     fails(&["protocol", text(&directory)], "no weights.safetensors");
 }
 

@@ -190,7 +190,7 @@ fn one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     // Registers are known for plain attention alone, whose calls must be the only ones that stand beside it in a layer.
     let strange = |layer: &Layer, mixer: &Mixer| match mixer.name() {
         "full" => false,
-        "fake" => layer.mixers.len() > 1,
+        "evicting" => layer.mixers.len() > 1,
         _ => matches!(mixer.facts().reach, Reach::Full(_)),
     };
     let mut layers = network.plan.layers.iter();
