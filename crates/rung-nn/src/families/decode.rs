@@ -22,6 +22,11 @@ impl<'a> Decoder<'a> {
         Self { model, ops, state: None }
     }
 
+    /// Forgets the sequence, and keeps the weights for another.
+    pub fn clear(&mut self) {
+        self.state = None;
+    }
+
     /// Takes in tokens and gives the logits after each of them, one row after another.
     ///
     /// # Errors

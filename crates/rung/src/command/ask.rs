@@ -22,6 +22,8 @@ use rung_ask::summary::{Rate, measured_hops, rates};
 use rung_ask::{Model, symbols};
 use serde_json::{Value, json};
 
+use super::checkpoint;
+use super::local_model::LocalModel;
 use crate::output::{check_destination, hops, print, print_json, steps, write_chart};
 use crate::watch::Interrupt;
 
@@ -43,7 +45,8 @@ Answers are appended to --out as they arrive. The same command resumes an interr
 A key is read from the environment variable RUNG_API_KEY and never written.
 Exit codes: 0 all questions are answered, 1 some are still open, 2 bad input, 130 interrupted.")]
 pub struct Ask {
-    /// Address of a server (llama.cpp, vLLM, SGLang, Ollama, or another that speaks OpenAI's protocol)
+    /// Address of a server (llama.cpp, vLLM, SGLang, Ollama, or another that speaks OpenAI's protocol), or a checkpoint that runs
+    /// here: a Hugging Face directory or a GGUF file
     #[arg(required_unless_present = "compare")]
     target: Option<String>,
     /// Numbers of hops: a list such as 0,1,2 or a range such as 0..4, both ends included; 0 asks for the start itself
@@ -173,14 +176,24 @@ impl Ask {
             return self.compare();
         }
         let target = self.target.as_deref().unwrap_or_default();
+        if !target.contains("://") {
+            let path = Path::new(target);
+            let checkpoint = checkpoint::open(path)?;
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            return self.measure(&LocalModel::new(path, &checkpoint)?, name);
+        }
         let timeout = Duration::from_secs(self.timeout);
         let server = Server::connect(target, self.protocol, self.model.as_deref(), timeout)?;
-        let grid = self.grid(&server)?;
-        let header = Header::new(server.address().to_owned(), server.describe(), grid.clone());
+        self.measure(&server, server.address().to_owned())
+    }
+
+    fn measure(&self, model: &dyn Model, target: String) -> anyhow::Result<ExitCode> {
+        let grid = self.grid(model)?;
+        let header = Header::new(target, model.describe(), grid.clone());
         let mut record = Record::open(&self.out, header)?;
-        let outcome = self.put(&server, &grid, &mut record)?;
+        let outcome = self.put(model, &grid, &mut record)?;
         let answers: Vec<Answer> = record.answers().cloned().collect();
-        self.show(&Measured { name: describe(&server.describe()), grid, answers }, &outcome)
+        self.show(&Measured { name: describe(&model.describe()), grid, answers }, &outcome)
     }
 
     fn grid(&self, model: &dyn Model) -> anyhow::Result<Grid> {

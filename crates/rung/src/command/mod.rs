@@ -17,6 +17,7 @@ mod explain;
 mod falsify;
 mod generate;
 mod lint;
+mod local_model;
 mod logits;
 mod map;
 mod model;
