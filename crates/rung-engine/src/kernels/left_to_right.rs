@@ -47,8 +47,8 @@ pub(crate) fn forward<S: Scalar>(
             if let Some(bias) = bias {
                 score += bias[key];
             }
-            let (share, sum) = log_sum
-                .map_or((S::ONE, score), |sum: S| ((score - sum).sigmoid(), sum + (score - sum).softplus()));
+            let (share, sum) =
+                log_sum.map_or((S::ONE, score), |sum: S| ((score - sum).sigmoid(), sum + (score - sum).softplus()));
             move_mean(mean, &inputs.value[place * value_width..][..value_width], share, rounding);
             log_sum = Some(rounding.map_or(sum, |rounding| rounding.log_sum.nearest(sum)));
         }
