@@ -2,7 +2,7 @@
 //!
 //! An answer is read from one token, so every answer symbol must be one token for the model asked. Which texts are, only its
 //! tokenizer knows: candidates are put to it, with the white space that stands before the answer. A server that has no tokenizer
-//! to ask gets capital letters, and the record says that nobody checked.
+//! to ask gets capital letters, and the record says that this was not checked.
 
 use crate::{AskError, Model};
 

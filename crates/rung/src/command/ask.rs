@@ -392,7 +392,7 @@ impl Measured {
             text.push_str("  note       the server gives no log-probabilities: answers are the generated token, compared exactly\n");
         }
         if !self.grid.symbols.checked {
-            text.push_str("  note       the server has no tokenizer to ask: nobody checked that answer symbols are single tokens\n");
+            text.push_str("  note       the server has no tokenizer to ask: whether answer symbols are single tokens was not checked\n");
         }
         text
     }
