@@ -7,7 +7,7 @@
 //! Like those models it takes only the tokens that are asked about through the last layer's MLP: the gradient is the same. Where
 //! it is to do the same arithmetic as its twin too, it is built `whole`.
 
-use rung_engine::{Attention, Decay, Native, Ops, Parameter, Parameters, Recurrence, Sight, Tensor};
+use rung_engine::{Attention, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
 
 use super::{CHUNK, Size, VOCABULARY, fill};
 
@@ -167,7 +167,7 @@ impl Decoder {
             }
             _ => {
                 let (query, key, value) = (&query, &key, &value);
-                ops.attention(&Attention { query, key, value, bias: None, sight: Sight::Past, scale })
+                ops.attention(&Attention { query, key, value, bias: None, mask: AttentionMask::Causal, scale })
             }
         };
         ops.reshape(&mixed, &shape)

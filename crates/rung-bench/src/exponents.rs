@@ -6,7 +6,7 @@
 //! narrow, so that lengths show and not widths, and run on one thread.
 
 use rung_engine::{Native, Ops as _, Parameters};
-use rung_nn::{Builtin, Settings, Site, State, TokenMixer as _};
+use rung_nn::{Builtin, ParamBuilder, Settings, State, TokenMixer as _};
 use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::seeded;
@@ -54,7 +54,7 @@ impl Layer {
         let plan = narrow(name)?;
         let mut weights = Parameters::new();
         let settings = Settings { width: WIDTH, ..Settings::default() };
-        let mixer = Builtin::init(&plan, &mut Site::new(settings, &mut weights, &mut seeded(0)))?;
+        let mixer = Builtin::init(&plan, &mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
         Ok(Self { mixer, plan, weights })
     }
 

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rung_engine::{Attention, Decay, GeneralDelta, Native, Ops as _, Parameter, Parameters, Recurrence, Sight, Tensor};
+use rung_engine::{
+    Attention, AttentionMask, Decay, GeneralDelta, Native, Ops as _, Parameter, Parameters, Recurrence, Tensor,
+};
 
 use super::measure::time;
 use super::{BenchError, CHUNK, Size, fill, window};
@@ -139,7 +141,7 @@ impl Kernel {
                 key: &inputs[1],
                 value: &inputs[2],
                 bias: None,
-                sight: if windowed { Sight::Window(window(size.length)) } else { Sight::Past },
+                mask: if windowed { AttentionMask::Window(window(size.length)) } else { AttentionMask::Causal },
                 scale: ((size.width / size.heads) as f64).powf(-0.5),
             }),
             Self::Recurrence { fade, delta } => {

@@ -216,7 +216,7 @@ pub struct Row {
     pub times: Times,
     /// Tokens that one repetition works on.
     pub tokens: f64,
-    /// Peak memory of the process; none where it cannot be told for this row alone.
+    /// Peak memory of the process; none where it cannot be measured for this row alone.
     pub peak_bytes: Option<u64>,
     /// Arithmetic per second over the limit; none where there is hardly any.
     pub share_of_limit: Option<f64>,

@@ -3,7 +3,7 @@
 //! Mixers with a PyTorch peer run in the [`Decoder`], which is its twin, twice: as our models train, and whole. All others run in
 //! the models of `rung-nn`, as a user trains them, and have no ratio.
 
-use rung_engine::{AdamW, AdamWConfig, Native, Ops as _, Parameters, Team};
+use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, Ops as _, Parameters};
 use rung_nn::{Input, Model, ModelConfig, NormConfig, Positions};
 use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Plan};
@@ -41,7 +41,7 @@ pub struct Training {
     network: Network,
     size: Size,
     weights: Parameters<f32>,
-    team: Team<f32>,
+    team: DataParallel<f32>,
     optimizer: AdamW<f32>,
     tokens: Vec<usize>,
     targets: Vec<usize>,
@@ -60,7 +60,7 @@ impl Training {
             }
             None => real(mixer, size)?,
         };
-        let team = Team::new(threads, Team::<f32>::piece_for(size.length, size.width));
+        let team = DataParallel::new(threads, DataParallel::<f32>::micro_batch_for(size.length, size.width));
         let tokens = (0..size.batch * size.length).map(|index| index * index % 61 % VOCABULARY).collect();
         let targets = (0..size.batch).map(|index| index * 7 % VOCABULARY).collect();
         Ok(Self { network, size, weights, team, optimizer: AdamWConfig::default().init(), tokens, targets })

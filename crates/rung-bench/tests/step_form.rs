@@ -38,7 +38,7 @@ fn measure(layer: &Layer, position: usize) -> (usize, usize) {
     let fresh = layer.executor();
     let copy = |tensor: &_| fresh.constant(&long.shape(tensor), &long.values(tensor));
     let tensors = state.tensors.each_ref().map(|part| part.as_ref().map(copy));
-    let moved = State { seen: state.seen, tensors, lent: None };
+    let moved = State { seen: state.seen, tensors, shared: None };
     // What is kept from call to call, such as tables of angles, is there after a first step elsewhere.
     layer.step(&long, &state);
     let before = BYTES.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Devices by name.
 //!
-//! Names are known in every build, so that who asks for a device that is not in the program is told which feature to build it
+//! Names are known in every build, so that who asks for a device that is not in the program learns which feature to build it
 //! with. The engine's own executor has a name too, `cpu`: it needs no Burn, and programs that offer devices offer it first.
 
 #[cfg(feature = "gpu")]

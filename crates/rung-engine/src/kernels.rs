@@ -6,7 +6,7 @@
 //! fused multiply-add, and the target's baseline, which on aarch64 already has both) and picks one at run time.
 //! Matrix products are built in the same way, out of the same safe loops.
 //!
-//! `unsafe` is needed for the call into a function built for another instruction set, in [`vectorised`], and in [`turn`], whose
+//! `unsafe` is needed for the call into a function built for another instruction set, in [`vectorised`], and in [`transpose`], whose
 //! loop the compiler does not find.
 
 #![expect(
@@ -30,5 +30,5 @@ pub(crate) mod product;
 pub(crate) mod recurrence;
 pub(crate) mod rotary;
 pub(crate) mod scan;
-pub(crate) mod turn;
+pub(crate) mod transpose;
 pub(crate) mod update;

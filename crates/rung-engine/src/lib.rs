@@ -2,24 +2,24 @@
 //!
 //! A model is written once, against the trait [`Ops`]: a few primitive operations, and on top of them the fused ones that
 //! attention models spend their time in, each with a body composed of primitives. The executor [`Native`] runs them on this
-//! machine, with hand-written kernels and their gradients; a [`Team`] runs one per core and adds up the gradients.
+//! machine, with hand-written kernels and their gradients; a [`DataParallel`] runs one per core and adds up the gradients.
 //!
 //! ```
-//! use rung_engine::{AdamWConfig, Native, Ops, Parameters, Team};
+//! use rung_engine::{AdamWConfig, Native, Ops, Parameters, DataParallel};
 //!
 //! // Fit y = 2 x with one weight.
 //! let mut weights = Parameters::<f32>::new();
 //! let slope = weights.add("slope", &[1, 1], vec![0.0]).id();
 //! let data: Vec<f32> = (0..8).map(|item| item as f32 / 8.0).collect();
-//! let mut team = Team::new(2, 4);
+//! let mut trainer = DataParallel::new(2, 4);
 //! let mut optimizer = AdamWConfig { rate: 0.1, decay: 0.0, ..AdamWConfig::default() }.init();
 //! for _ in 0..200 {
-//!     team.step(&weights, data.len(), |ops: &Native<f32>, items| {
+//!     trainer.step(&weights, data.len(), |ops: &Native<f32>, items| {
 //!         let x = ops.constant(&[items.len(), 1], &data[items.clone()]);
 //!         let error = ops.sub(&ops.linear(&x, &ops.parameter(slope), None), &ops.scale(&x, 2.0));
 //!         ops.scale(&ops.sum_all(&ops.mul(&error, &error)), 1.0 / data.len() as f64)
 //!     })?;
-//!     optimizer.update(&mut weights, team.gradient(), 1.0);
+//!     optimizer.update(&mut weights, trainer.gradient(), 1.0);
 //! }
 //! assert!((weights.get(slope)[0] - 2.0).abs() < 0.01);
 //! # Ok::<(), rung_engine::StepError>(())
@@ -44,10 +44,10 @@ mod shape;
 
 pub use choice::{Choice, highest};
 pub use kernels::vectorised::vector_instructions;
-pub use native::{Fault, Native, Outcome, StepError, Team, Tensor};
+pub use native::{DataParallel, Fault, Native, Outcome, StepError, Tensor};
 pub use ops::{
-    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Rounding,
-    Sight, Unary, rotary_angles, rotary_frequencies,
+    AccumulatorRounding, Attention, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops,
+    Recurrence, Rounding, Unary, rotary_angles, rotary_frequencies,
 };
 pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{Added, Entry, Parameter, Parameters, Role};

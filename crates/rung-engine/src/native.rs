@@ -1,6 +1,6 @@
 //! The native executor: the operations of [`Ops`] on this machine's cores.
 //!
-//! A [`Native`] runs on one thread: it owns a pool of buffers and a tape, and is the unit a [`Team`] runs one of per thread.
+//! A [`Native`] runs on one thread: it owns a pool of buffers and a tape, and is the unit a [`DataParallel`] runs one of per thread.
 //! Used alone it is enough for evaluation and for tests:
 //!
 //! ```
@@ -19,14 +19,14 @@
 //! back this way, puts the record on the tape.
 
 mod backward;
-mod crew;
+mod data_parallel;
 mod delta;
 mod pool;
 mod tape;
-mod team;
+mod worker_pool;
 
+pub use data_parallel::{DataParallel, Outcome, StepError};
 pub use tape::{Fault, Tensor};
-pub use team::{Outcome, StepError, Team};
 
 use crate::composed;
 use crate::kernels::pointwise::{self, Map, Pairing};
@@ -39,18 +39,18 @@ use crate::parameters::{Parameter, Parameters};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
 use backward::{Batch, attention_inputs};
-use crew::Crew;
 use pool::{Buffer, Pool};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tape::{Record, Recurrent, Tape, Var, Watch};
+use worker_pool::WorkerPool;
 
 /// An executor on one thread, unless it was given more for its products.
 pub struct Native<S: Scalar> {
     pool: Arc<Pool<S>>,
     tape: Mutex<Tape<S>>,
     /// More threads for large products; see [`Native::with_threads`].
-    workers: Option<Mutex<Crew>>,
+    workers: Option<Mutex<WorkerPool>>,
 }
 
 impl<S: Scalar> Default for Native<S> {
@@ -72,13 +72,13 @@ impl<S: Scalar> Native<S> {
         Self { pool: Pool::new(), tape: Mutex::new(Tape::new()), workers: None }
     }
 
-    /// An executor that runs large products on so many threads: for one prompt at a time, where a [`Team`] has nothing to share out.
+    /// An executor that runs large products on so many threads: for one prompt at a time, where a [`DataParallel`] has nothing to share out.
     /// Every element is computed as on one thread, so the bits are the same.
     ///
     /// # Panics
     /// If the system refuses the threads.
     pub fn with_threads(threads: usize) -> Self {
-        Self { workers: (threads > 1).then(|| Mutex::new(Crew::new(threads))), ..Self::new() }
+        Self { workers: (threads > 1).then(|| Mutex::new(WorkerPool::new(threads))), ..Self::new() }
     }
 
     /// A product on all threads: rows are shared out, or columns if there are few rows.
@@ -244,7 +244,7 @@ impl<S: Scalar> Native<S> {
 
 /// The extents of attention, checked against each other.
 fn attention_extents<S: Scalar>(inputs: &Attention<'_, Tensor<S>>) -> attention::Extents {
-    let Attention { query, key, value, bias, sight, scale } = *inputs;
+    let Attention { query, key, value, bias, mask, scale } = *inputs;
     let [batch, queries, heads, width] = extents_of("attention", query);
     let [_, keys, key_heads, value_width] = extents_of("attention", value);
     assert_eq!(key.shape, Shape::new(&[batch, keys, key_heads, width]), "keys of attention from {}", query.shape);
@@ -253,7 +253,7 @@ fn attention_extents<S: Scalar>(inputs: &Attention<'_, Tensor<S>>) -> attention:
     if let Some(bias) = bias {
         assert_eq!(bias.shape[2..], [queries, keys], "a bias of attention");
     }
-    attention::Extents { batch, queries, keys, heads, key_heads, width, value_width, sight, scale }
+    attention::Extents { batch, queries, keys, heads, key_heads, width, value_width, mask, scale }
 }
 
 /// Products of fewer terms than this are not worth waking a thread for.
@@ -673,7 +673,7 @@ impl<S: Scalar> Ops for Native<S> {
         let padded = self.concat(&[before, x.clone()], 1);
         let extents = convolution::Extents { batch, time, channels, taps };
         let mut turned = self.pool.take(channels * taps);
-        convolution::turn(channels, taps, &filters.data, turned.write());
+        convolution::transpose_filters(channels, taps, &filters.data, turned.write());
         let offset = bias.map_or(&[][..], |bias| &bias.data);
         let data = self.made(x.data.len(), |out| convolution::forward(extents, &padded.data, &turned, offset, out));
         let bias = bias.map_or(Var::None, |bias| bias.var);
@@ -705,7 +705,7 @@ impl<S: Scalar> Ops for Native<S> {
             return composed::rotary(self, x, cosine, sine);
         }
         let data = self.made(x.data.len(), |out| {
-            rotary::turn(time, heads, width / 2, &x.data, &cosine.data, &sine.data, false, out);
+            rotary::rotate(time, heads, width / 2, &x.data, &cosine.data, &sine.data, false, out);
         });
         self.emit("rotary", x.shape, data, &[x.var], |out, _, _| Record::Rotary {
             x: x.var,

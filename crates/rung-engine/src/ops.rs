@@ -34,8 +34,8 @@ mod inputs;
 use std::ops::Range;
 
 pub use inputs::{
-    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Recurrence, Rounding,
-    Sight, Unary,
+    AccumulatorRounding, Attention, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Recurrence,
+    Rounding, Unary,
 };
 
 use crate::parameters::Parameter;

@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 pub struct AdamWConfig {
     /// Peak learning rate.
     pub rate: f64,
-    /// Memory of the mean and of the squares of the gradient.
+    /// Decay rates of the running mean and of the squares of the gradient.
     pub betas: [f64; 2],
     /// Added to the root of the squares.
     pub epsilon: f64,

@@ -14,7 +14,7 @@
 #![expect(clippy::return_self_not_must_use, reason = "arithmetic, which nobody calls for its effect")]
 
 use crate::kernels::product::Workspace;
-use crate::kernels::turn;
+use crate::kernels::transpose;
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
@@ -69,8 +69,8 @@ pub trait Scalar:
     fn is_finite(self) -> bool;
     /// Rows and columns of a block of eight by eight exchanged.
     #[inline(always)]
-    fn turn(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
-        turn::plainly(block)
+    fn transpose_block(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
+        transpose::transpose_scalar(block)
     }
 
     /// The larger of two numbers; the right one if either is NaN, which is what the vector instruction does.
@@ -165,8 +165,8 @@ impl Scalar for f32 {
         value as f32
     }
     #[inline(always)]
-    fn turn(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
-        turn::single(block)
+    fn transpose_block(block: &[[Self; 8]; 8]) -> [[Self; 8]; 8] {
+        transpose::transpose_f32(block)
     }
     #[inline(always)]
     fn wide(self) -> f64 {

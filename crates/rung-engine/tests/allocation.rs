@@ -5,7 +5,7 @@
 mod common;
 
 use common::Model;
-use rung_engine::{AdamWConfig, Native, Team};
+use rung_engine::{AdamWConfig, DataParallel, Native};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,12 +35,12 @@ const STEPS: usize = 200;
 #[test]
 fn a_step_in_the_steady_state_allocates_nothing() {
     let mut model = Model::new();
-    let mut team = Team::new(2, 4);
+    let mut workers = DataParallel::new(2, 4);
     let mut optimizer = AdamWConfig::default().init();
     let mut step = || {
-        let outcome = team.step(&model.weights, 16, |ops: &Native<f32>, items| model.loss(ops, items, 16));
+        let outcome = workers.step(&model.weights, 16, |ops: &Native<f32>, items| model.loss(ops, items, 16));
         assert!(outcome.is_ok());
-        optimizer.update(&mut model.weights, team.gradient(), 1.0);
+        optimizer.update(&mut model.weights, workers.gradient(), 1.0);
     };
     for _ in 0..10 {
         step();

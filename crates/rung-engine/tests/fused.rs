@@ -4,8 +4,8 @@
 //! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
 
 use rung_engine::{
-    Attention, BlockAttention, Choice, Decay, GatedScan, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence,
-    Scalar, Sight, composed, rotary_angles, rotary_frequencies,
+    Attention, AttentionMask, BlockAttention, Choice, Decay, GatedScan, GeneralDelta, Native, Ops, Parameter,
+    Parameters, Recurrence, Scalar, composed, rotary_angles, rotary_frequencies,
 };
 
 /// Numbers that look random, the same in every run.
@@ -95,7 +95,7 @@ fn attention<S: Scalar>(
 }
 
 macro_rules! attention_case {
-    ($name:literal, $shapes:expr, $sight:expr, $bias:expr) => {
+    ($name:literal, $shapes:expr, $mask:expr, $bias:expr) => {
         Case {
             name: $name,
             shapes: $shapes,
@@ -103,7 +103,7 @@ macro_rules! attention_case {
                 let bias = if $bias { Some(&x[3]) } else { None };
                 vec![attention(
                     ops,
-                    &Attention { query: &x[0], key: &x[1], value: &x[2], bias, sight: $sight, scale: 0.7 },
+                    &Attention { query: &x[0], key: &x[1], value: &x[2], bias, mask: $mask, scale: 0.7 },
                     fused,
                 )]
             },
@@ -240,35 +240,55 @@ macro_rules! general_delta_case {
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn cases<S: Scalar>() -> Vec<Case<S>> {
     vec![
-        attention_case!("causal attention", &[&[2, 7, 2, 3], &[2, 7, 2, 3], &[2, 7, 2, 5]], Sight::Past, false),
-        attention_case!("grouped attention", &[&[2, 9, 6, 3], &[2, 9, 2, 3], &[2, 9, 2, 4]], Sight::Past, false),
+        attention_case!(
+            "causal attention",
+            &[&[2, 7, 2, 3], &[2, 7, 2, 3], &[2, 7, 2, 5]],
+            AttentionMask::Causal,
+            false
+        ),
+        attention_case!(
+            "grouped attention",
+            &[&[2, 9, 6, 3], &[2, 9, 2, 3], &[2, 9, 2, 4]],
+            AttentionMask::Causal,
+            false
+        ),
         attention_case!(
             "long causal attention",
             &[&[1, 131, 1, 4], &[1, 131, 1, 4], &[1, 131, 1, 4]],
-            Sight::Past,
+            AttentionMask::Causal,
             false
         ),
-        attention_case!("window", &[&[1, 37, 2, 3], &[1, 37, 1, 3], &[1, 37, 1, 3]], Sight::Window(5), false),
-        attention_case!("window of one", &[&[1, 4, 1, 3], &[1, 4, 1, 3], &[1, 4, 1, 3]], Sight::Window(1), false),
-        attention_case!("long window", &[&[1, 150, 1, 2], &[1, 150, 1, 2], &[1, 150, 1, 2]], Sight::Window(20), false),
-        attention_case!("bidirectional", &[&[2, 6, 2, 3], &[2, 6, 2, 3], &[2, 6, 2, 3]], Sight::All, false),
-        attention_case!("cached keys", &[&[2, 2, 2, 3], &[2, 6, 1, 3], &[2, 6, 1, 3]], Sight::Past, false),
+        attention_case!("window", &[&[1, 37, 2, 3], &[1, 37, 1, 3], &[1, 37, 1, 3]], AttentionMask::Window(5), false),
+        attention_case!(
+            "window of one",
+            &[&[1, 4, 1, 3], &[1, 4, 1, 3], &[1, 4, 1, 3]],
+            AttentionMask::Window(1),
+            false
+        ),
+        attention_case!(
+            "long window",
+            &[&[1, 150, 1, 2], &[1, 150, 1, 2], &[1, 150, 1, 2]],
+            AttentionMask::Window(20),
+            false
+        ),
+        attention_case!("bidirectional", &[&[2, 6, 2, 3], &[2, 6, 2, 3], &[2, 6, 2, 3]], AttentionMask::None, false),
+        attention_case!("cached keys", &[&[2, 2, 2, 3], &[2, 6, 1, 3], &[2, 6, 1, 3]], AttentionMask::Causal, false),
         attention_case!(
             "bias per head",
             &[&[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 5, 2, 3], &[1, 2, 5, 5]],
-            Sight::Past,
+            AttentionMask::Causal,
             true
         ),
         attention_case!(
             "bias for all",
             &[&[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 5, 2, 3], &[1, 1, 5, 5]],
-            Sight::Past,
+            AttentionMask::Causal,
             true
         ),
         attention_case!(
             "bias per sequence",
             &[&[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 5, 2, 3], &[2, 2, 5, 5]],
-            Sight::Past,
+            AttentionMask::Causal,
             true
         ),
         block_case!("blocks", &[&[2, 11, 2, 3], &[2, 11, 2, 3], &[2, 11, 2, 5]], 2, 3),

@@ -1,8 +1,8 @@
 //! States in few bits: what the theory calls p, simulated inside of a recurrence.
 
 use rung_engine::{
-    AccumulatorRounding, Attention, Decay, GatedScan, Native, Ops, Parameters, Recurrence, Rounding, Sight, Tensor,
-    composed,
+    AccumulatorRounding, Attention, AttentionMask, Decay, GatedScan, Native, Ops, Parameters, Recurrence, Rounding,
+    Tensor, composed,
 };
 use std::collections::BTreeSet;
 
@@ -208,9 +208,14 @@ fn attention_inputs(ops: &Native<f64>, queries: usize) -> [Tensor<f64>; 4] {
 #[test]
 fn attention_from_left_to_right_agrees_in_all_its_forms() {
     let ops = Native::<f64>::new();
-    for (queries, sight) in [(TIME, Sight::Past), (TIME, Sight::Window(4)), (3, Sight::Past), (TIME, Sight::All)] {
+    for (queries, mask) in [
+        (TIME, AttentionMask::Causal),
+        (TIME, AttentionMask::Window(4)),
+        (3, AttentionMask::Causal),
+        (TIME, AttentionMask::None),
+    ] {
         let [query, key, value, penalty] = attention_inputs(&ops, queries);
-        let attention = Attention { query: &query, key: &key, value: &value, bias: Some(&penalty), sight, scale: 0.8 };
+        let attention = Attention { query: &query, key: &key, value: &value, bias: Some(&penalty), mask, scale: 0.8 };
         for bits in [Some(1), Some(3), Some(8), None] {
             let rounding = bits.map(|bits| AccumulatorRounding {
                 mean: Rounding { bits, range: 2.0 },
@@ -220,10 +225,10 @@ fn attention_from_left_to_right_agrees_in_all_its_forms() {
             let slow = ops.values(&composed::left_to_right_attention(&ops, &attention, rounding));
             let near =
                 |left: &[f64], right: &[f64], most: f64| left.iter().zip(right).all(|(a, b)| (a - b).abs() <= most);
-            assert!(near(&found, &slow, 1e-9), "{bits:?} bits, {sight:?}");
+            assert!(near(&found, &slow, 1e-9), "{bits:?} bits, {mask:?}");
             let usual = ops.values(&ops.attention(&attention));
             match bits {
-                None => assert!(near(&found, &usual, 1e-9), "{sight:?}"),
+                None => assert!(near(&found, &usual, 1e-9), "{mask:?}"),
                 Some(bits) => {
                     let levels: BTreeSet<u64> = found.iter().map(|value| value.to_bits()).collect();
                     assert!(levels.len() > 1 && levels.len() <= 1 << bits, "{} levels in {bits} bits", levels.len());
@@ -244,7 +249,7 @@ fn accumulators_are_all_that_passes() {
         let part = |x: &Tensor<f64>| ops.slice(x, 1, first..last);
         let (key, value) = (part(&key), part(value));
         let attention =
-            Attention { query: &query, key: &key, value: &value, bias: None, sight: Sight::Past, scale: 0.8 };
+            Attention { query: &query, key: &key, value: &value, bias: None, mask: AttentionMask::Causal, scale: 0.8 };
         ops.values(&ops.left_to_right_attention(&attention, rounding))
     };
     // Values that differ by less than half a level round alike, so nothing that follows can tell them apart.

@@ -3,22 +3,22 @@
 mod common;
 
 use common::Model;
-use rung_engine::{AdamWConfig, Native, Ops, Parameters, Team};
+use rung_engine::{AdamWConfig, DataParallel, Native, Ops, Parameters};
 
 const BATCH: usize = 12;
 
 /// Weights after some steps.
 fn train(threads: usize, piece: usize, steps: usize) -> (Vec<f32>, f64) {
     let mut model = Model::new();
-    let mut team = Team::new(threads, piece);
+    let mut workers = DataParallel::new(threads, piece);
     let mut optimizer = AdamWConfig { rate: 3e-3, clip: 1.0, ..AdamWConfig::default() }.init();
     let mut loss = f64::NAN;
     for _ in 0..steps {
-        loss = team
+        loss = workers
             .step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
             .expect("finite numbers")
             .loss;
-        optimizer.update(&mut model.weights, team.gradient(), 1.0);
+        optimizer.update(&mut model.weights, workers.gradient(), 1.0);
     }
     (model.weights.flat().to_vec(), loss)
 }
@@ -50,22 +50,22 @@ fn a_number_that_is_not_finite_is_traced_to_its_layer() {
     let mut model = Model::new();
     let poisoned = model.weights.find("1.v").expect("a weight of the second layer");
     model.weights.get_mut(poisoned)[3] = f32::INFINITY;
-    let mut team = Team::new(2, 3);
-    let fault = team
+    let mut workers = DataParallel::new(2, 3);
+    let fault = workers
         .step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
         .expect_err("an infinite weight");
     let message = fault.to_string();
     assert!(message.contains("product in layer 1: gdn") && message.contains("forward"), "{message}");
     model.weights.get_mut(poisoned)[3] = 0.0;
-    let repaired = team.step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH));
-    assert!(repaired.is_ok(), "the team goes on after a fault");
+    let repaired = workers.step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH));
+    assert!(repaired.is_ok(), "the workers go on after a fault");
 }
 
 #[test]
 fn a_fault_of_the_backward_pass_is_traced_too() {
     let mut weights = Parameters::<f32>::new();
     let id = weights.add("x", &[1], vec![0.0]).id();
-    let fault = Team::new(1, 1)
+    let fault = DataParallel::new(1, 1)
         .step(&weights, 1, |ops: &Native<f32>, _| ops.scope("root", || ops.sqrt(&ops.parameter(id))))
         .expect_err("the slope of a root at zero");
     assert_eq!(fault.to_string(), "sqrt in root gave a number that is not finite, in the backward pass");

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
-use rung_train::run::source::stirred;
+use rung_train::run::source::splitmix64;
 
 /// The most tokens kept for a position.
 const MOST: usize = 256;
@@ -62,7 +62,7 @@ impl Alphabet {
     pub fn scatter(&self, number: u64, positions: Range<usize>, prompt: &mut [u32]) {
         for position in positions {
             let tokens = &self.positions[position];
-            let drawn = stirred(number ^ stirred(position as u64)) % tokens.len() as u64;
+            let drawn = splitmix64(number ^ splitmix64(position as u64)) % tokens.len() as u64;
             prompt[position * self.fields..][..self.fields].copy_from_slice(&tokens[drawn as usize]);
         }
     }
@@ -71,6 +71,6 @@ impl Alphabet {
 /// The ids of a prompt drawn from two numbers.
 pub fn sample_prompt(task: &dyn AnyTask, seed: u64, number: u64) -> Vec<u32> {
     let mut prompt = Prompt::new();
-    task.prompt(&mut seeded(stirred(seed ^ stirred(number))), &mut prompt);
+    task.prompt(&mut seeded(splitmix64(seed ^ splitmix64(number))), &mut prompt);
     prompt.tokens().to_vec()
 }

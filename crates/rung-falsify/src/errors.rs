@@ -12,7 +12,7 @@ use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
 use rung_train::parallel;
-use rung_train::run::source::stirred;
+use rung_train::run::source::splitmix64;
 
 /// All instances are asked if there are no more than this.
 pub const FEW: u128 = 1 << 20;
@@ -94,8 +94,8 @@ fn guided(
             if round.is_multiple_of(4) || kept.is_empty() {
                 return fresh;
             }
-            let pick = stirred(number) as usize;
-            changed(&alphabet, &kept[pick % kept.len()].prompt, stirred(pick as u64))
+            let pick = splitmix64(number) as usize;
+            changed(&alphabet, &kept[pick % kept.len()].prompt, splitmix64(pick as u64))
         };
         let start = round * ROWS * CHUNKS;
         let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
@@ -128,9 +128,9 @@ fn guided(
 fn changed(alphabet: &Alphabet, prompt: &[u32], number: u64) -> Vec<u32> {
     let (mut prompt, length) = (prompt.to_vec(), prompt.len() / alphabet.fields);
     for change in 0..=number % 2 {
-        let drawn = stirred(number ^ stirred(change));
+        let drawn = splitmix64(number ^ splitmix64(change));
         let position = (drawn % length as u64) as usize;
-        alphabet.scatter(stirred(drawn), position..position + 1, &mut prompt);
+        alphabet.scatter(splitmix64(drawn), position..position + 1, &mut prompt);
     }
     prompt
 }

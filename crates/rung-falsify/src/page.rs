@@ -14,7 +14,7 @@ use super::FalsifyError;
 use super::target::{Runner, TargetModel, Views};
 use super::witness::Witness;
 use rung_figure::report::{Cell, Chapter, Column, Prose, Report, Table};
-use rung_theory::task::Namer;
+use rung_theory::task::TokenNames;
 
 /// Tokens shown at most.
 const MOST_SHOWN: usize = 48;
@@ -52,14 +52,14 @@ impl<'a> Page<'a> {
         let (runner, fields) = (Runner::new(target), target.fields());
         let views: Vec<Views> =
             witness.inputs.iter().map(|input| runner.views(input, 1, None)).collect::<Result<_, _>>()?;
-        let (length, namer) = (views[0].time, Namer::new(target.task()));
+        let (length, names) = (views[0].time, TokenNames::new(target.task()));
         let differs = |position: usize| -> Vec<bool> {
             let [first, second] = &views[..] else { return Vec::new() };
             let layers = 0..first.layers.len();
             layers.map(|layer| first.stream(layer, 0, position) != second.stream(layer, 0, position)).collect()
         };
         let token = |position: usize| {
-            let says = |input: &Vec<u32>| namer.name(&input[position * fields..][..fields]);
+            let says = |input: &Vec<u32>| names.name(&input[position * fields..][..fields]);
             Shown { position, says: witness.inputs.iter().map(says).collect(), differs: differs(position) }
         };
         let all: Vec<Shown> = (0..length).map(token).collect();

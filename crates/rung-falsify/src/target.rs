@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FalsifyError;
 use rung_train::run::RunConfig;
-use rung_train::run::source::{Fit, stirred};
+use rung_train::run::source::{Fit, splitmix64};
 use rung_train::strict;
 
 /// The longest prompts that are searched.
@@ -248,7 +248,7 @@ fn mixed<'a>(numbers: impl Iterator<Item = &'a f32>) -> u64 {
     let step = |hash: u64, number: &f32| {
         (hash ^ u64::from((number + 0.0).to_bits())).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
     };
-    stirred(numbers.fold(0, step))
+    splitmix64(numbers.fold(0, step))
 }
 
 /// The first of the largest scores.
@@ -321,7 +321,7 @@ impl<'a> Runner<'a> {
         let fork = |state: &State<Tensor<f32>>| State {
             seen: state.seen,
             tensors: std::array::from_fn(|slot| state.tensors[slot].as_ref().map(pick)),
-            lent: None,
+            shared: None,
         };
         ModelState { seen: state.seen, batch: rows.len(), states: state.states.iter().map(fork).collect() }
     }

@@ -22,7 +22,7 @@ use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
 use rung_train::parallel;
-use rung_train::run::source::stirred;
+use rung_train::run::source::splitmix64;
 
 /// Prompts that one thread reads at a time.
 const ROWS: u64 = 64;
@@ -103,7 +103,7 @@ fn search(
             let mut tokens = prompt.clone();
             match ways {
                 Some(_) => alphabet.write(number, stretch.free.clone(), &mut tokens),
-                None => alphabet.scatter(stirred(budget.seed ^ base) ^ number, stretch.free.clone(), &mut tokens),
+                None => alphabet.scatter(splitmix64(budget.seed ^ base) ^ number, stretch.free.clone(), &mut tokens),
             }
             tokens
         };

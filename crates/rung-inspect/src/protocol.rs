@@ -1,6 +1,6 @@
 //! The bits of a forward pass as a protocol, beside those that the theory counts.
 //!
-//! A [`Ledger`] holds a network's forward pass as the theory's protocol ([`rung_nn::protocol`]), sorts what crossed by epoch (the
+//! A [`ProtocolReport`] runs a network's forward pass as the theory's protocol ([`rung_nn::protocol`]), sorts what crossed by epoch (the
 //! blocks of layers with state, and the full layers between them), and puts B and s_e beside it.
 
 use std::fmt::Write as _;
@@ -8,14 +8,14 @@ use std::fmt::Write as _;
 use rung_engine::{Native, Ops as _, Scalar};
 use rung_nn::ModelError;
 use rung_nn::Network;
-use rung_nn::protocol::{Content, Conversation, Width, Widths, players};
+use rung_nn::protocol::{Content, Transcript, Width, Widths, players};
 use rung_theory::stack::Convention;
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
 
 /// What crossed, and what the theory allows for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Ledger {
+pub struct ProtocolReport {
     /// What the network is called.
     pub name: String,
     /// Its task.
@@ -55,7 +55,7 @@ pub struct Epoch {
     pub crossed: Vec<u64>,
 }
 
-impl Ledger {
+impl ProtocolReport {
     /// Runs the protocol on a prompt and replays it, in numbers of the width given, or as wide as the model keeps them.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Ledger {
         width: Option<Width>,
     ) -> Result<Self, ModelError> {
         let widths = width.map_or_else(|| Widths::of::<S>(&network.config), Widths::from);
-        let held = Conversation::hold(network, prompt, players(network.task()?, prompt), widths)?;
+        let held = Transcript::record(network, prompt, players(network.task()?, prompt), widths)?;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
         let (hidden, _) = network.model.last(&ops, prompt, 1, network.model.depth())?;
@@ -151,7 +151,7 @@ impl Epoch {
     }
 }
 
-fn epochs<S: Scalar>(network: &Network<S>, held: &Conversation<S>, widths: Widths) -> Vec<Epoch> {
+fn epochs<S: Scalar>(network: &Network<S>, held: &Transcript<S>, widths: Widths) -> Vec<Epoch> {
     let capacity = network.plan.capacity();
     let layers = &network.plan.layers;
     // The plan counts in bits of its own; numbers are what both have in common.
@@ -222,7 +222,7 @@ mod tests {
             let built = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
             built.task().unwrap().prompt(&mut seeded(2), &mut prompt);
-            let ledger = Ledger::keep(name, &built, prompt.tokens(), None).unwrap();
+            let ledger = ProtocolReport::keep(name, &built, prompt.tokens(), None).unwrap();
             assert!(
                 ledger.exact() && ledger.answer == ledger.ordinary && Some(ledger.answer) == ledger.expected,
                 "{name}"

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use rung_engine::{AdamWConfig, Native, Ops as _, Parameters, Team};
+use rung_engine::{AdamWConfig, DataParallel, Native, Ops as _, Parameters};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Report, Table};
@@ -19,7 +19,7 @@ use rung_nn::{Input, Model, ModelConfig};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task;
 use rung_train::run::source::{Batch, Purpose, Source};
-use rung_train::run::{Tally, evaluate};
+use rung_train::run::{AnswerCount, evaluate};
 
 /// A table of 16 entries, then 16 questions about it: a start value, and a query that asks where the table leads from there.
 const TASK: &str = "funccomp{hops=1,m=16,queries=16}";
@@ -35,7 +35,7 @@ struct Outcome {
     stack: &'static str,
     plan: Plan,
     curve: Vec<Point>,
-    end: Tally,
+    end: AnswerCount,
 }
 
 fn train(stack: &'static str) -> Result<Outcome, Box<dyn std::error::Error>> {
@@ -57,7 +57,7 @@ fn train(stack: &'static str) -> Result<Outcome, Box<dyn std::error::Error>> {
     let model = config.init(&plan, &mut weights, &mut task::seeded(0))?;
 
     // One thread, prompts four at a time; prompts are numbered, so the same seed gives the same run.
-    let mut team = Team::new(1, 4);
+    let mut team = DataParallel::new(1, 4);
     let mut optimizer = AdamWConfig { rate: 4e-3, clip: 1.0, ..AdamWConfig::default() }.init();
     let (mut batch, mut curve) = (Batch::default(), Vec::new());
     for step in 0..STEPS {
@@ -71,7 +71,7 @@ fn train(stack: &'static str) -> Result<Outcome, Box<dyn std::error::Error>> {
         })?;
         optimizer.update(&mut weights, team.gradient(), 1.0);
         if (step + 1) % 50 == 0 {
-            let (mean, (low, high)) = ask(&model, &weights, &mut source, Purpose::Looking, 16)?;
+            let (mean, (low, high)) = ask(&model, &weights, &mut source, Purpose::Validation, 16)?;
             println!("{stack}  step {}  loss {:.3}  right {:.1}%", step + 1, outcome.loss, 100.0 * mean.mean());
             curve.push(Point::new((step + 1) as f64, mean.mean()).between(low, high));
         }
@@ -87,7 +87,7 @@ fn ask(
     source: &mut Source,
     purpose: Purpose,
     prompts: usize,
-) -> Result<(Tally, (f64, f64)), Box<dyn std::error::Error>> {
+) -> Result<(AnswerCount, (f64, f64)), Box<dyn std::error::Error>> {
     let found = evaluate(model, weights, source, (0, purpose), prompts)?;
     let tally = found.accuracy[&1];
     Ok((tally, tally.interval()))

@@ -13,11 +13,11 @@
 
 use std::time::Instant;
 
-use rung_engine::{AdamWConfig, Course, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule, Team};
+use rung_engine::{AdamWConfig, Course, DataParallel, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule};
 use rung_nn::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use rung_nn::mixer::linear::{FeatureMap, LinearAttentionConfig};
 use rung_nn::parts::Linear;
-use rung_nn::{Fill, Input, MixerConfig, Model, ModelConfig, ModelError, Settings, Site, State, TokenMixer};
+use rung_nn::{Init, Input, MixerConfig, Model, ModelConfig, ModelError, ParamBuilder, Settings, State, TokenMixer};
 use rung_theory::task::{NO_TARGET, seeded, shuffle};
 
 /// A running average per channel.
@@ -29,14 +29,14 @@ struct Average {
 }
 
 impl Average {
-    fn init<S: Scalar>(site: &mut Site<'_, S>) -> Self {
-        let width = site.settings.width;
+    fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
+        let width = params.settings.width;
         Self {
-            value: site.role(Role::Value).linear("v_proj", width, width),
-            gate: site.role(Role::Gate).linear("g_proj", width, width),
+            value: params.role(Role::Value).linear("v_proj", width, width),
+            gate: params.role(Role::Gate).linear("g_proj", width, width),
             // The logit of the share that is kept: horizons from two tokens to fifty.
-            keep: site.offset("keep", &[width], Fill::Uniform(0.0, 4.0)),
-            output: site.role(Role::Output).linear("o_proj", width, width),
+            keep: params.offset("keep", &[width], Init::Uniform(0.0, 4.0)),
+            output: params.role(Role::Output).linear("o_proj", width, width),
         }
     }
 }
@@ -142,11 +142,11 @@ fn steps_differ(model: &Model<Mine>, weights: &Parameters<f32>) -> Result<f32, M
 /// Milliseconds of a forward and a backward pass over eight rows of so many tokens: the best of five.
 fn cost<M: TokenMixer>(
     time: usize,
-    build: impl Fn(&mut Site<'_, f32>) -> Result<M, ModelError>,
+    build: impl Fn(&mut ParamBuilder<'_, f32>) -> Result<M, ModelError>,
 ) -> Result<f64, ModelError> {
     let mut weights = Parameters::new();
     let settings = Settings { width: WIDTH, ..Settings::default() };
-    let mixer = build(&mut Site::new(settings, &mut weights, &mut seeded(0)))?;
+    let mixer = build(&mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
     let ops = Native::new();
     let mut best = f64::INFINITY;
     for _ in 0..5 {
@@ -164,14 +164,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ModelConfig { input: Input::Vocabulary(LETTERS), classes: LETTERS, deviation: 0.1, ..ModelConfig::default() };
     let mut weights = Parameters::<f32>::new();
     let convolution = ShortConvolutionConfig { taps: 3, channels: WIDTH, gated: true };
-    let model = config.init_with(WIDTH, 2, &mut weights, &mut seeded(0), |site, _| {
-        let mine = site.within("average", |site| Mine::Average(Average::init(site)));
-        let theirs = site.within("conv", |site| convolution.init(site).map(Mine::Convolution))?;
+    let model = config.init_with(WIDTH, 2, &mut weights, &mut seeded(0), |params, _| {
+        let mine = params.within("average", |params| Mine::Average(Average::init(params)));
+        let theirs = params.within("conv", |params| convolution.init(params).map(Mine::Convolution))?;
         Ok(vec![mine, theirs])
     })?;
     println!("{} weights", weights.size());
 
-    let mut team = Team::new(2, 16);
+    let mut team = DataParallel::new(2, 16);
     let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
     let (start, steps, length) = (Instant::now(), 300, 2 * LETTERS);
     let schedule = Schedule { warmup: 10, steps, course: Course::Cosine { floor: 0.0 } };
@@ -197,8 +197,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let map = FeatureMap::EluPlusOne;
     let linear = LinearAttentionConfig { heads: 2, key: 16, value: 16, normaliser: true, map };
     for time in [32, 64, 128, 256] {
-        let ours = cost(time, |site| Ok(Average::init(site)))?;
-        println!("{time:7}  {ours:12.2}  {:21.2}", cost(time, |site| linear.init(site))?);
+        let ours = cost(time, |params| Ok(Average::init(params)))?;
+        println!("{time:7}  {ours:12.2}  {:21.2}", cost(time, |params| linear.init(params))?);
     }
     Ok(())
 }

@@ -107,7 +107,7 @@ impl Inventory {
     /// # Errors
     /// The plan has no network, or too many weights or layers.
     pub fn of_plan(config: &ModelConfig, plan: &Plan) -> Result<Self, ModelError> {
-        let facts = |listed: crate::site::Listed| {
+        let facts = |listed: crate::param_builder::ParamShape| {
             let bytes = 4 * listed.shape.iter().product::<usize>() as u64;
             TensorFacts { name: listed.name, shape: listed.shape, kind: "F32".to_owned(), bytes }
         };

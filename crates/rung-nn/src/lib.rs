@@ -29,7 +29,7 @@
 //!
 //! - [`mixer`]: the token mixers, one file each, and the trait for more;
 //! - [`model`]: embeddings, layers, unembedding;
-//! - [`site`] and [`parts`]: what mixers are built on and of;
+//! - [`param_builder`] and [`parts`]: what mixers are built on and of;
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: numbers in few bits, as the theory counts them;
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, and [`inventory`]: what is in one,
@@ -37,41 +37,41 @@
 //! - [`families`]: checkpoints of other programs as networks, and [`weight_files`]: their tensors;
 //! - [`network`]: a model with its plan, task and weights, opened from a folder and saved to one;
 //! - [`construct`]: explicit weights for the tasks of the theory;
-//! - [`watch`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
+//! - [`observer`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
 //!   conversation whose bits are counted;
-//! - [`frozen`]: an executor that holds gates still, so that a forward pass is one linear operator.
+//! - [`linearized`]: an executor that holds gates still, so that a forward pass is one linear operator.
 
 pub mod checkpoint;
 pub mod construct;
 pub mod error;
 pub mod families;
 pub mod file;
-pub mod frozen;
 pub mod hash;
 pub mod inventory;
+pub mod linearized;
 pub mod mixer;
 pub mod model;
 pub mod network;
 #[cfg(test)]
 mod no_fused_kernels;
+pub mod observer;
+pub mod param_builder;
 pub mod parts;
 pub mod position;
 pub mod precision;
 pub mod protocol;
-pub mod site;
 pub mod tensor_file;
 pub mod trace;
-pub mod watch;
 pub mod weight_files;
 
 pub use checkpoint::{CheckpointError, load, save, save_plan};
 pub use error::ModelError;
 pub use inventory::{Inventory, inspect};
-pub use mixer::{Builtin, Lent, MixerConfig, State, TokenMixer};
+pub use mixer::{Builtin, MixerConfig, SharedTensor, State, TokenMixer};
 pub use model::{
-    ChannelConfig, Gelu, Input, Model, ModelConfig, ModelState, Nobody, NormConfig, Place, Placement, Surgeon,
+    FeedForwardConfig, Gelu, Hooks, Input, Model, ModelConfig, ModelState, NoHooks, NormConfig, Place, Placement,
 };
 pub use network::{Network, NetworkError, Provenance};
+pub use param_builder::{Depth, Init, ParamBuilder, ParamShape, Settings};
 pub use position::Positions;
 pub use precision::Precision;
-pub use site::{Depth, Fill, Listed, Settings, Site};

@@ -6,8 +6,8 @@
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Role, Rounding, Scalar};
 
 use crate::mixer::State;
+use crate::param_builder::{Init, ParamBuilder};
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
 
 /// A projection, `x W' + b` with W as `[out, in]`.
 #[derive(Clone, Copy, Debug)]
@@ -67,17 +67,17 @@ pub struct Projections {
 impl Projections {
     /// Adds `q_proj`, `k_proj` and `v_proj`, filled by a function of their number of outputs.
     pub fn init<S: Scalar>(
-        site: &mut Site<'_, S>,
+        params: &mut ParamBuilder<'_, S>,
         [heads, key, value]: [usize; 3],
-        fill: impl Fn(usize) -> Fill<'static>,
+        fill: impl Fn(usize) -> Init<'static>,
     ) -> Self {
-        let width = site.settings.width;
+        let width = params.settings.width;
         let mut linear =
-            |role: Role, name: &str, outputs: usize| site.role(role).linear_from(name, width, outputs, fill(outputs));
+            |role: Role, name: &str, outputs: usize| params.role(role).linear_from(name, width, outputs, fill(outputs));
         let query = linear(Role::Query, "q_proj", heads * key);
         let key = linear(Role::Key, "k_proj", heads * key);
         let value = linear(Role::Value, "v_proj", heads * value);
-        site.tie(&query, &key, heads, heads);
+        params.tie(&query, &key, heads, heads);
         Self { query, key, value, heads }
     }
 
@@ -94,14 +94,14 @@ pub fn scaled<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
 
 /// The matrix state of a recurrence: tokens worked at once, and the bits it is kept in.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory {
+pub struct LinearRecurrence {
     /// Tokens per chunk.
     pub chunk: usize,
     /// Bits, if few.
     pub rounding: Option<Rounding>,
 }
 
-impl Memory {
+impl LinearRecurrence {
     /// Outputs and the matrix after the last token; see [`Ops::recurrence`]. The matrix before the first is `state`'s first
     /// tensor.
     pub fn run<O: Ops>(

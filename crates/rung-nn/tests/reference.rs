@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rung_engine::{Native, Ops, Parameters, Scalar};
-use rung_nn::{Builtin, Depth, Lent, Positions, Settings, Site, State, TokenMixer, mixer};
+use rung_nn::{Builtin, Depth, ParamBuilder, Positions, Settings, SharedTensor, State, TokenMixer, mixer};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::seeded;
 use safetensors::SafeTensors;
@@ -91,12 +91,12 @@ impl<'a> Case<'a> {
         let mut weights = Parameters::<S>::new();
         let mixer = &self.plan(width).layers[0].mixers[0];
         let mut rng = seeded(0);
-        let mut site = Site::new(settings, &mut weights, &mut rng);
-        site.depth = self.depth;
-        // A layer that is lent values has them stored beside its weights, the same for every row of the batch.
+        let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
+        params.depth = self.depth;
+        // A layer that reads shared values has them stored beside its weights, the same for every row of the batch.
         let later = self.tensors.names().contains(&"weight.first");
         let build = if later { Builtin::init_reader } else { Builtin::init };
-        let mixer = build(mixer, &mut site).unwrap_or_else(|error| panic!("{}: {error}", self.file));
+        let mixer = build(mixer, &mut params).unwrap_or_else(|error| panic!("{}: {error}", self.file));
         let first = later.then(|| {
             let shape = self.shape("weight.first");
             weights.add("first", &shape, vec![S::ZERO; shape.iter().product()]).id()
@@ -114,12 +114,12 @@ impl<'a> Case<'a> {
 
         let ops = Native::new();
         ops.bind(&weights);
-        let lent = first.map(|first| {
+        let shared = first.map(|first| {
             let values = ops.parameter(first);
             let extents = [&shape[..1], &ops.shape(&values)[..]].concat();
-            Lent::Values(ops.broadcast(&values, &extents))
+            SharedTensor::Values(ops.broadcast(&values, &extents))
         });
-        let state = lent.map(|lent| State { lent: Some(lent), ..State::new(0, []) });
+        let state = shared.map(|shared| State { shared: Some(shared), ..State::new(0, []) });
         let (output, _) = mixer.forward(&ops, &ops.parameter(input), state.as_ref());
         self.check("output", &ops.values(&output), tolerance);
         let probe = ops.constant(&shape, &cast(self.values("probe")));

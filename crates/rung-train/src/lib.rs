@@ -5,12 +5,12 @@
 //! * [`parallel`] runs independent jobs on all cores; [`strict`] and [`difference`] read and compare JSON.
 //!
 //! ```
-//! use rung_train::run::{RunConfig, carry_out};
+//! use rung_train::run::{RunConfig, execute};
 //!
 //! let mut config = RunConfig::new("gdn full", "funccomp{hops=1,m=4,queries=4}");
 //! (config.model.heads, config.model.head) = (1, 8);
 //! (config.train.steps, config.train.batch) = (2, 2);
-//! let record = carry_out(&config.resolve()?, None, &mut |_| true)?.record.expect("nobody stopped it");
+//! let record = execute(&config.resolve()?, None, &mut |_| true)?.record.expect("nobody stopped it");
 //! assert_eq!(record.facts.rungs, 1);
 //! assert!(record.loss > 0.0);
 //! # Ok::<(), rung_train::run::RunError>(())

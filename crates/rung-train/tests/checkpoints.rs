@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rung_nn::Network;
 use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
-use rung_train::run::place::{RECORD, RESUME};
-use rung_train::run::{Run, RunConfig, carry_out};
+use rung_train::run::directory::{RECORD, RESUME};
+use rung_train::run::{Run, RunConfig, execute};
 
 const TEXT: &str = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\nseed = 1\n[model]\nheads = 1\nhead = 4\n\
                     channel = 'none'\n[train]\nsteps = 12\nbatch = 2\n[evaluate]\nevery = 3\nprompts = 2\nlast = 4\nstop_at = 2.0\n";
@@ -25,7 +25,7 @@ fn scratch(name: &str) -> PathBuf {
 
 /// Takes a run to its fifth step, and leaves its checkpoint there.
 fn interrupt(directory: &Path) {
-    let outcome = carry_out(&run(), Some(directory), &mut |moment| moment.step < 5).unwrap();
+    let outcome = execute(&run(), Some(directory), &mut |moment| moment.step < 5).unwrap();
     assert!(outcome.record.is_none() && directory.join(RESUME).exists());
 }
 
@@ -33,7 +33,7 @@ fn interrupt(directory: &Path) {
 fn resume(directory: &Path) -> Result<String, String> {
     let text = fs::read_to_string(directory.join(RUN_CONFIG)).unwrap();
     let run = RunConfig::read(&text).and_then(|config| config.resolve()).map_err(|error| error.to_string())?;
-    let outcome = carry_out(&run, Some(directory), &mut |_| true).map_err(|error| error.to_string())?;
+    let outcome = execute(&run, Some(directory), &mut |_| true).map_err(|error| error.to_string())?;
     Ok(outcome.record.unwrap().line())
 }
 
@@ -82,7 +82,7 @@ fn set_back_or_started_again_a_run_gives_the_record_of_its_own_config() {
     edit(&config, "seed = 2", "seed = 1");
     let whole = |seed| {
         let config = RunConfig { seed, ..RunConfig::read(TEXT).unwrap() };
-        carry_out(&config.resolve().unwrap(), None, &mut |_| true).unwrap().record.unwrap().line()
+        execute(&config.resolve().unwrap(), None, &mut |_| true).unwrap().record.unwrap().line()
     };
     assert_eq!(resume(&directory).unwrap(), whole(1));
     let directory = scratch("again");
@@ -144,7 +144,7 @@ fn checkpoints_that_are_cut_off_or_of_earlier_versions_are_refused() {
 #[test]
 fn weights_are_read_only_beside_their_own_config_and_undamaged() {
     let directory = scratch("weights");
-    carry_out(&run(), Some(&directory), &mut |_| true).unwrap();
+    execute(&run(), Some(&directory), &mut |_| true).unwrap();
     let open = || Network::<f32>::open(&directory).map(|_| ()).map_err(|error| error.to_string());
     open().unwrap();
     let (config, path) = (directory.join(RUN_CONFIG), directory.join(RUN_WEIGHTS));

@@ -5,13 +5,13 @@
 use std::path::Path;
 
 use rung_train::run::record::{EDITION, Program};
-use rung_train::run::{Record, RunConfig, carry_out};
+use rung_train::run::{Record, RunConfig, execute};
 
 #[test]
 fn numbers_change_only_with_the_edition() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden.json");
     let run = RunConfig::read(include_str!("data/golden.toml")).and_then(|config| config.resolve()).unwrap();
-    let record = carry_out(&run, None, &mut |_| true).unwrap().record.unwrap();
+    let record = execute(&run, None, &mut |_| true).unwrap().record.unwrap();
     if std::env::var_os("RUNG_STORE_GOLDEN").is_some() {
         std::fs::write(&path, record.line()).unwrap();
     }

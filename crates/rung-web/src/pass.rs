@@ -3,7 +3,7 @@
 use rung_nn::construct::{self, Holds, Register, Request};
 use rung_nn::trace::{Reads, Trace, sequence};
 use rung_theory::stack::Mixer;
-use rung_theory::task::{NO_TARGET, Namer, Prompt, seeded};
+use rung_theory::task::{NO_TARGET, Prompt, TokenNames, seeded};
 use serde_json::{Value, json};
 
 use crate::request::PassRequest;
@@ -43,7 +43,7 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
     let tokens = sequence(&built, &ids).map_err(sentence)?;
     let trace = Trace::record(&built, &tokens).map_err(sentence)?;
     let fields = task.fields();
-    let words = Namer::new(task);
+    let words = TokenNames::new(task);
     let names: Vec<String> = tokens.chunks_exact(fields.len()).map(|token| words.name(token)).collect();
     let position = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len().saturating_sub(1));
     let thoughts = built.chain_of_thought();

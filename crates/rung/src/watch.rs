@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rung_train::run::{Accuracy, Moment};
+use rung_train::run::{Accuracy, StepReport};
 use rung_train::sweep::{Event, Shard, Sweep};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -60,9 +60,9 @@ impl Watcher {
     }
 
     /// Shows the state after a step.
-    pub fn show(&mut self, report: &Moment<'_>) {
-        if let Some(look) = report.look {
-            self.last = accuracy_text(&look.accuracy);
+    pub fn show(&mut self, report: &StepReport<'_>) {
+        if let Some(evaluation) = report.evaluation {
+            self.last = accuracy_text(&evaluation.accuracy);
         }
         let left = Duration::from_secs_f64(report.seconds_left.clamp(0.0, 1e9));
         let text = format!(
@@ -73,12 +73,14 @@ impl Watcher {
             indicatif::HumanDuration(left)
         );
         match &self.bar {
-            Some(bar) if self.drawn.elapsed() > Duration::from_millis(100) || report.look.is_some() => {
+            Some(bar) if self.drawn.elapsed() > Duration::from_millis(100) || report.evaluation.is_some() => {
                 bar.set_position(report.step as u64);
                 bar.set_message(text);
                 self.drawn = Instant::now();
             }
-            None if self.lines && report.look.is_some() => eprintln!("step {}/{}  {text}", report.step, report.steps),
+            None if self.lines && report.evaluation.is_some() => {
+                eprintln!("step {}/{}  {text}", report.step, report.steps);
+            }
             _ => {}
         }
     }
@@ -135,7 +137,7 @@ impl SweepWatcher {
         match event {
             Event::Step(number, step, _) => advance(*number, *step as u64),
             // A run that stopped early counts whole, or the bar would never fill.
-            Event::Known(number, _) => advance(*number, self.steps[*number]),
+            Event::AlreadyRecorded(number, _) => advance(*number, self.steps[*number]),
             Event::Recorded(number, record, seconds) => {
                 advance(*number, self.steps[*number]);
                 let text =

@@ -97,7 +97,7 @@ fn a_hybrid_with_one_full_layer_yields_the_sets_of_the_proof() {
     let sets = &found["witness"]["decomposition"];
     assert!(sets["alike"].as_array().unwrap().len() >= 2 && sets["of"] == 256, "{sets}");
     assert_eq!(json(&["witness", "check", text(&path)]).1, Some(0));
-    // Nobody belongs to the set by being listed.
+    // Nothing belongs to the set by being listed.
     let mut changed = found["witness"].clone();
     let member = &mut changed["decomposition"]["alike"][1][0];
     *member = if *member == 3 { 9.into() } else { 3.into() };

@@ -43,7 +43,7 @@ impl Composition {
         (branch * self.arguments[table] + at) as usize
     }
 
-    /// Whether rows of a table are told apart by a branch.
+    /// Whether rows of a table differ by a branch.
     fn is_branching(&self, table: usize) -> bool {
         self.tables[table].len() > self.arguments[table] as usize
     }

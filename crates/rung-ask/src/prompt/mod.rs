@@ -115,7 +115,7 @@ pub struct Question {
     pub hops: usize,
 }
 
-/// What a chat model is told behind a prompt of which one token is read.
+/// The instruction that a chat model gets behind a prompt of which one token is read.
 pub const CHAT_ENDING: &str = "\nReply with the symbol alone.";
 
 /// White space before every answer.

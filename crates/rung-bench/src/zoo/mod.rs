@@ -5,7 +5,7 @@
 //! the exponent of cost in the length of the sequence, are *measured* for the mixers that have a network. What a layer can track
 //! ([`tracking`]) is claimed only where the project shows it.
 //!
-//! The exponent may disagree with the formula beside it, and that is told, not hidden: at short lengths projections still count,
+//! The exponent may disagree with the formula beside it, and that is shown, not hidden: at short lengths projections still count,
 //! and a network may do more work than its mixer needs.
 //!
 //! ```

@@ -4,7 +4,7 @@ use rung_burn::device::{self, Device};
 use rung_burn::{Burn, Number};
 use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar};
 use rung_nn::mixer::cases::shake;
-use rung_nn::{ChannelConfig, Input, Model, ModelConfig, Positions};
+use rung_nn::{FeedForwardConfig, Input, Model, ModelConfig, Positions};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
@@ -54,7 +54,7 @@ fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
 pub fn check<S: Number>(device: &Device, tolerance: f64) {
     let config = ModelConfig {
         positions: Positions::Rotary { base: 100.0 },
-        channel: ChannelConfig::Glu { hidden: Some(10) },
+        channel: FeedForwardConfig::Glu { hidden: Some(10) },
         tied_unembedding: true,
         ..config()
     };

@@ -1,7 +1,7 @@
 //! Softmax attention, as in its definition: scores, mask, softmax, weighted sum.
 
 use super::{MASKED, four, heads_first, table};
-use crate::ops::{AccumulatorRounding, Attention, BlockAttention, Ops, Rounding, Sight};
+use crate::ops::{AccumulatorRounding, Attention, AttentionMask, BlockAttention, Ops, Rounding};
 use crate::scalar::Scalar;
 
 /// Composed body of [`Ops::attention`].
@@ -12,7 +12,7 @@ pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &Attention<'_, O::Tensor>) ->
     let key = heads_first(ops, inputs.key, heads);
     let value = heads_first(ops, inputs.value, heads);
     let mask = table(ops, queries, keys, |query, key| {
-        let seen = inputs.sight.range(query + keys - queries, keys).contains(&key);
+        let seen = inputs.mask.range(query + keys - queries, keys).contains(&key);
         if seen { 0.0 } else { MASKED }
     });
     let mut scores = ops.scale(&ops.product(&query, false, &key, true), inputs.scale);
@@ -34,7 +34,7 @@ pub fn left_to_right_attention<O: Ops + ?Sized>(
     assert!(queries <= keys, "{queries} queries cannot be the last of {keys} keys");
     let [query, key, value] = [inputs.query, inputs.key, inputs.value].map(|x| heads_first(ops, &ops.detach(x), heads));
     let bias = inputs.bias.map(|bias| ops.detach(bias));
-    let seen = |query: usize| inputs.sight.range(query + keys - queries, keys);
+    let seen = |query: usize| inputs.mask.range(query + keys - queries, keys);
     let column = |holds: &dyn Fn(usize) -> bool| table(ops, queries, 1, |query, _| f64::from(u8::from(holds(query))));
     // Exact, since one of the two is multiplied by zero and the other by one.
     let choose = |mask: &O::Tensor, yes: &O::Tensor, no: &O::Tensor| {
@@ -65,7 +65,7 @@ pub fn left_to_right_attention<O: Ops + ?Sized>(
 pub fn block_attention<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::Tensor>) -> O::Tensor {
     let BlockAttention { query, key, value, scale, .. } = *inputs;
     let bias = block_bias(ops, inputs);
-    ops.attention(&Attention { query, key, value, bias: Some(&bias), sight: Sight::Past, scale })
+    ops.attention(&Attention { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale })
 }
 
 /// A bias of attention, `[batch, heads, queries, keys]`, that masks all keys but those of the chosen blocks.

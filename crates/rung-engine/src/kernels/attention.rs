@@ -11,7 +11,7 @@
 
 use crate::kernels::pointwise::accumulate;
 use crate::kernels::product::{Into, Matrix, MatrixMut, PANEL_STEP, Panels, TILE, dot, product, product_with};
-use crate::ops::Sight;
+use crate::ops::AttentionMask;
 use crate::scalar::Scalar;
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(crate) struct Extents {
     pub(crate) key_heads: usize,
     pub(crate) width: usize,
     pub(crate) value_width: usize,
-    pub(crate) sight: Sight,
+    pub(crate) mask: AttentionMask,
     pub(crate) scale: f64,
 }
 
@@ -76,7 +76,7 @@ impl Extents {
 
     /// Keys that a query sees.
     pub(super) fn seen(&self, query: usize) -> Range<usize> {
-        self.sight.range(query + self.keys - self.queries, self.keys)
+        self.mask.range(query + self.keys - self.queries, self.keys)
     }
 
     /// Offset of a matrix of `[.., queries, keys]` biases.

@@ -23,7 +23,7 @@ impl Extents {
 }
 
 /// `[channels, taps]` as `[taps, channels]`, or back.
-pub(crate) fn turn<S: Scalar>(rows: usize, columns: usize, x: &[S], out: &mut [S]) {
+pub(crate) fn transpose_filters<S: Scalar>(rows: usize, columns: usize, x: &[S], out: &mut [S]) {
     for row in 0..rows {
         for column in 0..columns {
             out[column * rows + row] = x[row * columns + column];

@@ -14,7 +14,7 @@
 //! A few rows against a transposed matrix, as in decoding, are dot products: packing the matrix would cost more than the
 //! product.
 
-use crate::kernels::turn::turn;
+use crate::kernels::transpose::transpose;
 use crate::kernels::vectorised::level;
 use crate::scalar::Scalar;
 use std::cell::RefCell;
@@ -401,7 +401,7 @@ impl<S: Scalar> Matrix<'_, S> {
         let [down, along] = self.strides;
         if along != 1 {
             let part = &self.data[columns.start * along + rows.start..];
-            return turn(part, columns.len(), rows.len(), along, panel, WIDTH);
+            return transpose(part, columns.len(), rows.len(), along, panel, WIDTH);
         }
         for (row, copy) in rows.zip(panel.as_chunks_mut::<WIDTH>().0) {
             let part = &self.data[row * down + columns.start..row * down + columns.end];

@@ -2,7 +2,7 @@
 
 vectorised! {
     /// Turns rows of `heads * 2 * half` by the angles of their time, by minus the angles if `back`.
-    pub(crate) fn turn<S>(time: usize, heads: usize, half: usize, x: &[S], cosine: &[S], sine: &[S], back: bool, out: &mut [S]) {
+    pub(crate) fn rotate<S>(time: usize, heads: usize, half: usize, x: &[S], cosine: &[S], sine: &[S], back: bool, out: &mut [S]) {
         let sign = if back { -S::ONE } else { S::ONE };
         for (head, (x, out)) in x.chunks_exact(2 * half).zip(out.chunks_exact_mut(2 * half)).enumerate() {
             let row = head / heads % time * half;

@@ -157,7 +157,7 @@ fn turn_back<S: Scalar>(flow: &mut Flow<'_, S>, x: Var, shape: &Shape, angles: &
     let [cosine, sine] = angles;
     let mut out = flow.pool.take(slope.len());
     let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
-    rotary::turn(time, heads, half, slope, cosine, sine, true, out.write());
+    rotary::rotate(time, heads, half, slope, cosine, sine, true, out.write());
     flow.give(x, out);
 }
 
@@ -424,14 +424,14 @@ fn convolve<S: Scalar>(
 ) {
     let (channels, taps) = (extents.channels, extents.taps);
     let mut turned = flow.pool.take(channels * taps);
-    convolution::turn(channels, taps, &filters.data, turned.write());
+    convolution::transpose_filters(channels, taps, &filters.data, turned.write());
     let mut to_padded = flow.pool.filled(padded.shape.size(), S::ZERO);
     let mut to_turned = flow.pool.filled(channels * taps, S::ZERO);
     let mut to_bias = flow.pool.filled(channels, S::ZERO);
     let (to_input, to_filters, to_biases) = (to_padded.write(), to_turned.write(), to_bias.write());
     convolution::backward(extents, &padded.data, &turned, slope, to_input, to_filters, to_biases);
     let mut to_filters = flow.pool.take(channels * taps);
-    convolution::turn(taps, channels, &to_turned, to_filters.write());
+    convolution::transpose_filters(taps, channels, &to_turned, to_filters.write());
     flow.give(padded.var, to_padded);
     flow.give(filters.var, to_filters);
     flow.give(bias, to_bias);

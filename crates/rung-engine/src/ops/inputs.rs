@@ -43,21 +43,21 @@ pub enum Binary {
 /// Which keys a query may read. Queries are the last positions of the keys: with as many queries as keys, query t sits at
 /// key t; a single query sits at the last key, as in decoding from a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum AttentionMask {
     /// Every key, before and after.
-    All,
+    None,
     /// Keys up to the query's own.
-    Past,
+    Causal,
     /// The query's own key and those just before it, this many in all.
     Window(usize),
 }
 
-impl Sight {
+impl AttentionMask {
     /// The keys that a query at this position sees, out of `keys`.
     pub fn range(self, position: usize, keys: usize) -> Range<usize> {
         match self {
-            Self::All => 0..keys,
-            Self::Past => 0..position + 1,
+            Self::None => 0..keys,
+            Self::Causal => 0..position + 1,
             Self::Window(size) => (position + 1).saturating_sub(size)..position + 1,
         }
     }
@@ -76,7 +76,7 @@ pub struct Attention<'a, T> {
     /// Added to the scaled scores: `[batch or 1, heads or 1, queries, keys]`.
     pub bias: Option<&'a T>,
     /// Which keys are visible.
-    pub sight: Sight,
+    pub mask: AttentionMask,
     /// Factor on the scores; the usual one is `width^-1/2`.
     pub scale: f64,
 }

@@ -1,6 +1,6 @@
 //! A small model with every kind of layer, for the tests of whole steps.
 
-use rung_engine::{Attention, Decay, Native, Ops, Parameter, Parameters, Recurrence, Sight, Tensor};
+use rung_engine::{Attention, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
 
 /// Extents.
 pub const LENGTH: usize = 24;
@@ -77,7 +77,7 @@ impl Model {
                 key: &key,
                 value: &value,
                 bias: None,
-                sight: Sight::Past,
+                mask: AttentionMask::Causal,
                 scale: 0.4,
             })
         } else {

@@ -2,7 +2,7 @@
 //!
 //! The chart takes series of points, each with an optional spread, and axes that are linear or logarithmic. A series
 //! can carry [`Evidence`]; then its legend entry says the word, and if it is the only one of its kind it has the colour and the mark
-//! of that evidence in every figure. All others take colours, marks and dashes in order: they have to be told apart.
+//! of that evidence in every figure. All others take colours, marks and dashes in order: a reader has to distinguish them.
 //!
 //! Points that a scale cannot show (nothing or less on a logarithmic axis, a number that is not finite) break the line
 //! and are not drawn; the CSV still has them.

@@ -20,16 +20,16 @@
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
-use rung_nn::{Place, Surgeon};
+use rung_nn::{Hooks, Place};
 use rung_theory::stack::{Layer, Mixer, Plan, Reach};
 use serde::Serialize;
 
 use super::questions::{Questions, shares};
-use super::{AnalysisError, Ask, Finding, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
 use rung_nn::Network;
-use rung_train::run::tally::Accuracy;
+use rung_train::run::accuracy::Accuracy;
 
 /// Questions that are enough, and tokens that are too many.
 const AMOUNT: (usize, usize) = (600, 1 << 13);
@@ -42,12 +42,12 @@ pub struct Ablations {
     /// The task.
     pub task: String,
     /// Every variant.
-    pub variants: Vec<Variant>,
+    pub variants: Vec<AblatedNetwork>,
 }
 
 /// A network without some of its parts.
 #[derive(Clone, Debug, Serialize)]
-pub struct Variant {
+pub struct AblatedNetwork {
     /// What it is without.
     pub name: String,
     /// Right answers for each number of hops.
@@ -56,14 +56,14 @@ pub struct Variant {
 
 /// Takes parts out of a forward pass.
 #[derive(Clone, Debug, Default)]
-pub struct Without {
+pub struct AblationHooks {
     /// Mixers that add nothing.
     pub mixers: Vec<Place>,
     /// Whether channel mixers go too.
     pub channels: bool,
 }
 
-impl<S: Scalar> Surgeon<Native<S>> for Without {
+impl<S: Scalar> Hooks<Native<S>> for AblationHooks {
     fn mixed(&mut self, ops: &Native<S>, place: Place, _: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
         if self.mixers.contains(&place) { ops.zeros(&ops.shape(&output)) } else { output }
     }
@@ -88,10 +88,10 @@ pub fn is_full(mixer: &Mixer) -> bool {
 }
 
 /// What is tried: a name, and what is taken out.
-fn cuts(plan: &Plan, channels: bool) -> Vec<(String, Without)> {
+fn cuts(plan: &Plan, channels: bool) -> Vec<(String, AblationHooks)> {
     let all = places(plan);
-    let mut cuts = vec![("as it is".to_owned(), Without::default())];
-    let mut without = |name: String, mixers: Vec<Place>| cuts.push((name, Without { mixers, channels: false }));
+    let mut cuts = vec![("as it is".to_owned(), AblationHooks::default())];
+    let mut without = |name: String, mixers: Vec<Place>| cuts.push((name, AblationHooks { mixers, channels: false }));
     let of = |full: bool| {
         let kind = all.iter().filter(|(_, mixer)| is_full(mixer) == full).map(|(place, _)| *place);
         kind.collect::<Vec<_>>()
@@ -105,7 +105,7 @@ fn cuts(plan: &Plan, channels: bool) -> Vec<(String, Without)> {
         without(format!("without {}: {}", place.layer, mixer.name()), vec![*place]);
     }
     if channels {
-        cuts.push(("without channel mixers".to_owned(), Without { mixers: Vec::new(), channels: true }));
+        cuts.push(("without channel mixers".to_owned(), AblationHooks { mixers: Vec::new(), channels: true }));
     }
     cuts
 }
@@ -114,14 +114,14 @@ fn cuts(plan: &Plan, channels: bool) -> Vec<(String, Without)> {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn ablate<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Ablations, AnalysisError> {
+pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
     silent("ablate", network)?;
-    let questions = Questions::draw(network, ask, AMOUNT)?;
-    let channels = network.config.channel != rung_nn::ChannelConfig::None;
+    let questions = Questions::draw(network, options, AMOUNT)?;
+    let channels = network.config.channel != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
     for (name, without) in cuts(&network.plan, channels) {
         let accuracy = questions.accuracy(&network.model, &network.weights, || without.clone())?;
-        variants.push(Variant { name, accuracy });
+        variants.push(AblatedNetwork { name, accuracy });
     }
     Ok(Ablations { name: network.name.clone(), task: questions.task, variants })
 }
@@ -141,7 +141,7 @@ impl Ablations {
         let groups: Vec<u16> = self.variants[0].accuracy.keys().copied().collect();
         let names: Vec<String> =
             groups.iter().map(|group| if *group == 0 { "all".to_owned() } else { format!("{group}-hop") }).collect();
-        let row = |variant: &Variant| {
+        let row = |variant: &AblatedNetwork| {
             let cell = |group: &u16| {
                 variant.accuracy.get(group).map_or_else(HeatCell::default, |tally| HeatCell::new(tally.mean()))
             };
@@ -163,8 +163,8 @@ impl Ablations {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = ablate(network, ask)?;
+pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = ablate(network, options)?;
     Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
 }
 
@@ -176,10 +176,10 @@ mod tests {
 
     #[test]
     fn u1_needs_every_layer_and_idle_layers_are_not_needed() {
-        let ask = Ask { prompts: Some(64), ..Ask::default() };
+        let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
         let request = Request { m: 16, ..Request::default() };
         let network = build::<f32>("U1", &request).unwrap();
-        let found = ablate(&network, &ask).unwrap();
+        let found = ablate(&network, &options).unwrap();
         let share = |found: &Ablations, name: &str| {
             found.variants.iter().find(|one| one.name == name).unwrap().accuracy[&2].mean()
         };
@@ -192,7 +192,7 @@ mod tests {
         let defaults = Defaults { heads: 1, head_dim: 16, ..Defaults::default() };
         let plan = Plan::parse("full full linear full", &defaults).unwrap();
         let network = build_on::<f32>("U1", &request, &plan).unwrap();
-        let found = ablate(&network, &ask).unwrap();
+        let found = ablate(&network, &options).unwrap();
         assert!(share(&found, "as it is") > 0.999);
         assert!(share(&found, "without all bounded state") > 0.999);
         assert!(share(&found, "without all full attention") < 0.5);

@@ -28,20 +28,20 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Parameters, Role, Scalar, Tensor};
 use rung_nn::model::names;
-use rung_nn::{ModelError, NormConfig, Positions, Surgeon};
+use rung_nn::{Hooks, ModelError, NormConfig, Positions};
 use serde::Serialize;
 
 use super::matrix::Matrix;
 use super::paths::{self, PathLength, heads};
 use super::questions::Questions;
-use super::{AnalysisError, Ask, Finding, layer_names};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
 /// Prompts that residuals are a mean over.
 const PROMPTS: usize = 4;
 
-/// The most layers whose paths are told apart by length: beyond, rounding would show.
+/// The most layers whose paths are separated by length: beyond, rounding would show.
 const MOST_LAYERS: usize = 16;
 
 /// What is left of differences between tokens.
@@ -54,7 +54,7 @@ pub struct Collapse {
     /// The levels of the stream.
     pub levels: Vec<String>,
     /// As it is, without channel mixers, without skips, without both.
-    pub variants: Vec<Variant>,
+    pub variants: Vec<StackVariant>,
     /// Paths by the number of mixers they pass; none for very deep stacks.
     pub paths: Vec<PathLength>,
     /// Products of weights along paths of heads, after every layer; none where weights cannot be had.
@@ -65,7 +65,7 @@ pub struct Collapse {
 
 /// A variant of the stack.
 #[derive(Clone, Debug, Serialize)]
-pub struct Variant {
+pub struct StackVariant {
     /// What it is.
     pub name: &'static str,
     /// The relative residual at every level, mean over prompts.
@@ -88,7 +88,7 @@ struct Bare {
     streams: Vec<Vec<f64>>,
 }
 
-impl<S: Scalar> Surgeon<Native<S>> for Bare {
+impl<S: Scalar> Hooks<Native<S>> for Bare {
     fn stream(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
         self.streams.push(ops.values(&x).into_iter().map(Scalar::wide).collect());
         x
@@ -107,9 +107,9 @@ impl<S: Scalar> Surgeon<Native<S>> for Bare {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn collapse<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Collapse, AnalysisError> {
-    let ask = Ask { prompts: Some(ask.prompts.unwrap_or(PROMPTS)), ..ask.clone() };
-    let questions = Questions::draw(network, &ask, (usize::MAX, usize::MAX))?;
+pub fn collapse<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Collapse, AnalysisError> {
+    let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
+    let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
     let prompts: Vec<&[u32]> =
         questions.batches.iter().flat_map(|asked| asked.batch.tokens.chunks_exact(asked.batch.ids)).collect();
     let variants = VARIANTS.iter().map(|variant| residuals(network, *variant, &prompts));
@@ -121,7 +121,7 @@ pub fn collapse<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Collapse, 
     let mut levels = vec!["embedding".to_owned()];
     levels.extend(layer_names(&network.plan));
     let paths = if network.model.depth() <= MOST_LAYERS { paths::by_length(network, prompts[0])? } else { Vec::new() };
-    let products = paths::products(network, prompts[0], ask.seed)?;
+    let products = paths::products(network, prompts[0], options.seed)?;
     Ok(Collapse { name: network.name.clone(), task: questions.task.clone(), levels, variants, paths, products, bound })
 }
 
@@ -129,14 +129,14 @@ fn residuals<S: Scalar>(
     network: &Network<S>,
     (name, skips, channels): (&'static str, bool, bool),
     prompts: &[&[u32]],
-) -> Result<Variant, ModelError> {
+) -> Result<StackVariant, ModelError> {
     let levels = network.model.depth() + 1;
     let (mut relative, mut residual) = (vec![0.0; levels], vec![0.0_f64; levels]);
     for tokens in prompts {
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
         let mut bare = Bare { skips, channels, streams: Vec::new() };
-        network.model.operated(&ops, tokens, 1, &mut bare)?;
+        network.model.forward_with_hooks(&ops, tokens, 1, &mut bare)?;
         for (level, stream) in bare.streams.into_iter().enumerate() {
             let width = network.model.width();
             let matrix = Matrix::new(stream.len() / width, width, stream);
@@ -145,7 +145,7 @@ fn residuals<S: Scalar>(
             residual[level] = residual[level].max(left);
         }
     }
-    Ok(Variant { name, relative, residual })
+    Ok(StackVariant { name, relative, residual })
 }
 
 /// The published bound: `(4 beta H / sqrt d)^((3^L - 1) / 2) |res X|^(3^L)`.
@@ -289,8 +289,8 @@ impl Collapse {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f64>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = collapse(network, ask)?;
+pub fn find(network: &Network<f64>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = collapse(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart())];
     if let Some(chart) = found.path_chart() {
         charts.push(Box::new(chart));
@@ -302,14 +302,14 @@ pub fn find(network: &Network<f64>, ask: &Ask) -> Result<Finding, AnalysisError>
 mod tests {
     use super::*;
     use crate::analysis::{sample, sample_with};
-    use rung_nn::{ChannelConfig, ModelConfig};
+    use rung_nn::{FeedForwardConfig, ModelConfig};
 
     /// Attention that sees both ways, and nothing else.
     fn bare(stack: &str, deviation: f64) -> Network<f64> {
         sample_with(stack, |config| ModelConfig {
             causal: false,
             norm: NormConfig::None,
-            channel: ChannelConfig::None,
+            channel: FeedForwardConfig::None,
             deviation,
             tied_query_key: false,
             ..config
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn attention_alone_collapses_below_its_bound_and_skips_keep_tokens_apart() {
-        let found = collapse(&bare("full full full", 0.05), &Ask::default()).unwrap();
+        let found = collapse(&bare("full full full", 0.05), &InstrumentOptions::default()).unwrap();
         let [whole, _, _, alone] = &found.variants[..] else { panic!("four variants") };
         assert!(
             alone.relative.windows(2).all(|pair| pair[1] < 0.2 * pair[0] || pair[1] < 1e-12),
@@ -337,12 +337,14 @@ mod tests {
     fn the_sum_over_paths_of_heads_is_attention_without_skips() {
         // By hand for two layers of two heads: sum over (h1, h2) of P_h2 P_h1 X W_h1 W_h2.
         let network = bare("full full", 0.3);
-        let questions = Questions::draw(&network, &Ask { prompts: Some(1), ..Ask::default() }, (1, 1)).unwrap();
+        let questions =
+            Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
+                .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
         let mut bare = Bare { skips: false, channels: false, streams: Vec::new() };
-        network.model.operated(&ops, tokens, 1, &mut bare).unwrap();
+        network.model.forward_with_hooks(&ops, tokens, 1, &mut bare).unwrap();
         let width = network.model.width();
         let matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());
         let mut sum = Matrix::zeros(bare.streams[0].len() / width, width);
@@ -376,7 +378,7 @@ mod tests {
     #[test]
     fn every_mixer_can_be_looked_at() {
         for name in rung_nn::mixer::NAMES {
-            let found = collapse(&sample::<f64>(&format!("{name} {name}")), &Ask::default()).unwrap();
+            let found = collapse(&sample::<f64>(&format!("{name} {name}")), &InstrumentOptions::default()).unwrap();
             assert!(
                 found.bound.is_err() && found.variants.iter().all(|one| one.relative.iter().all(|x| x.is_finite()))
             );

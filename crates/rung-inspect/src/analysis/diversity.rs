@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use super::matrix::dot;
 use super::questions::Questions;
-use super::{AnalysisError, Ask, Finding, layer_names};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -72,9 +72,9 @@ pub struct Heads {
 ///
 /// # Errors
 /// No layer has several heads, or the task does not fit.
-pub fn diversity<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Diversity, AnalysisError> {
-    let ask = Ask { prompts: Some(ask.prompts.unwrap_or(PROMPTS)), ..ask.clone() };
-    let questions = Questions::draw(network, &ask, (usize::MAX, usize::MAX))?;
+pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Diversity, AnalysisError> {
+    let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
+    let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
     let names = layer_names(&network.plan);
     let mut sums = vec![(0.0, 0_usize, 0_usize); names.len()];
     for tokens in questions.batches.iter().flat_map(|asked| asked.batch.tokens.chunks_exact(asked.batch.ids)) {
@@ -173,8 +173,8 @@ impl Diversity {
 ///
 /// # Errors
 /// No layer has several heads, or the task does not fit.
-pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = diversity(network, ask)?;
+pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = diversity(network, options)?;
     let chart = Diversity::sheet(&found.name).series(found.series("mean over pairs of heads"));
     Ok(Finding::of(&found, found.text(), vec![Box::new(chart)]))
 }
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn equal_heads_are_not_apart_and_their_order_does_not_matter() {
         for stack in ["full gdn", "linear retnet"] {
-            let ask = Ask::default();
+            let options = InstrumentOptions::default();
             let network = sample::<f64>(stack);
-            let found = diversity(&network, &ask).unwrap();
+            let found = diversity(&network, &options).unwrap();
             assert!(found.layers.iter().all(|layer| layer.reads > 1e-3 && layer.reads <= 1.0), "{stack}");
             let change = |change: fn(&mut [f64])| {
                 let mut network = sample::<f64>(stack);
@@ -198,7 +198,7 @@ mod tests {
                         change(values);
                     }
                 });
-                diversity(&network, &ask).unwrap()
+                diversity(&network, &options).unwrap()
             };
             let equal = change(|values| {
                 let half = values.len() / 2;
@@ -209,6 +209,6 @@ mod tests {
             let turned = change(|values| values.rotate_left(values.len() / 2));
             assert!((turned.layers[0].reads - found.layers[0].reads).abs() < 1e-9, "{stack}");
         }
-        assert!(diversity(&sample::<f64>("full{heads=1,kv=1}"), &Ask::default()).is_err());
+        assert!(diversity(&sample::<f64>("full{heads=1,kv=1}"), &InstrumentOptions::default()).is_err());
     }
 }

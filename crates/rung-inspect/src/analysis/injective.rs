@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot};
 use super::questions::Questions;
-use super::{AnalysisError, Ask, Finding, layer_names};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -93,8 +93,8 @@ pub struct Head {
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn injectivity<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Injectivity, AnalysisError> {
-    let questions = Questions::draw(network, &Ask { prompts: Some(1), ..ask.clone() }, (1, 1))?;
+pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Injectivity, AnalysisError> {
+    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let trace = Trace::record(network, &batch.tokens)?;
     let mut heads = Vec::new();
@@ -271,8 +271,8 @@ impl Injectivity {
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn find(network: &Network<f64>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = injectivity(network, ask)?;
+pub fn find(network: &Network<f64>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = injectivity(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart()), Box::new(found.rank_chart())];
     Ok(Finding::of(&found, found.text(), charts))
 }
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn attention_is_injective_with_enough_keys_and_collides_with_few() {
         // Thirteen tokens: more than a query of 8 is wide, fewer than one of 16.
-        let wide = injectivity(&sample::<f64>("full"), &Ask::default()).unwrap();
+        let wide = injectivity(&sample::<f64>("full"), &InstrumentOptions::default()).unwrap();
         assert!(wide.heads.iter().all(|head| head.injective && head.rank == 8 && head.change > 1e-6));
-        let narrow = injectivity(&sample::<f64>("full{head=16}"), &Ask::default()).unwrap();
+        let narrow = injectivity(&sample::<f64>("full{head=16}"), &InstrumentOptions::default()).unwrap();
         for head in &narrow.heads {
             assert!(!head.injective && head.rank < narrow.tokens, "{}", head.rank);
             assert!(head.change < 1e-7 && head.most_change > 1e-3, "{} {}", head.change, head.most_change);
@@ -298,16 +298,16 @@ mod tests {
 
     #[test]
     fn a_divided_sum_loses_the_scale_and_inline_does_not() {
-        let divided = injectivity(&sample::<f64>("linear"), &Ask::default()).unwrap();
+        let divided = injectivity(&sample::<f64>("linear"), &InstrumentOptions::default()).unwrap();
         assert!(divided.heads.iter().all(|head| head.never && !head.injective && head.change < 1e-12));
-        let inline = injectivity(&sample::<f64>("inline"), &Ask::default()).unwrap();
+        let inline = injectivity(&sample::<f64>("inline"), &InstrumentOptions::default()).unwrap();
         assert!(inline.heads.iter().all(|head| head.injective && head.width == 9 && head.change > 1e-9));
     }
 
     #[test]
     fn recurrences_can_be_tested() {
         for mixer in ["gdn", "rwkv7", "gla", "mamba2", "linear{normaliser=no}", "retnet"] {
-            let found = injectivity(&sample::<f64>(mixer), &Ask::default()).unwrap();
+            let found = injectivity(&sample::<f64>(mixer), &InstrumentOptions::default()).unwrap();
             assert!(!found.heads.is_empty() && found.heads.iter().all(|head| !head.never), "{mixer}");
         }
     }

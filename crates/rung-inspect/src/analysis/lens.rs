@@ -41,11 +41,11 @@ use serde::Serialize;
 
 use super::pass::Pass;
 use super::questions::{Questions, best};
-use super::{AnalysisError, Ask, Finding, layer_names, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap, Letters};
 use rung_nn::Network;
-use rung_theory::task::Namer;
+use rung_theory::task::TokenNames;
 use rung_train::parallel;
 
 /// The most tokens for which parts of all tokens in every token are worked out.
@@ -97,9 +97,9 @@ pub struct Level {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn lens<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Lens, AnalysisError> {
+pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Lens, AnalysisError> {
     silent("lens", network)?;
-    let questions = Questions::draw(network, &Ask { prompts: Some(1), ..ask.clone() }, (1, 1))?;
+    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.length);
     let position = batch.targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(length - 1);
@@ -120,7 +120,7 @@ pub fn lens<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Lens, Analysis
         let mismatch = (parts.iter().sum::<f64>() + constants - score).abs() / largest.max(f64::MIN_POSITIVE);
         levels.push(Level { name, parts, constants, mismatch });
     }
-    let words = Namer::new(network.task()?);
+    let words = TokenNames::new(network.task()?);
     let fields = network.config.input.fields();
     let tokens = batch.tokens.chunks_exact(fields).map(|ids| words.name(ids)).collect();
     let map = if length <= MOST_MAPPED { map(network, &batch.tokens, &recorded.streams)? } else { Vec::new() };
@@ -252,8 +252,8 @@ impl Lens {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f64>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = lens(network, ask)?;
+pub fn find(network: &Network<f64>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = lens(network, options)?;
     let mut charts: Vec<Box<dyn rung_figure::figure::Chart>> = vec![Box::new(found.chart())];
     if let Some(map) = found.map_chart() {
         charts.push(Box::new(map));
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn parts_sum_up_at_every_level_for_every_mixer() {
         for name in rung_nn::mixer::NAMES {
-            let found = lens(&sample::<f64>(&format!("{name} full {name}")), &Ask::default()).unwrap();
+            let found = lens(&sample::<f64>(&format!("{name} full {name}")), &InstrumentOptions::default()).unwrap();
             assert!(found.mismatch() < 1e-9, "{name}: {}", found.mismatch());
             for (row, shares) in found.map.iter().enumerate() {
                 assert!(
@@ -278,7 +278,7 @@ mod tests {
                     "{name}: token {row} is made of later ones"
                 );
             }
-            let single = lens(&sample::<f32>(&format!("{name} full {name}")), &Ask::default()).unwrap();
+            let single = lens(&sample::<f32>(&format!("{name} full {name}")), &InstrumentOptions::default()).unwrap();
             assert!(single.mismatch() < 1e-4, "{name} in single precision: {}", single.mismatch());
         }
     }
@@ -286,8 +286,10 @@ mod tests {
     #[test]
     fn going_back_finds_what_going_forward_finds() {
         let network = sample::<f64>("gdn full");
-        let found = lens(&network, &Ask::default()).unwrap();
-        let questions = Questions::draw(&network, &Ask { prompts: Some(1), ..Ask::default() }, (1, 1)).unwrap();
+        let found = lens(&network, &InstrumentOptions::default()).unwrap();
+        let questions =
+            Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
+                .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let (pass, recorded) = Pass::record(&network, tokens).unwrap();
         let (width, classes) = (network.model.width(), network.model.classes());
@@ -306,7 +308,7 @@ mod tests {
     #[test]
     fn u1_snaps_what_it_reads_so_that_nothing_else_has_a_part() {
         let network = build::<f64>("U1", &Request::default()).unwrap();
-        let found = lens(&network, &Ask::default()).unwrap();
+        let found = lens(&network, &InstrumentOptions::default()).unwrap();
         assert!(found.mismatch() < 1e-9);
         for level in &found.levels {
             let others = level.parts.iter().enumerate().filter(|(at, _)| *at != found.position);

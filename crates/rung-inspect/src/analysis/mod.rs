@@ -47,7 +47,7 @@ use rung_train::run::RunError;
 
 /// What is asked of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Ask {
+pub struct InstrumentOptions {
     /// Another task than the network's own, that fits it.
     pub task: Option<String>,
     /// Prompts to use, instead of as many as take a few seconds.
@@ -96,11 +96,11 @@ pub enum AnalysisError {
 
 /// How an instrument is run: in single precision, or in double where sums must be exact.
 #[derive(Clone, Copy)]
-pub enum Run {
+pub enum InstrumentFn {
     /// In `f32`.
-    Single(fn(&Network<f32>, &Ask) -> Result<Finding, AnalysisError>),
+    Single(fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>),
     /// In `f64`.
-    Double(fn(&Network<f64>, &Ask) -> Result<Finding, AnalysisError>),
+    Double(fn(&Network<f64>, &InstrumentOptions) -> Result<Finding, AnalysisError>),
 }
 
 /// An instrument.
@@ -110,7 +110,7 @@ pub struct Instrument {
     /// Its file, whose essay is its page.
     pub source: &'static str,
     /// How it is run.
-    pub run: Run,
+    pub run: InstrumentFn,
 }
 
 macro_rules! instruments {
@@ -119,7 +119,7 @@ macro_rules! instruments {
         pub const INSTRUMENTS: &[Instrument] = &[$(Instrument {
             name: stringify!($file),
             source: include_str!(concat!(stringify!($file), ".rs")),
-            run: Run::$run($file::find),
+            run: InstrumentFn::$run($file::find),
         }),*];
     };
 }

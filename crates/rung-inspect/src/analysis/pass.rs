@@ -2,14 +2,14 @@
 
 use rung_engine::{Native, Ops, Parameter, Parameters, Scalar};
 use rung_nn::Network;
-use rung_nn::frozen::{Frozen, Part};
-use rung_nn::{ModelError, Place, Surgeon};
+use rung_nn::linearized::{LinearizedOps, LinearizedTensor};
+use rung_nn::{Hooks, ModelError, Place};
 
 /// A forward pass whose gates are held still.
 pub struct Pass<'a, S: Scalar> {
     network: &'a Network<S>,
     tokens: &'a [u32],
-    ops: Frozen<S>,
+    ops: LinearizedOps<S>,
     leaves: Vec<Parameter>,
 }
 
@@ -24,11 +24,11 @@ struct Through<'a, S> {
     streams: Vec<Vec<S>>,
 }
 
-impl<S: Scalar> Surgeon<Frozen<S>> for Through<'_, S> {
-    fn stream(&mut self, ops: &Frozen<S>, level: usize, x: Part<S>) -> Part<S> {
+impl<S: Scalar> Hooks<LinearizedOps<S>> for Through<'_, S> {
+    fn stream(&mut self, ops: &LinearizedOps<S>, level: usize, x: LinearizedTensor<S>) -> LinearizedTensor<S> {
         let mut x = match &self.put {
-            Some((at, values)) if *at == level => ops.enliven(&ops.constant(&ops.shape(&x), values)),
-            _ if level == 0 => ops.enliven(&x),
+            Some((at, values)) if *at == level => ops.track(&ops.constant(&ops.shape(&x), values)),
+            _ if level == 0 => ops.track(&x),
             _ => x,
         };
         self.streams.push(ops.native().values(ops.tensor(&x)));
@@ -38,7 +38,13 @@ impl<S: Scalar> Surgeon<Frozen<S>> for Through<'_, S> {
         x
     }
 
-    fn mixed(&mut self, ops: &Frozen<S>, place: Place, _: &Part<S>, output: Part<S>) -> Part<S> {
+    fn mixed(
+        &mut self,
+        ops: &LinearizedOps<S>,
+        place: Place,
+        _: &LinearizedTensor<S>,
+        output: LinearizedTensor<S>,
+    ) -> LinearizedTensor<S> {
         self.factor.map_or(output.clone(), |factor| ops.scale(&output, factor(place)))
     }
 }
@@ -48,7 +54,7 @@ impl<'a, S: Scalar> Pass<'a, S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn record(network: &'a Network<S>, tokens: &'a [u32]) -> Result<(Self, Recorded<S>), ModelError> {
+    pub fn record(network: &'a Network<S>, tokens: &'a [u32]) -> Result<(Self, RecordedPass<S>), ModelError> {
         let mut weights: Parameters<S> = network.weights.clone();
         let (width, length) = (network.model.width(), tokens.len() / network.config.input.fields());
         let mut leaf = |level: usize| {
@@ -58,17 +64,17 @@ impl<'a, S: Scalar> Pass<'a, S> {
         let leaves: Vec<Parameter> = (0..=network.model.depth()).map(&mut leaf).collect();
         let native = Native::new();
         native.bind(&weights);
-        let pass = Self { network, tokens, ops: Frozen::new(native), leaves };
+        let pass = Self { network, tokens, ops: LinearizedOps::new(native), leaves };
         let mut through = Through { leaves: &pass.leaves, ..Through::default() };
-        let last = pass.network.model.operated(&pass.ops, tokens, 1, &mut through)?;
+        let last = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut through)?;
         let scores = pass.network.model.read_out(&pass.ops, &last);
         let streams = through.streams;
-        let recorded = Recorded { values: pass.ops.native().values(pass.ops.tensor(&scores)), scores, streams };
+        let recorded = RecordedPass { values: pass.ops.native().values(pass.ops.tensor(&scores)), scores, streams };
         Ok((pass, recorded))
     }
 
     /// The gradient of one score with respect to every stream. Only the first call finds it.
-    pub fn back(&self, recorded: &Recorded<S>, token: usize, class: usize) -> Vec<Vec<S>> {
+    pub fn back(&self, recorded: &RecordedPass<S>, token: usize, class: usize) -> Vec<Vec<S>> {
         let ops = &self.ops;
         let row = ops.slice(&recorded.scores, 1, token..token + 1);
         let score = ops.sum_all(&ops.slice(&row, 2, class..class + 1));
@@ -92,16 +98,16 @@ impl<'a, S: Scalar> Pass<'a, S> {
     ) -> Result<(Vec<S>, Vec<S>), ModelError> {
         self.ops.rewind();
         let mut through = Through { put, factor, ..Through::default() };
-        let last = self.network.model.operated(&self.ops, self.tokens, 1, &mut through)?;
+        let last = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut through)?;
         let scores = self.network.model.read_out(&self.ops, &last);
-        let values = |x: &Part<S>| self.ops.native().values(self.ops.tensor(x));
+        let values = |x: &LinearizedTensor<S>| self.ops.native().values(self.ops.tensor(x));
         Ok((values(&last), values(&scores)))
     }
 }
 
 /// What a recorded pass gave.
-pub struct Recorded<S: Scalar> {
-    scores: Part<S>,
+pub struct RecordedPass<S: Scalar> {
+    scores: LinearizedTensor<S>,
     /// Scores, `[tokens, classes]`.
     pub values: Vec<S>,
     /// Streams at every level, `[tokens, width]`.

@@ -157,13 +157,18 @@ fn beyond_rank_one(matrix: &Matrix) -> Matrix {
 mod tests {
     use super::*;
     use crate::analysis::questions::Questions;
-    use crate::analysis::{Ask, sample};
+    use crate::analysis::{InstrumentOptions, sample};
 
     #[test]
     fn sums_of_paths_by_length_are_those_of_all_subsets() {
         for stack in ["gdn full linear", "mamba2 rwkv7 full+window"] {
             let network = sample::<f64>(stack);
-            let questions = Questions::draw(&network, &Ask { prompts: Some(1), ..Ask::default() }, (1, 1)).unwrap();
+            let questions = Questions::draw(
+                &network,
+                &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() },
+                (1, 1),
+            )
+            .unwrap();
             let tokens = &questions.batches[0].batch.tokens;
             let sums = path_sums(&network, tokens).unwrap();
             let (pass, recorded) = Pass::record(&network, tokens).unwrap();

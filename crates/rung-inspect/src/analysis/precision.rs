@@ -19,18 +19,18 @@
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Parameters, Rounding, Scalar};
-use rung_nn::{ModelConfig, ModelError, Nobody, Precision};
+use rung_nn::{ModelConfig, ModelError, NoHooks, Precision};
 use rung_theory::task::seeded;
 use serde::Serialize;
 
 use super::ablate::{is_full, places};
 use super::questions::{Questions, shares};
-use super::{AnalysisError, Ask, Finding, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 use rung_train::parallel;
-use rung_train::run::tally::Accuracy;
+use rung_train::run::accuracy::Accuracy;
 
 /// Bits per number that are tried.
 const BITS: [u32; 5] = [16, 8, 4, 2, 1];
@@ -40,7 +40,7 @@ const AMOUNT: (usize, usize) = (400, 1 << 12);
 
 /// What is left at few bits.
 #[derive(Clone, Debug, Serialize)]
-pub struct Sweep {
+pub struct PrecisionSweep {
     /// The network.
     pub name: String,
     /// The task.
@@ -50,12 +50,12 @@ pub struct Sweep {
     /// Numbers of all states of bounded mixers.
     pub numbers: u128,
     /// Every precision, the machine's own first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PrecisionLevel>,
 }
 
 /// One precision.
 #[derive(Clone, Debug, Serialize)]
-pub struct Step {
+pub struct PrecisionLevel {
     /// Bits per number; 32 is the machine's own.
     pub bits: u32,
     /// Right answers for each number of hops.
@@ -66,13 +66,13 @@ pub struct Step {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn sweep<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Sweep, AnalysisError> {
+pub fn sweep<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<PrecisionSweep, AnalysisError> {
     silent("precision", network)?;
-    let questions = Questions::draw(network, ask, AMOUNT)?;
+    let questions = Questions::draw(network, options, AMOUNT)?;
     let range = largest(network, &questions)?.max(1e-6);
     let mut steps = Vec::new();
-    let own = questions.accuracy(&network.model, &network.weights, || Nobody)?;
-    steps.push(Step { bits: 32, accuracy: own });
+    let own = questions.accuracy(&network.model, &network.weights, || NoHooks)?;
+    steps.push(PrecisionLevel { bits: 32, accuracy: own });
     for bits in BITS {
         let state = Some(Rounding { bits, range });
         let config =
@@ -80,11 +80,11 @@ pub fn sweep<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Sweep, Analys
         let mut weights = Parameters::new();
         let model = config.init(&network.plan, &mut weights, &mut seeded(0))?;
         weights.flat_mut().copy_from_slice(network.weights.flat());
-        steps.push(Step { bits, accuracy: questions.accuracy(&model, &weights, || Nobody)? });
+        steps.push(PrecisionLevel { bits, accuracy: questions.accuracy(&model, &weights, || NoHooks)? });
     }
     let bounded = places(&network.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
     let numbers = bounded.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
-    Ok(Sweep { name: network.name.clone(), task: questions.task, range, numbers, steps })
+    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, numbers, steps })
 }
 
 /// The largest number in a state of a bounded mixer, looked at eight times on the way through some prompts.
@@ -113,7 +113,7 @@ fn largest<S: Scalar>(network: &Network<S>, questions: &Questions) -> Result<f64
     found.into_iter().try_fold(0.0, |most: f64, one: Result<f64, ModelError>| Ok(most.max(one?)))
 }
 
-impl Sweep {
+impl PrecisionSweep {
     fn text(&self) -> String {
         let Self { name, task, range, numbers, .. } = self;
         let mut text = format!("{name} on {task}: right answers with states in few bits (measured)\n\n");
@@ -133,7 +133,7 @@ impl Sweep {
             AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
         );
         for group in self.steps[0].accuracy.keys() {
-            let point = |step: &Step| {
+            let point = |step: &PrecisionLevel| {
                 let tally = step.accuracy.get(group).copied().unwrap_or_default();
                 let (low, high) = tally.interval();
                 Point::new(f64::from(step.bits), tally.mean()).between(low, high)
@@ -150,8 +150,8 @@ impl Sweep {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = sweep(network, ask)?;
+pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = sweep(network, options)?;
     Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
 }
 
@@ -162,13 +162,14 @@ mod tests {
 
     #[test]
     fn a_carrier_of_few_bits_needs_few_and_attention_none() {
-        let ask = Ask { prompts: Some(32), ..Ask::default() };
-        let share =
-            |found: &Sweep, bits: u32| found.steps.iter().find(|step| step.bits == bits).unwrap().accuracy[&2].mean();
-        let carried = sweep(&build::<f32>("U2", &Request::default()).unwrap(), &ask).unwrap();
+        let options = InstrumentOptions { prompts: Some(32), ..InstrumentOptions::default() };
+        let share = |found: &PrecisionSweep, bits: u32| {
+            found.steps.iter().find(|step| step.bits == bits).unwrap().accuracy[&2].mean()
+        };
+        let carried = sweep(&build::<f32>("U2", &Request::default()).unwrap(), &options).unwrap();
         assert_eq!((share(&carried, 32), share(&carried, 16), share(&carried, 8)), (1.0, 1.0, 1.0));
         assert!(share(&carried, 1) < 1.0 && carried.numbers > 0, "{}", share(&carried, 1));
-        let attention = sweep(&build::<f32>("U1", &Request::default()).unwrap(), &ask).unwrap();
+        let attention = sweep(&build::<f32>("U1", &Request::default()).unwrap(), &options).unwrap();
         assert!(attention.steps.iter().all(|step| step.accuracy[&2].right == step.accuracy[&2].count));
         assert_eq!(attention.numbers, 0);
     }

@@ -26,17 +26,17 @@
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar};
-use rung_nn::{ModelError, Surgeon};
+use rung_nn::{Hooks, ModelError};
 use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
-use super::questions::{Asked, Questions, best};
-use super::{AnalysisError, Ask, Finding, layer_names, silent};
+use super::questions::{QuestionBatch, Questions, best};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
 use rung_nn::Network;
 use rung_train::parallel;
-use rung_train::run::tally::Tally;
+use rung_train::run::accuracy::AnswerCount;
 
 /// A probe that is this often right has found it.
 pub const RESOLVED: f64 = 0.9;
@@ -57,12 +57,12 @@ pub struct Probes {
     /// The levels of the stream.
     pub levels: Vec<String>,
     /// The numbers on the way.
-    pub registers: Vec<Probed>,
+    pub registers: Vec<ProbedRegister>,
 }
 
 /// One number on the way.
 #[derive(Clone, Debug, Serialize)]
-pub struct Probed {
+pub struct ProbedRegister {
     /// What it is called.
     pub name: String,
     /// The share that a guess has.
@@ -70,7 +70,7 @@ pub struct Probed {
     /// Questions that the probes were fitted on.
     pub fitted_on: usize,
     /// Right answers at every level.
-    pub levels: Vec<Tally>,
+    pub levels: Vec<AnswerCount>,
     /// The first level with [`RESOLVED`] of them right.
     pub resolved: Option<usize>,
 }
@@ -79,9 +79,9 @@ pub struct Probed {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn probe<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Probes, AnalysisError> {
+pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Probes, AnalysisError> {
     silent("probe", network)?;
-    let questions = Questions::draw(network, ask, AMOUNT)?;
+    let questions = Questions::draw(network, options, AMOUNT)?;
     let streams = parallel::map(&questions.batches, |asked| answering(network, asked));
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut levels = vec!["embedding".to_owned()];
@@ -93,7 +93,7 @@ pub fn probe<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Probes, Analy
         .collect();
     let jobs: Vec<(usize, usize)> =
         (0..questions.registers.len()).flat_map(|at| (0..levels.len()).map(move |level| (at, level))).collect();
-    let tallies = parallel::map(&jobs, |&(at, level)| {
+    let counts = parallel::map(&jobs, |&(at, level)| {
         let known: Vec<(&[f64], usize)> = rows
             .iter()
             .filter_map(|(streams, registers)| Some((&streams[level][..], *registers.get(at)? as usize)))
@@ -101,13 +101,14 @@ pub fn probe<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Probes, Analy
         let (fit, test) = known.split_at(known.len() / 2);
         (fit.len(), tried(fit, test, questions.registers[at].values))
     });
-    let registers = questions.registers.iter().zip(tallies.chunks(levels.len())).map(|(register, tallies)| Probed {
-        name: register.name.clone(),
-        guess: 1.0 / register.values as f64,
-        fitted_on: tallies[0].0,
-        levels: tallies.iter().map(|(_, tally)| *tally).collect(),
-        resolved: tallies.iter().position(|(_, tally)| tally.count > 0 && tally.mean() >= RESOLVED),
-    });
+    let registers =
+        questions.registers.iter().zip(counts.chunks(levels.len())).map(|(register, counts)| ProbedRegister {
+            name: register.name.clone(),
+            guess: 1.0 / register.values as f64,
+            fitted_on: counts[0].0,
+            levels: counts.iter().map(|(_, tally)| *tally).collect(),
+            resolved: counts.iter().position(|(_, tally)| tally.count > 0 && tally.mean() >= RESOLVED),
+        });
     Ok(Probes { name: network.name.clone(), task: questions.task.clone(), levels, registers: registers.collect() })
 }
 
@@ -118,7 +119,7 @@ struct Keep<'a> {
     streams: Vec<Vec<Vec<f64>>>,
 }
 
-impl<S: Scalar> Surgeon<Native<S>> for Keep<'_> {
+impl<S: Scalar> Hooks<Native<S>> for Keep<'_> {
     fn stream(&mut self, ops: &Native<S>, _: usize, x: rung_engine::Tensor<S>) -> rung_engine::Tensor<S> {
         let shape = ops.shape(&x);
         let flat = ops.reshape(&x, &[shape.rows(), shape.width()]);
@@ -131,20 +132,20 @@ impl<S: Scalar> Surgeon<Native<S>> for Keep<'_> {
 }
 
 /// The streams of all answering tokens of a batch.
-fn answering<S: Scalar>(network: &Network<S>, asked: &Asked) -> Result<Vec<Vec<Vec<f64>>>, ModelError> {
+fn answering<S: Scalar>(network: &Network<S>, asked: &QuestionBatch) -> Result<Vec<Vec<Vec<f64>>>, ModelError> {
     let ops = Native::new();
     ops.bind_frozen(&network.weights);
     let positions: Vec<usize> = asked.questions.iter().map(|one| one.row * asked.batch.length + one.position).collect();
     let mut keep = Keep { positions: &positions, streams: vec![Vec::new(); positions.len()] };
     if !positions.is_empty() {
-        network.model.operated(&ops, &asked.batch.tokens, asked.rows(), &mut keep)?;
+        network.model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut keep)?;
     }
     Ok(keep.streams)
 }
 
 /// Fits a classifier on some rows and counts its right answers on others.
-fn tried(fit: &[(&[f64], usize)], test: &[(&[f64], usize)], classes: usize) -> Tally {
-    let mut tally = Tally::default();
+fn tried(fit: &[(&[f64], usize)], test: &[(&[f64], usize)], classes: usize) -> AnswerCount {
+    let mut tally = AnswerCount::default();
     let Some((first, _)) = fit.first() else { return tally };
     let width = first.len();
     let count = fit.len() as f64;
@@ -229,7 +230,7 @@ impl Probes {
 
     /// The picture.
     pub fn chart(&self) -> HeatMap {
-        let cell = |level: usize, register: &Probed| {
+        let cell = |level: usize, register: &ProbedRegister| {
             let cell = HeatCell::new(register.levels[level].mean());
             if register.resolved == Some(level) { cell.framed() } else { cell }
         };
@@ -254,7 +255,7 @@ impl Probes {
     }
 }
 
-fn share(tally: &Tally) -> String {
+fn share(tally: &AnswerCount) -> String {
     if tally.count == 0 { "–".to_owned() } else { format!("{:.1}%", 100.0 * tally.mean()) }
 }
 
@@ -262,8 +263,8 @@ fn share(tally: &Tally) -> String {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = probe(network, ask)?;
+pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = probe(network, options)?;
     Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
 }
 
@@ -276,8 +277,8 @@ mod tests {
     fn on_u1_hop_l_appears_after_layer_l_plus_one() {
         let request = Request { hops: 3, m: 4, n: vec![2, 2], ..Request::default() };
         let network = build::<f32>("U1", &request).unwrap();
-        let ask = Ask { prompts: Some(800), ..Ask::default() };
-        let found = probe(&network, &ask).unwrap();
+        let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
+        let found = probe(&network, &options).unwrap();
         assert_eq!(found.levels.len(), 5);
         for (at, register) in found.registers.iter().enumerate() {
             assert_eq!(register.resolved, Some(at + 2), "{}: {:?}", register.name, register.levels);

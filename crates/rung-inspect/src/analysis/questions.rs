@@ -5,16 +5,16 @@
 use std::any::Any;
 
 use rung_engine::{Native, Ops, Parameters, Scalar};
-use rung_nn::{Model, ModelError, Surgeon};
+use rung_nn::{Hooks, Model, ModelError};
 use rung_theory::task::funccomp::{FuncComp, Instance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 
-use super::{AnalysisError, Ask};
+use super::{AnalysisError, InstrumentOptions};
 use rung_nn::Network;
 use rung_train::parallel;
+use rung_train::run::accuracy::{Accuracy, merge};
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, Purpose, Source, seed_of};
-use rung_train::run::tally::{Accuracy, merge};
 
 /// Prompts that are read at once.
 const ROWS: usize = 8;
@@ -31,14 +31,14 @@ pub struct Question {
 }
 
 /// A batch with its questions.
-pub struct Asked {
+pub struct QuestionBatch {
     /// Tokens, targets and groups.
     pub batch: Batch,
     /// In the order of rows and positions.
     pub questions: Vec<Question>,
 }
 
-impl Asked {
+impl QuestionBatch {
     /// Prompts in it.
     pub fn rows(&self) -> usize {
         self.batch.targets.len() / self.batch.length.max(1)
@@ -61,7 +61,7 @@ pub struct Questions {
     /// The registers on the way to an answer.
     pub registers: Vec<Register>,
     /// The prompts.
-    pub batches: Vec<Asked>,
+    pub batches: Vec<QuestionBatch>,
 }
 
 impl Questions {
@@ -71,33 +71,33 @@ impl Questions {
     /// The task cannot be read or does not fit the network.
     pub fn draw<S: Scalar>(
         network: &Network<S>,
-        ask: &Ask,
+        options: &InstrumentOptions,
         (enough, tokens): (usize, usize),
     ) -> Result<Self, AnalysisError> {
         let own_task = network.task()?;
-        let text = ask.task.clone().unwrap_or_else(|| own_task.spec());
+        let text = options.task.clone().unwrap_or_else(|| own_task.spec());
         let parsed = || task::parse(&text).map_err(|error| RunError::task("--task", error));
         let own = parsed()?;
         let mut source = Source::new("--task", parsed()?, &own_task.fields(), own_task.classes())?;
         let composition = (&*own as &dyn Any).downcast_ref::<FuncComp>();
-        let mut prompts = ask.prompts.unwrap_or(usize::MAX);
+        let mut prompts = options.prompts.unwrap_or(usize::MAX);
         let (mut batches, mut questions, mut read) = (Vec::new(), 0, 0);
         while prompts > 0 {
             let rows = ROWS.min(prompts);
             let step = batches.len() as u64;
             let mut batch = Batch::default();
-            source.fill(ask.seed, Purpose::Testing, step, rows, &mut batch);
+            source.fill(options.seed, Purpose::Testing, step, rows, &mut batch);
             let asked: Vec<Question> = (0..rows)
                 .flat_map(|row| {
-                    let seed = seed_of(ask.seed, Purpose::Testing, step, row as u64);
+                    let seed = seed_of(options.seed, Purpose::Testing, step, row as u64);
                     asked(&batch, row, composition, seed)
                 })
                 .collect();
             questions += asked.len();
             read += batch.targets.len();
             prompts -= rows;
-            batches.push(Asked { batch, questions: asked });
-            if ask.prompts.is_none() && (questions >= enough || read >= tokens) {
+            batches.push(QuestionBatch { batch, questions: asked });
+            if options.prompts.is_none() && (questions >= enough || read >= tokens) {
                 break;
             }
         }
@@ -116,14 +116,14 @@ impl Questions {
 
     /// Prompts in all.
     pub fn prompts(&self) -> usize {
-        self.batches.iter().map(Asked::rows).sum()
+        self.batches.iter().map(QuestionBatch::rows).sum()
     }
 
     /// Right answers in each group, by a model with somebody beside every pass.
     ///
     /// # Errors
     /// The model cannot read the prompts.
-    pub fn accuracy<S: Scalar, G: Surgeon<Native<S>>>(
+    pub fn accuracy<S: Scalar, G: Hooks<Native<S>>>(
         &self,
         model: &Model,
         weights: &Parameters<S>,
@@ -132,7 +132,7 @@ impl Questions {
         let found = parallel::map(&self.batches, |asked| {
             let ops = Native::new();
             ops.bind_frozen(weights);
-            let stream = model.operated(&ops, &asked.batch.tokens, asked.rows(), &mut surgeon())?;
+            let stream = model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut surgeon())?;
             let positions: Vec<usize> =
                 asked.questions.iter().map(|one| one.row * asked.batch.length + one.position).collect();
             let mut accuracy = Accuracy::new();
@@ -181,7 +181,7 @@ fn asked(batch: &Batch, row: usize, composition: Option<&FuncComp>, seed: u64) -
 
 /// "62% of 1-hop, 99% of 2-hop questions".
 pub(crate) fn shares(accuracy: &Accuracy) -> String {
-    let share = |(group, tally): (&u16, &rung_train::run::tally::Tally)| {
+    let share = |(group, tally): (&u16, &rung_train::run::accuracy::AnswerCount)| {
         let what = if *group == 0 { "all".to_owned() } else { format!("{group}-hop") };
         format!("{what} {:.1}%", 100.0 * tally.mean())
     };
@@ -197,10 +197,10 @@ mod tests {
     fn registers_end_in_the_target() {
         let built = build::<f32>("U1", &Request { hops: 3, m: 3, n: vec![2, 2], ..Request::default() }).unwrap();
         let network = built;
-        let found = Questions::draw(&network, &Ask::default(), (100, 1 << 16)).unwrap();
+        let found = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
         assert_eq!(found.registers.iter().map(|register| register.values).collect::<Vec<_>>(), [3, 6, 12]);
         let mut count = 0;
-        for Asked { batch, questions } in &found.batches {
+        for QuestionBatch { batch, questions } in &found.batches {
             for one in questions {
                 let target = batch.targets[one.row * batch.length + one.position];
                 assert_eq!((one.registers.len(), one.registers[2]), (3, target));
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn tasks_that_do_not_fit_are_named() {
         let network = build::<f32>("U1", &Request::default()).unwrap();
-        let ask = Ask { task: Some("parity".to_owned()), ..Ask::default() };
-        let error = Questions::draw(&network, &ask, (10, 100)).err().unwrap().to_string();
+        let options = InstrumentOptions { task: Some("parity".to_owned()), ..InstrumentOptions::default() };
+        let error = Questions::draw(&network, &options, (10, 100)).err().unwrap().to_string();
         assert!(error.contains("--task"), "{error}");
     }
 }

@@ -28,11 +28,11 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
 use rung_nn::model::names;
-use rung_nn::watch::{Watch, Watched};
+use rung_nn::observer::{ObservedOps, OpObserver};
 use serde::Serialize;
 
 use super::questions::Questions;
-use super::{AnalysisError, Ask, Finding, layer_names};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{Chart, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -74,7 +74,7 @@ struct Chooser {
     found: RefCell<Vec<Vec<f64>>>,
 }
 
-impl<S: Scalar> Watch<S> for Chooser {
+impl<S: Scalar> OpObserver<S> for Chooser {
     fn enter(&self, name: &str) {
         *self.at.borrow_mut() = names::layer_index(name);
     }
@@ -96,7 +96,7 @@ impl<S: Scalar> Watch<S> for Chooser {
 ///
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
-pub fn selections<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Selections, AnalysisError> {
+pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Selections, AnalysisError> {
     let size = |layer: &rung_theory::stack::Layer| {
         let number = |mixer: &rung_theory::stack::Mixer, option| mixer.number(option).map(|number| number as usize);
         layer.mixers.iter().find_map(|mixer| Some([number(mixer, "searches")?, number(mixer, "retrievals")?]))
@@ -106,11 +106,11 @@ pub fn selections<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<Selectio
         let (found, expected) = (network.name.clone(), "a network with a compositional layer".to_owned());
         return Err(AnalysisError::Unfit { instrument: "selection", found, expected });
     }
-    let ask = Ask { prompts: Some(ask.prompts.unwrap_or(PROMPTS)), ..ask.clone() };
-    let questions = Questions::draw(network, &ask, (usize::MAX, usize::MAX))?;
+    let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
+    let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
     let found = RefCell::new(vec![Vec::new(); sizes.len()]);
     let chooser = Chooser { at: RefCell::new(None), sizes: sizes.clone(), found };
-    let ops = Watched { native: Native::new(), watch: &chooser as &dyn Watch<S> };
+    let ops = ObservedOps { native: Native::new(), watch: &chooser as &dyn OpObserver<S> };
     ops.native.bind_frozen(&network.weights);
     for asked in &questions.batches {
         network.model.forward(&ops, &asked.batch.tokens, asked.rows(), None)?;
@@ -188,8 +188,8 @@ impl Selections {
 ///
 /// # Errors
 /// There is no compositional layer, or the task does not fit.
-pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = selections(network, ask)?;
+pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = selections(network, options)?;
     let charts = found.charts().into_iter().map(|chart| Box::new(chart) as Box<dyn Chart>).collect();
     Ok(Finding::of(&found, found.text(), charts))
 }
@@ -201,16 +201,21 @@ mod tests {
 
     #[test]
     fn shares_add_up_and_one_retrieval_is_no_choice() {
-        let found =
-            selections(&sample::<f32>("compositional{searches=3,retrievals=4} full mla"), &Ask::default()).unwrap();
+        let found = selections(
+            &sample::<f32>("compositional{searches=3,retrievals=4} full mla"),
+            &InstrumentOptions::default(),
+        )
+        .unwrap();
         let layer = &found.layers[0];
         assert_eq!((found.layers.len(), layer.shares.len(), layer.shares[0].len()), (1, 3, 4));
         assert!(layer.shares.iter().all(|row| (row.iter().sum::<f64>() - 1.0).abs() < 1e-5));
         assert!(layer.choice_bits > 0.1 && layer.choice_bits + layer.search_bits + layer.token_bits <= 2.0 + 1e-9);
-        let single = selections(&sample::<f32>("compositional{searches=2,retrievals=1}"), &Ask::default()).unwrap();
+        let single =
+            selections(&sample::<f32>("compositional{searches=2,retrievals=1}"), &InstrumentOptions::default())
+                .unwrap();
         assert!(single.layers[0].shares.iter().flatten().all(|share| (share - 1.0).abs() < 1e-9));
         assert!(single.layers[0].choice_bits.abs() < 1e-9);
-        assert!(selections(&sample::<f32>("full"), &Ask::default()).is_err());
+        assert!(selections(&sample::<f32>("full"), &InstrumentOptions::default()).is_err());
     }
 
     #[test]

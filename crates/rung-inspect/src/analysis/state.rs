@@ -24,14 +24,14 @@
 use rung_engine::{GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor};
 use rung_nn::ModelError;
 use rung_nn::model::names;
-use rung_nn::watch::{Watch, Watched};
+use rung_nn::observer::{ObservedOps, OpObserver};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 
 use super::matrix::Matrix;
 use super::questions::Questions;
-use super::{AnalysisError, Ask, Finding, layer_names};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -50,12 +50,12 @@ pub struct States {
     /// Tokens read at each look.
     pub tokens: Vec<usize>,
     /// Layers with a matrix state.
-    pub layers: Vec<Held>,
+    pub layers: Vec<LayerStates>,
 }
 
 /// The state of one layer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Held {
+pub struct LayerStates {
     /// The layer.
     pub name: String,
     /// Its matrices: how many, and their sides.
@@ -93,7 +93,7 @@ impl Keeper {
     }
 }
 
-impl<S: Scalar> Watch<S> for Keeper {
+impl<S: Scalar> OpObserver<S> for Keeper {
     fn enter(&self, name: &str) {
         *self.at.borrow_mut() = names::layer_index(name);
     }
@@ -115,7 +115,7 @@ impl<S: Scalar> Watch<S> for Keeper {
 ///
 /// # Errors
 /// The network has no such state, or the task does not fit.
-pub fn states<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<States, AnalysisError> {
+pub fn states<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<States, AnalysisError> {
     let unfit = |found: String| AnalysisError::Unfit {
         instrument: "state",
         found,
@@ -124,11 +124,12 @@ pub fn states<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<States, Anal
     if !network.config.causal {
         return Err(unfit("a network that sees both ways".to_owned()));
     }
-    let questions = Questions::draw(network, &Ask { prompts: Some(1), ..ask.clone() }, (1, 1))?;
+    let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
-    let mut looks: Vec<usize> = (0..usize::BITS).map(|power| 1 << power).take_while(|at| *at < batch.length).collect();
-    looks.push(batch.length);
-    let seen = read(network, &batch.tokens, &looks)?;
+    let mut positions: Vec<usize> =
+        (0..usize::BITS).map(|power| 1 << power).take_while(|at| *at < batch.length).collect();
+    positions.push(batch.length);
+    let seen = read(network, &batch.tokens, &positions)?;
     let mut layers = Vec::new();
     for (layer, name) in layer_names(&network.plan).into_iter().enumerate() {
         let Some(first) = seen[0][layer].first() else { continue };
@@ -136,16 +137,16 @@ pub fn states<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<States, Anal
         // Layers may keep small vectors beside their matrices; those of the first shape that is largest are shown.
         let largest =
             seen[0][layer].iter().map(|one| (one.rows, one.columns)).max_by_key(|(a, b)| a * b).unwrap_or(sides);
-        let of = |look: &Vec<Vec<Matrix>>| {
-            look[layer].iter().filter(|one| (one.rows, one.columns) == largest).cloned().collect::<Vec<_>>()
+        let of = |states_there: &Vec<Vec<Matrix>>| {
+            states_there[layer].iter().filter(|one| (one.rows, one.columns) == largest).cloned().collect::<Vec<_>>()
         };
-        let measured = parallel::map(&seen, |look| of(look).iter().map(measure).collect::<Vec<_>>());
+        let measured = parallel::map(&seen, |states_there| of(states_there).iter().map(measure).collect::<Vec<_>>());
         let count = of(&seen[0]).len();
         let mean = |value: fn(&Measure) -> f64| {
             let one = |all: &Vec<Measure>| all.iter().map(value).sum::<f64>() / all.len().max(1) as f64;
             measured.iter().map(one).collect::<Vec<f64>>()
         };
-        layers.push(Held {
+        layers.push(LayerStates {
             name,
             matrices: (count, largest.0, largest.1),
             effective_rank: mean(|one| one.effective),
@@ -157,18 +158,22 @@ pub fn states<S: Scalar>(network: &Network<S>, ask: &Ask) -> Result<States, Anal
     if layers.is_empty() {
         return Err(unfit(format!("{} without one", network.name)));
     }
-    Ok(States { name: network.name.clone(), task: questions.task.clone(), tokens: looks, layers })
+    Ok(States { name: network.name.clone(), task: questions.task.clone(), tokens: positions, layers })
 }
 
 /// For every look, the matrices of every layer.
-fn read<S: Scalar>(network: &Network<S>, tokens: &[u32], looks: &[usize]) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
+fn read<S: Scalar>(
+    network: &Network<S>,
+    tokens: &[u32],
+    positions: &[usize],
+) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
     let depth = network.model.depth();
     let keeper = Keeper { at: RefCell::new(None), found: RefCell::new(vec![Vec::new(); depth]) };
-    let ops = Watched { native: Native::new(), watch: &keeper as &dyn Watch<S> };
+    let ops = ObservedOps { native: Native::new(), watch: &keeper as &dyn OpObserver<S> };
     ops.native.bind_frozen(&network.weights);
     let fields = network.config.input.fields();
     let (mut state, mut start, mut seen) = (None, 0, Vec::new());
-    for end in looks {
+    for end in positions {
         let (_, next) = network.model.forward(&ops, &tokens[start * fields..end * fields], 1, state.as_ref())?;
         (state, start) = (Some(next), *end);
         seen.push(keeper.found.replace(vec![Vec::new(); depth]));
@@ -219,7 +224,7 @@ impl States {
         text
     }
 
-    fn lines(&self, title: &str, axis: &str, values: fn(&Held) -> &[f64]) -> LineChart {
+    fn lines(&self, title: &str, axis: &str, values: fn(&LayerStates) -> &[f64]) -> LineChart {
         let mut chart = LineChart::new(
             format!("{title}: {}", self.name),
             AxisSpec::new("tokens read", Scale::Log2),
@@ -247,8 +252,8 @@ impl States {
 ///
 /// # Errors
 /// The network has no such state, or the task does not fit.
-pub fn find(network: &Network<f32>, ask: &Ask) -> Result<Finding, AnalysisError> {
-    let found = states(network, ask)?;
+pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = states(network, options)?;
     Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart()), Box::new(found.bits_chart())]))
 }
 
@@ -260,7 +265,7 @@ mod tests {
     #[test]
     fn a_sum_of_products_has_at_most_as_many_directions_as_tokens() {
         for mixer in ["linear{normaliser=no,map=identity}", "retnet", "gla", "rwkv7", "gdn", "mamba2"] {
-            let found = states(&sample::<f32>(&format!("{mixer} full")), &Ask::default()).unwrap();
+            let found = states(&sample::<f32>(&format!("{mixer} full")), &InstrumentOptions::default()).unwrap();
             let layer = &found.layers[0];
             assert!((layer.effective_rank[0] - 1.0).abs() < 1e-4, "{mixer}: {:?}", layer.effective_rank);
             let side = layer.matrices.1.min(layer.matrices.2) as f64;
@@ -281,7 +286,7 @@ mod tests {
 
     #[test]
     fn networks_without_a_state_are_told_so() {
-        let error = states(&sample::<f32>("full full"), &Ask::default()).err().unwrap().to_string();
+        let error = states(&sample::<f32>("full full"), &InstrumentOptions::default()).err().unwrap().to_string();
         assert!(error.contains("expected a causal network with a recurrent mixer"), "{error}");
     }
 }

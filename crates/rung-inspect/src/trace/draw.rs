@@ -5,7 +5,7 @@
 //! nobody reads them any more.
 
 use super::text::one;
-use super::{Picture, Seen, percent};
+use super::{AttentionEdge, Picture, percent};
 use rung_figure::figure::Chart;
 use rung_figure::figure::csv::{Csv, field};
 use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED, PAPER};
@@ -244,7 +244,7 @@ impl Picture {
             let (Some(from), Some(to)) = (self.column(read.from), self.column(read.to)) else { continue };
             let (start, end) = (above(layout, layer) + 8.0, layout.rows[layer].0 - 1.0);
             // Arrows land beside each other, from the left if they come from there.
-            let arriving: Vec<&Seen> =
+            let arriving: Vec<&AttentionEdge> =
                 self.layers[layer].reads.iter().filter(|other| other.to == read.to && other.from != other.to).collect();
             let place = arriving.iter().position(|other| *other == read).unwrap_or_default() as f64 + 1.0;
             let (left, width) = layout.columns[to];
@@ -271,13 +271,13 @@ impl Picture {
         }
     }
 
-    fn label(&self, read: &Seen) -> String {
+    fn label(&self, read: &AttentionEdge) -> String {
         let share = percent(read.share);
         if self.constructed || read.through == "convolution" { share } else { format!("h{} {share}", read.head) }
     }
 
-    fn hint(&self, read: &Seen) -> String {
-        let Seen { through, head, from, to, share } = read;
+    fn hint(&self, read: &AttentionEdge) -> String {
+        let AttentionEdge { through, head, from, to, share } = read;
         let (says, source) = (self.says(*to), self.says(*from));
         format!("#{to} {says} reads {} of head {head} from #{from} {source}, through {through}", percent(*share))
     }

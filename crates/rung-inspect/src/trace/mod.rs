@@ -14,7 +14,7 @@ use rung_nn::Network;
 use rung_nn::construct::{Holds, Register};
 use rung_nn::trace::{Flow, Reads, Trace, sequence};
 use rung_theory::stack::Mixer;
-use rung_theory::task::{NO_TARGET, Namer, OracleError};
+use rung_theory::task::{NO_TARGET, OracleError, TokenNames};
 use serde::Serialize;
 
 /// How much is shown.
@@ -50,9 +50,9 @@ pub struct Picture {
     /// What the oracle says.
     pub expected: Option<u32>,
     /// The tokens that are shown, in order.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<ShownToken>,
     /// What happens, layer by layer.
-    pub layers: Vec<Happening>,
+    pub layers: Vec<LayerTrace>,
     /// A read of less than this share is not followed.
     pub least_share: f64,
     /// Tokens left out although they carry that much.
@@ -63,31 +63,31 @@ pub struct Picture {
 
 /// A token that is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownToken {
     /// Its place in the text.
     pub position: usize,
     /// What it says.
     pub says: String,
     /// Registers as embedded.
-    pub registers: Vec<Held>,
+    pub registers: Vec<RegisterValue>,
 }
 
 /// What happens in a layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Happening {
+pub struct LayerTrace {
     /// Its mixers.
     pub mixers: String,
     /// What a construction says that it does.
     pub about: String,
     /// Who reads whom.
-    pub reads: Vec<Seen>,
+    pub reads: Vec<AttentionEdge>,
     /// What tokens know afterwards that they did not before.
-    pub learned: Vec<Learned>,
+    pub learned: Vec<RegisterChange>,
 }
 
 /// One token reads another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seen {
+pub struct AttentionEdge {
     /// `attention`, `state` or `convolution`.
     pub through: &'static str,
     /// The head.
@@ -102,18 +102,18 @@ pub struct Seen {
 
 /// What a token learned in a layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Learned {
+pub struct RegisterChange {
     /// The token.
     pub position: usize,
     /// Registers that changed.
-    pub registers: Vec<Held>,
+    pub registers: Vec<RegisterValue>,
     /// The largest share of a head that went to tokens not shown.
     pub elsewhere: f64,
 }
 
 /// A register and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct RegisterValue {
     /// Its name.
     pub register: String,
     /// What it holds, in words.
@@ -174,11 +174,11 @@ impl Picture {
             }
         };
         let expected = if answering == last { targets.get(asked) } else { targets.get(answering) };
-        let namer = Namer::new(network.task()?);
-        let shown = flow.tokens.iter().map(|&position| Shown {
+        let names = TokenNames::new(network.task()?);
+        let shown = flow.tokens.iter().map(|&position| ShownToken {
             position,
-            says: namer.name(&tokens[position * namer.width()..(position + 1) * namer.width()]),
-            registers: held(network, None, trace.stream(0, position)),
+            says: names.name(&tokens[position * names.width()..(position + 1) * names.width()]),
+            registers: register_values(network, None, trace.stream(0, position)),
         });
         Ok(Self {
             name: name.to_owned(),
@@ -189,7 +189,7 @@ impl Picture {
             answer,
             expected: expected.copied().filter(|target| *target != NO_TARGET),
             shown: shown.collect(),
-            layers: (0..trace.layers.len()).map(|layer| happening(network, &trace, &flow, layer)).collect(),
+            layers: (0..trace.layers.len()).map(|layer| layer_trace(network, &trace, &flow, layer)).collect(),
             least_share: cut.share,
             crowded_out: flow.crowded_out,
             mismatch: flow.mismatch,
@@ -233,9 +233,9 @@ impl Picture {
     }
 }
 
-fn happening<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, layer: usize) -> Happening {
+fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, layer: usize) -> LayerTrace {
     let mixers = network.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
-    let reads = flow.reads.iter().filter(|read| read.layer == layer).map(|read| Seen {
+    let reads = flow.reads.iter().filter(|read| read.layer == layer).map(|read| AttentionEdge {
         through: match read.reads {
             Reads::Attention => "attention",
             Reads::State => "state",
@@ -247,22 +247,22 @@ fn happening<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, layer:
         share: read.share,
     });
     let followed = flow.elsewhere.iter().filter(|(at, ..)| *at == layer);
-    let learned = followed.map(|&(_, position, elsewhere)| Learned {
+    let learned = followed.map(|&(_, position, elsewhere)| RegisterChange {
         position,
-        registers: held(network, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
+        registers: register_values(network, Some(trace.stream(layer, position)), trace.stream(layer + 1, position)),
         elsewhere,
     });
     let about = network.construction().map_or("", |info| &info.layers[layer]).to_owned();
-    Happening { mixers, about, reads: reads.collect(), learned: learned.collect() }
+    LayerTrace { mixers, about, reads: reads.collect(), learned: learned.collect() }
 }
 
 /// What registers hold that they did not before.
-fn held<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, now: &[f64]) -> Vec<Held> {
+fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, now: &[f64]) -> Vec<RegisterValue> {
     let Some(info) = network.construction() else { return Vec::new() };
     let changed = info.registers.iter().filter_map(|register| {
         let value = decoded(register, now)?;
         let new = before.is_none_or(|before| decoded(register, before).as_ref() != Some(&value));
-        new.then(|| Held { register: register.name.clone(), value, raw: register.holds == Holds::Raw })
+        new.then(|| RegisterValue { register: register.name.clone(), value, raw: register.holds == Holds::Raw })
     });
     changed.collect()
 }

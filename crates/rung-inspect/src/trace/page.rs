@@ -1,7 +1,7 @@
 //! A trace as a page: the drawing, and everything it shows as tables.
 
 use super::text::one;
-use super::{Held, Picture, percent};
+use super::{Picture, RegisterValue, percent};
 use rung_figure::report::{Cell, Chapter, Column, Figure, Report, ReportError, Table};
 
 impl Picture {
@@ -43,6 +43,6 @@ impl Picture {
     }
 }
 
-fn listed(registers: &[Held]) -> String {
+fn listed(registers: &[RegisterValue]) -> String {
     registers.iter().map(one).collect::<Vec<_>>().join(", ")
 }

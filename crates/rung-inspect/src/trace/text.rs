@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Held, Picture, percent};
+use super::{Picture, RegisterValue, percent};
 
 impl Picture {
     /// The trace for a terminal.
@@ -69,13 +69,13 @@ impl Picture {
 }
 
 /// Registers in a row. What was merely read has a tilde.
-fn listed(registers: &[Held]) -> String {
+fn listed(registers: &[RegisterValue]) -> String {
     registers.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// A register in words.
-pub(super) fn one(held: &Held) -> String {
-    let Held { register, value, raw } = held;
+pub(super) fn one(held: &RegisterValue) -> String {
+    let RegisterValue { register, value, raw } = held;
     match (*raw, value.as_str()) {
         (_, "yes") => register.clone(),
         (true, value) => format!("{register} ~ {value}"),

@@ -17,7 +17,7 @@ use crate::store::EvidenceStore;
 use rung_figure::Evidence;
 use rung_figure::figure::text;
 use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
-use rung_inspect::protocol::Ledger;
+use rung_inspect::protocol::ProtocolReport;
 use rung_inspect::trace::{Cut, Picture};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
@@ -308,7 +308,7 @@ fn run_protocols() -> Result<Vec<EpochBits>, String> {
     let mut rows = Vec::new();
     for name in ["U1", "U2", "U2'"] {
         let (built, prompt) = two_hops(name)?;
-        let ledger = Ledger::keep(name, &built, &prompt, None).map_err(|error| error.to_string())?;
+        let ledger = ProtocolReport::keep(name, &built, &prompt, None).map_err(|error| error.to_string())?;
         rows.extend(ledger.epochs.iter().map(|epoch| EpochBits {
             construction: name.to_owned(),
             epoch: epoch.name.clone(),

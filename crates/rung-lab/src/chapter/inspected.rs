@@ -11,13 +11,13 @@ use crate::store::EvidenceStore;
 use rung_figure::Evidence;
 use rung_figure::figure::Chart;
 use rung_figure::report::{Chapter, Figure, Prose};
-use rung_inspect::analysis::convert::{Wish, convert};
+use rung_inspect::analysis::convert::{ConvertOptions, convert};
 use rung_inspect::analysis::{
-    AnalysisError, Ask, ablate, collapse, diversity, injective, lens, precision, probe, state,
+    AnalysisError, InstrumentOptions, ablate, collapse, diversity, injective, lens, precision, probe, state,
 };
 use rung_nn::Network;
 use rung_nn::file::WriteError;
-use rung_train::run::initial::fresh;
+use rung_train::run::initial::initialize;
 use rung_train::run::{Record, RunConfig, RunError, Trainer};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub fn choose(runs: &[(PathBuf, Record)]) -> Option<&(PathBuf, Record)> {
     let rank = |record: &Record| {
         let known = record.accuracy.iter().filter(|(_, tally)| tally.mean() >= probe::RESOLVED);
         let last = known.map(|(hops, _)| *hops).max().unwrap_or(0);
-        let share = record.accuracy.get(&last).map_or(0.0, rung_train::run::Tally::mean);
+        let share = record.accuracy.get(&last).map_or(0.0, rung_train::run::AnswerCount::mean);
         let hybrid = record.facts.full_layers > 0 && record.facts.state_bits.iter().any(|bits| *bits > 0);
         (last, hybrid, share)
     };
@@ -182,21 +182,21 @@ fn compute_trained(
 
 /// The charts of one instrument.
 fn inspect(instrument: &str, single: &Network<f32>, double: &Network<f64>) -> Result<Vec<Drawing>, String> {
-    let ask = Ask::default();
+    let options = InstrumentOptions::default();
     let one = |chart: &dyn Chart| vec![Drawing::of(chart)];
     let charts = match instrument {
-        "ablate" => ablate::ablate(single, &ask).map(|found| one(&found.chart())),
-        "precision" => precision::sweep(single, &ask).map(|found| one(&found.chart())),
-        "state" => state::states(single, &ask).map(|found| one(&found.chart())),
-        "injective" => injective::injectivity(double, &ask).map(|found| one(&found.rank_chart())),
-        "diversity" => diversity::diversity(single, &ask).map(|found| {
+        "ablate" => ablate::ablate(single, &options).map(|found| one(&found.chart())),
+        "precision" => precision::sweep(single, &options).map(|found| one(&found.chart())),
+        "state" => state::states(single, &options).map(|found| one(&found.chart())),
+        "injective" => injective::injectivity(double, &options).map(|found| one(&found.rank_chart())),
+        "diversity" => diversity::diversity(single, &options).map(|found| {
             one(&diversity::Diversity::sheet(&found.name).series(found.series("mean over pairs of heads")))
         }),
-        "lens" => lens::lens(double, &ask).map(|found| {
+        "lens" => lens::lens(double, &options).map(|found| {
             let map = found.map_chart().map(|chart| Drawing::of(&chart));
             [Drawing::of(&found.chart())].into_iter().chain(map).collect()
         }),
-        _ => collapse::collapse(double, &ask).map(|found| {
+        _ => collapse::collapse(double, &options).map(|found| {
             let paths = found.path_chart().map(|chart| Drawing::of(&chart));
             [Drawing::of(&found.chart())].into_iter().chain(paths).collect()
         }),
@@ -205,7 +205,7 @@ fn inspect(instrument: &str, single: &Network<f32>, double: &Network<f64>) -> Re
 }
 
 fn read_probe(network: &Network<f32>) -> Result<ProbeReading, String> {
-    let found = probe::probe(network, &Ask::default()).map_err(|error| error.to_string())?;
+    let found = probe::probe(network, &InstrumentOptions::default()).map_err(|error| error.to_string())?;
     Ok(ProbeReading {
         registers: found.registers.iter().map(|register| (register.name.clone(), register.resolved)).collect(),
         state_bits_before: state_bits_before(&found, network),
@@ -356,14 +356,14 @@ fn train_with_repulsion(preset: Preset) -> Result<Vec<(&'static str, diversity::
     ] {
         let run = base.with(setting)?.resolve()?;
         let mut trainer = Trainer::new(&run)?;
-        while trains && trainer.progress().over.is_none() {
+        while trains && trainer.progress().stop_reason.is_none() {
             trainer.step()?;
         }
-        let (model, _) = fresh(&run)?;
+        let (model, _) = initialize(&run)?;
         let task = task::parse(&run.config.task).map_err(|error| RunError::task("task", error))?;
         let (plan, config) = (run.plan.clone(), run.model.clone());
         let network = Network::new(plan.outline(), task, plan, config, model, trainer.weights().clone());
-        found.push((name, diversity::diversity(&network, &Ask::default())?));
+        found.push((name, diversity::diversity(&network, &InstrumentOptions::default())?));
     }
     Ok(found)
 }
@@ -383,8 +383,8 @@ fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConvertedLay
         Preset::Quick => 150,
         Preset::Full => 1000,
     };
-    let wish = Wish { to: "gdn".to_owned(), steps, ..Wish::default() };
-    let (found, _) = convert(network, &wish, &|| {}).map_err(|error| error.to_string())?;
+    let options = ConvertOptions { to: "gdn".to_owned(), steps, ..ConvertOptions::default() };
+    let (found, _) = convert(network, &options, &|| {}).map_err(|error| error.to_string())?;
     Ok(ConvertedLayers {
         threshold: found.threshold,
         replaced: found.most_linear.len(),

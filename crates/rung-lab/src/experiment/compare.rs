@@ -224,16 +224,16 @@ fn table(entries: &[Entry], view: &View) -> Table {
     table
 }
 
-/// Series beyond this number are told by the figure and its table alone.
+/// Series beyond this number are named by the figure and its table alone.
 const FEW: usize = 12;
 
 /// The paragraph: how each prediction fared, then where each line went. `question` begins it.
 pub fn read(entries: &[Entry], question: &str) -> Reading {
     let mut paragraph = Prose::new().strong(format!("{question} "));
-    let mut told: Vec<(bool, &str)> = Vec::new();
+    let mut predictions: Vec<(bool, &str)> = Vec::new();
     for prediction in entries.iter().filter_map(|entry| entry.predicted) {
-        if !told.contains(&prediction) {
-            told.push(prediction);
+        if !predictions.contains(&prediction) {
+            predictions.push(prediction);
             let own: Vec<&Entry> = entries.iter().filter(|entry| entry.predicted == Some(prediction)).collect();
             paragraph = outcome(paragraph, prediction, &own);
         }

@@ -28,7 +28,7 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
 use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
 use rung_train::run::record::table_sizes;
-use rung_train::run::{Record, Tally};
+use rung_train::run::{AnswerCount, Record};
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -224,13 +224,13 @@ fn curves(squares: &[Square<'_, '_>]) -> LineChart {
     );
     for square in squares.iter().filter(|square| square.hops == square.full || square.hops == square.full + 1) {
         let Some(cell) = square.cell else { continue };
-        let looks = cell.records.iter().map(|record| record.looks.len()).min().unwrap_or(0);
+        let evaluations = cell.records.iter().map(|record| record.evaluations.len()).min().unwrap_or(0);
         let group = square.hops as u16;
         let mean = |at: usize| {
-            let share = |record: &&Record| record.looks[at].accuracy.get(&group).map_or(0.0, Tally::mean);
+            let share = |record: &&Record| record.evaluations[at].accuracy.get(&group).map_or(0.0, AnswerCount::mean);
             Spread::of(cell.records.iter().map(share)).mean
         };
-        let points = (0..looks).map(|at| Point::new(cell.any().looks[at].step as f64, mean(at))).collect();
+        let points = (0..evaluations).map(|at| Point::new(cell.any().evaluations[at].step as f64, mean(at))).collect();
         let plural = if square.hops == 1 { "hop" } else { "hops" };
         chart = chart.series(Series::line(format!("F = {}, {} {plural}", square.full, square.hops), points));
     }

@@ -7,8 +7,8 @@ use rung_theory::stack::Plan;
 use rung_figure::Evidence;
 use rung_figure::report::{Cell as TableCell, Column, Prose, Table};
 use rung_train::run::Record;
+use rung_train::run::accuracy::AnswerCount;
 pub use rung_train::run::config::outline;
-use rung_train::run::tally::Tally;
 
 /// Above this share of right answers a hop counts as learned.
 pub const LEARNED: f64 = 0.99;
@@ -99,7 +99,7 @@ impl<'a> Cell<'a> {
 
     /// Accuracy on another task that was asked at the end, over seeds.
     pub fn also(&self, task: &str, group: u16) -> Spread {
-        let share = |record: &&Record| record.also.get(task)?.get(&group).map(Tally::mean);
+        let share = |record: &&Record| record.also.get(task)?.get(&group).map(AnswerCount::mean);
         Spread::of(self.records.iter().filter_map(share))
     }
 
@@ -200,7 +200,7 @@ pub(super) fn guess(cell: &Cell<'_>, hops: usize) -> f64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use rung_train::run::trainer::Over;
+    use rung_train::run::trainer::StopReason;
     use rung_train::run::{Facts, RunConfig, record};
 
     /// A record as if a run had ended with these shares of right answers, per thousand.
@@ -208,7 +208,7 @@ pub(crate) mod tests {
         let mut config = RunConfig::new(stack, task);
         (config.seed, config.train.rate) = (seed, rate);
         let run = config.resolve().unwrap();
-        let tallies = right.iter().map(|right| Tally { right: *right, count: 1000 });
+        let counts = right.iter().map(|right| AnswerCount { right: *right, count: 1000 });
         Record {
             id: record::id(&run),
             schema: rung_train::run::record::SCHEMA,
@@ -216,13 +216,13 @@ pub(crate) mod tests {
             edition: record::EDITION,
             facts: Facts::of(&run),
             config: run.config,
-            over: Over::Finished,
+            stop_reason: StopReason::Finished,
             steps: 100,
             loss: 1.0,
             losses: std::collections::BTreeMap::new(),
-            accuracy: (1..).zip(tallies).collect(),
+            accuracy: (1..).zip(counts).collect(),
             also: std::collections::BTreeMap::new(),
-            looks: Vec::new(),
+            evaluations: Vec::new(),
         }
     }
 
@@ -239,8 +239,8 @@ pub(crate) mod tests {
         ];
         let cells = cells(&records);
         assert_eq!(cells.len(), 2);
-        let told: Vec<_> = cells.iter().map(|cell| (cell.any().config.train.rate, cell.records.len())).collect();
-        assert_eq!(told, [(1e-3, 2), (2e-3, 1)]);
+        let rates: Vec<_> = cells.iter().map(|cell| (cell.any().config.train.rate, cell.records.len())).collect();
+        assert_eq!(rates, [(1e-3, 2), (2e-3, 1)]);
         let spread = cells[0].accuracy(2);
         assert!((spread.mean - 0.2).abs() < 1e-9 && (spread.low, spread.high) == (0.1, 0.3));
         assert_eq!(cells[0].records[0].config.seed, 0);

@@ -16,7 +16,7 @@ use super::table::{Cell, Spread, cells, outline};
 use super::{Chapter, Experiment, Page, Reading};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
-use rung_train::run::tally::Tally;
+use rung_train::run::accuracy::AnswerCount;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -33,7 +33,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 /// At least this share of chains is right.
 fn right_chains(record: &Record) -> f64 {
-    let errors: f64 = record.accuracy.values().map(|stop| 1.0 - Tally::mean(stop)).sum();
+    let errors: f64 = record.accuracy.values().map(|stop| 1.0 - AnswerCount::mean(stop)).sum();
     (1.0 - errors).max(0.0)
 }
 

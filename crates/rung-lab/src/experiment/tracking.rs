@@ -17,7 +17,7 @@ use super::table::{Cell, Spread, cells};
 use super::{Chapter, Experiment, Page, Reading};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
-use rung_train::run::tally::Tally;
+use rung_train::run::accuracy::AnswerCount;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -95,9 +95,10 @@ fn by_length(cell: &Cell<'_>, what: &str) -> Vec<Entry> {
         |length: usize| Entry::of(cell, 1, series.clone(), length as f64, format!("on {what} at {length} tokens"));
     let at_stage = |stage: usize| {
         let length = task::parse(&config.curriculum[stage].task).ok()?.length();
-        let last = |record: &&Record| record.looks.iter().rfind(|look| look.stage == stage).cloned();
-        let looks = cell.records.iter().filter_map(last);
-        let shares: Vec<f64> = looks.filter_map(|look| look.accuracy.get(&1).map(Tally::mean)).collect();
+        let last = |record: &&Record| record.evaluations.iter().rfind(|evaluation| evaluation.stage == stage).cloned();
+        let evaluations = cell.records.iter().filter_map(last);
+        let shares: Vec<f64> =
+            evaluations.filter_map(|evaluation| evaluation.accuracy.get(&1).map(AnswerCount::mean)).collect();
         (!shares.is_empty()).then(|| entry(length).found(Spread::of(shares.into_iter())))
     };
     let mut entries: Vec<Entry> = (0..config.curriculum.len()).filter_map(at_stage).collect();
@@ -117,13 +118,13 @@ mod tests {
     #[test]
     fn a_separation_is_told_and_so_is_its_absence() {
         let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
-        let told = |records: &[Record]| {
+        let verdict = |records: &[Record]| {
             let entries: Vec<Entry> = cells(records).iter().flat_map(|cell| by_length(cell, "it")).collect();
             read(&entries, "")
         };
         let (plain, signed) = ("deltanet", "deltanet{negative=yes}");
         let (parity, permutations) = ("parity{answer=every}", "word{group=s3}");
-        let fine = told(&[
+        let fine = verdict(&[
             run(plain, parity, 510),
             run("full", parity, 600),
             run(signed, parity, 1000),
@@ -132,7 +133,7 @@ mod tests {
             run("deltaproduct{steps=4}", "word{group=s5}", 999),
         ]);
         assert_eq!((fine.line.as_str(), fine.contradictions.len()), ("5 of 5 predictions held", 0));
-        let odd = told(&[
+        let odd = verdict(&[
             run(plain, parity, 1000),
             run(signed, parity, 700),
             run("deltaproduct{steps=1}", permutations, 995),

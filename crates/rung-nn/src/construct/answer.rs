@@ -1,13 +1,13 @@
 //! Running a construction: the class it gives at every question of a prompt.
 //!
-//! Three ways, all through the weights: [`Swift`] where it applies; the last row alone ([`Model::last`](crate::Model::last))
+//! Three ways, all through the weights: [`FastLookup`] where it applies; the last row alone ([`Model::last`](crate::Model::last))
 //! where a prompt has one question at its end; the whole forward pass otherwise. A construction that thinks aloud is decoded
 //! token by token, each emitted token being fed back through the step form with the state so far.
 
 use rung_engine::{Native, Ops, Scalar};
 
 use super::ChainOfThought;
-use super::swift::Swift;
+use super::fast_lookup::FastLookup;
 use crate::error::ModelError;
 use crate::model::Model;
 use crate::network::Network;
@@ -17,20 +17,20 @@ pub struct Answerer<'a, S: Scalar> {
     built: &'a Network<S>,
     ops: Native<S>,
     front: usize,
-    swift: Option<Swift<S>>,
+    fast_lookup: Option<FastLookup<S>>,
 }
 
 impl<'a, S: Scalar> Answerer<'a, S> {
     /// Binds the weights and looks at which of them matter where.
     pub fn new(built: &'a Network<S>) -> Self {
         let ops = built.executor();
-        let swift = Swift::new(built, &ops);
-        Self { built, front: super::front(&built.config, &built.model, &built.weights), swift, ops }
+        let fast_lookup = FastLookup::new(built, &ops);
+        Self { built, front: super::front(&built.config, &built.model, &built.weights), fast_lookup, ops }
     }
 
     /// Without shortcuts: the whole forward pass of every token. The slow twin.
     pub fn plain(built: &'a Network<S>) -> Self {
-        Self { built, front: built.model.depth(), swift: None, ops: built.executor() }
+        Self { built, front: built.model.depth(), fast_lookup: None, ops: built.executor() }
     }
 
     /// The layers that run on all tokens.
@@ -40,7 +40,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
 
     /// Numbers of the largest activation that a prompt of this many tokens needs.
     pub fn numbers_per_prompt(&self, tokens: usize) -> usize {
-        let width = if self.swift.is_some() { 4 } else { self.built.model.width() };
+        let width = if self.fast_lookup.is_some() { 4 } else { self.built.model.width() };
         tokens.saturating_mul(width)
     }
 
@@ -53,7 +53,9 @@ impl<'a, S: Scalar> Answerer<'a, S> {
             return Ok(self.think(thoughts, tokens, batch)?.into_iter().map(|thought| thought.answer).collect());
         }
         let classes = self.built.model.classes();
-        if let Some(scores) = self.swift.as_mut().and_then(|swift| swift.scores(&self.ops, tokens, batch)) {
+        if let Some(scores) =
+            self.fast_lookup.as_mut().and_then(|fast_lookup| fast_lookup.scores(&self.ops, tokens, batch))
+        {
             return Ok(best(&self.ops.values(&scores), classes));
         }
         let (hidden, _) = self.built.model.last(&self.ops, tokens, batch, self.front)?;

@@ -14,7 +14,7 @@ use rung_theory::stack::{Defaults, Mixer, StackError};
 use super::draft::Setting;
 use super::register::Slice;
 use crate::mixer::{self, MixerConfig as _};
-use weights::Plate;
+use weights::CarryWeightWriter;
 
 /// What is handed on.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct Carry {
 }
 
 /// Writes the weights with which a mixer carries.
-type Writer = fn(&mut Plate<'_>);
+type Writer = fn(&mut CarryWeightWriter<'_>);
 
 /// Every mixer that carries, with what writes its weights; how large it must be is in the mixer's own facts.
 const WRITERS: &[(&str, Writer)] = &[
@@ -147,9 +147,9 @@ fn number(mixer: &Mixer, option: &str) -> usize {
 
 /// The weights of a mixer that does it; `later` if an earlier layer lends it something.
 pub(super) fn settings(carry: &Carry, mixer: &Mixer, width: usize, later: bool) -> Vec<Setting> {
-    let mut plate = Plate::new(carry, mixer, width, later);
+    let mut writer = CarryWeightWriter::new(carry, mixer, width, later);
     if let Some((_, write)) = WRITERS.iter().find(|(name, _)| *name == mixer.name()) {
-        write(&mut plate);
+        write(&mut writer);
     }
-    plate.done()
+    writer.done()
 }

@@ -17,7 +17,7 @@ use super::carry::{self, Carry};
 use super::register::{Holds, Registers, Slice};
 use super::{ChainOfThought, ConstructError, ConstructionInfo};
 use crate::mixer::{follows_width, width_divisor};
-use crate::model::{ChannelConfig, Input, Model, ModelConfig, NormConfig, lends, names};
+use crate::model::{FeedForwardConfig, Input, Model, ModelConfig, NormConfig, lends, names};
 use crate::network::{Network, Provenance};
 use crate::position::Positions;
 
@@ -228,7 +228,7 @@ impl Draft {
             },
             classes: self.classes,
             norm: self.norm,
-            channel: ChannelConfig::Relu { hidden: Some(hidden) },
+            channel: FeedForwardConfig::Relu { hidden: Some(hidden) },
             positions: if self.places.is_some() { Positions::Learned { length } } else { Positions::None },
             causal: self.causal,
             chunk: self.chunk,
@@ -430,8 +430,8 @@ fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place:
     match &layer.mixing {
         Mixing::Heads(heads) => writer.heads(&inner, heads, mixer),
         Mixing::Carry(carry, _) => {
-            let lent = lends(plan, place.layer, place.mixer);
-            writer.settings(&inner, &carry::settings(carry, mixer, plan.width as usize, lent));
+            let shared = lends(plan, place.layer, place.mixer);
+            writer.settings(&inner, &carry::settings(carry, mixer, plan.width as usize, shared));
         }
         Mixing::Own(_, settings) => writer.settings(&inner, settings),
     }

@@ -5,7 +5,7 @@ use rung_theory::task::Rng;
 
 use crate::error::ModelError;
 use crate::model::{Model, ModelState};
-use crate::site::uniform;
+use crate::param_builder::uniform;
 
 /// A sequence so far, and what is needed to go on.
 pub struct Decoder<'a> {

@@ -9,7 +9,7 @@ use crate::mixer::attention::{HeadsConfig, Reach};
 use crate::mixer::head_options::{HeadNorm, HeadOptions};
 use crate::mixer::softmax::Softmax;
 use crate::mixer::window::Window;
-use crate::model::{Activation, Branch, Channel, Dense, Embedding, LayerParts, ModelParts, Norm};
+use crate::model::{Activation, Branch, Dense, Embedding, FeedForward, LayerParts, ModelParts, Norm};
 use crate::position::Rotation;
 
 /// Norms on queries and keys, `q_norm` and `k_norm`.
@@ -156,7 +156,7 @@ pub fn pre_norm_layer<S: Scalar>(
     mixer: &Mixer,
     (width, epsilon): (usize, f64),
     parts: AttentionParts,
-    channel: impl FnOnce(&mut Loader<'_, S>) -> Result<Channel, FamilyError>,
+    channel: impl FnOnce(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
 ) -> Result<LayerParts<Builtin>, FamilyError> {
     loader.within(&format!("model.layers.{index}"), |loader| {
         let norm = loader.rms_norm("input_layernorm", width, epsilon)?;

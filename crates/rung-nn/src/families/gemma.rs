@@ -17,7 +17,7 @@ use rung_theory::stack::Mixer;
 use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{Branch, Channel, LayerParts, ModelParts, Norm};
+use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
 use crate::position::Rotation;
 
 /// Names in `model_type`.
@@ -77,7 +77,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let network = loader.within("mlp", |loader| decoder::gated_network(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LayerParts {
                 mixers: (branch, vec![mixer]),
-                channel: Some((channel_branch, Channel::Dense(network))),
+                channel: Some((channel_branch, FeedForward::Dense(network))),
             })
         })?);
     }

@@ -14,7 +14,7 @@ use rung_engine::{Parameter, Scalar};
 use super::decoder::{self, AttentionParts, Frame};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Activation, Channel, Dense, Experts, Gating, ModelParts, Routing};
+use crate::model::{Activation, FeedForward, Dense, Experts, Gating, ModelParts, Routing};
 use crate::parts::Linear;
 
 /// Names in `model_type`.
@@ -46,7 +46,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
 }
 
 /// Experts are stored as `[experts, inputs, outputs]`, with gate and up in turns.
-fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<Channel, FamilyError> {
+fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let count = fields.required_size("num_local_experts")?;
@@ -86,7 +86,7 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<Channel, FamilyError
         bias: None,
         limit: None,
     };
-    Ok(Channel::Experts(Box::new(Experts { router, routing, experts, shared: None, shared_gate: None })))
+    Ok(FeedForward::Experts(Box::new(Experts { router, routing, experts, shared: None, shared_gate: None })))
 }
 
 /// Some columns of a matrix `[rows, columns]`, as rows.

@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionParts, Frame};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Channel, ModelParts};
+use crate::model::{FeedForward, ModelParts};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["llama", "mistral", "smollm"];
@@ -41,7 +41,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         let plain = AttentionParts::plain(loader.rotation(mixer, 10_000.0)?);
         let parts = AttentionParts { bias, output_bias: bias, pairs_side_by_side: true, ..plain };
         layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, |loader| {
-            Ok(Channel::Dense(decoder::gated_network(loader, [width, hidden], mlp_bias, activation)?))
+            Ok(FeedForward::Dense(decoder::gated_network(loader, [width, hidden], mlp_bias, activation)?))
         })?);
     }
     Frame::plain(epsilon).around(loader, layers)

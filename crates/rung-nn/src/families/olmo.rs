@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
-use crate::model::{Branch, Channel, LayerParts, ModelParts, Norm};
+use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["olmo2", "olmo3"];
@@ -69,7 +69,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let network = loader.within("mlp", |loader| decoder::gated_network(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LayerParts {
                 mixers: (after(loader, "post_attention_layernorm")?, vec![mixer]),
-                channel: Some((after(loader, "post_feedforward_layernorm")?, Channel::Dense(network))),
+                channel: Some((after(loader, "post_feedforward_layernorm")?, FeedForward::Dense(network))),
             })
         })?);
     }

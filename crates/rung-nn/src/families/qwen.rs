@@ -14,7 +14,7 @@ use rung_engine::Scalar;
 use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Channel, ModelParts};
+use crate::model::{FeedForward, ModelParts};
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["qwen2", "qwen3"];
@@ -43,7 +43,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         let plain = AttentionParts::plain(loader.rotation(mixer, 10_000.0)?);
         let parts = AttentionParts { bias, output_bias: third && bias, norm, epsilon, ..plain };
         layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, |loader| {
-            Ok(Channel::Dense(decoder::gated_network(loader, [width, hidden], false, activation)?))
+            Ok(FeedForward::Dense(decoder::gated_network(loader, [width, hidden], false, activation)?))
         })?);
     }
     Frame::plain(epsilon).around(loader, layers)

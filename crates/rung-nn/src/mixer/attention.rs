@@ -6,16 +6,16 @@
 
 use std::ops::Range;
 
-use rung_engine::{AccumulatorRounding, Attention, Ops, Parameter, Role, Rounding, Scalar, Sight};
+use rung_engine::{AccumulatorRounding, Attention, AttentionMask, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::head_options::{HeadOptions, project};
-use super::{Lent, State, TokenMixer, grown, number, shared_evenly};
+use super::{SharedTensor, State, TokenMixer, grown, number, shared_evenly};
 use crate::error::ModelError;
+use crate::param_builder::{Init, ParamBuilder};
 use crate::parts::Linear;
 use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
 
 /// Stands for minus infinity: its exponential is zero, and no arithmetic on it makes a NaN.
 pub(super) const MASKED: f64 = -1e30;
@@ -180,22 +180,22 @@ impl HeadsConfig {
     pub(super) fn init<S: Scalar>(
         self,
         name: &'static str,
-        site: &mut Site<'_, S>,
+        params: &mut ParamBuilder<'_, S>,
         reach: Reach,
         rounding: Option<Rounding>,
     ) -> Result<Heads, ModelError> {
-        let width = site.settings.width;
-        let rotation = self.rotation(name, site.settings.positions)?;
-        let query = site.role(Role::Query).linear("q_proj", width, self.heads * self.key);
-        let key = site.role(Role::Key).linear("k_proj", width, self.kv_heads * self.key);
-        site.tie(&query, &key, self.heads, self.kv_heads);
+        let width = params.settings.width;
+        let rotation = self.rotation(name, params.settings.positions)?;
+        let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key);
+        let key = params.role(Role::Key).linear("k_proj", width, self.kv_heads * self.key);
+        params.tie(&query, &key, self.heads, self.kv_heads);
         if !matches!(reach, Reach::Window { .. }) {
-            site.oppose(&key);
+            params.oppose(&key);
         }
-        let value = (!self.tied).then(|| site.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value));
-        let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
-        let alibi = site.settings.positions == Positions::Alibi;
-        let (nearest, options) = (nearest(site, reach), HeadOptions::default());
+        let value = (!self.tied).then(|| params.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value));
+        let output = params.role(Role::Output).linear("o_proj", self.heads * self.value, width);
+        let alibi = params.settings.positions == Positions::Alibi;
+        let (nearest, options) = (nearest(params, reach), HeadOptions::default());
         let reader = Reader { config: self, reach, query, output, rotation, alibi, nearest, options };
         Ok(Heads { reader, key, value, rounding })
     }
@@ -204,15 +204,15 @@ impl HeadsConfig {
     pub(super) fn init_reader<S: Scalar>(
         self,
         name: &'static str,
-        site: &mut Site<'_, S>,
+        params: &mut ParamBuilder<'_, S>,
         reach: Reach,
     ) -> Result<Reader, ModelError> {
-        let width = site.settings.width;
-        let rotation = self.rotation(name, site.settings.positions)?;
-        let query = site.role(Role::Query).linear("q_proj", width, self.heads * self.key);
-        let output = site.role(Role::Output).linear("o_proj", self.heads * self.value, width);
-        let alibi = site.settings.positions == Positions::Alibi;
-        let (nearest, options) = (nearest(site, reach), HeadOptions::default());
+        let width = params.settings.width;
+        let rotation = self.rotation(name, params.settings.positions)?;
+        let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key);
+        let output = params.role(Role::Output).linear("o_proj", self.heads * self.value, width);
+        let alibi = params.settings.positions == Positions::Alibi;
+        let (nearest, options) = (nearest(params, reach), HeadOptions::default());
         Ok(Reader { config: self, reach, query, output, rotation, alibi, nearest, options })
     }
 
@@ -258,19 +258,19 @@ impl Reader {
     /// Attention of new tokens over a cache that ends with them, and the output projection.
     fn read<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize, cache: &Cache<O::Tensor>) -> O::Tensor {
         let query = self.ask(ops, x, seen);
-        let sight = match self.reach {
-            Reach::All => Sight::All,
-            Reach::Window { size, sinks: 0 } => Sight::Window(size),
-            Reach::Past | Reach::Window { .. } => Sight::Past,
+        let mask = match self.reach {
+            Reach::All => AttentionMask::None,
+            Reach::Window { size, sinks: 0 } => AttentionMask::Window(size),
+            Reach::Past | Reach::Window { .. } => AttentionMask::Causal,
         };
         let scale = self.options.scale.unwrap_or_else(|| self.config.scale());
         if !self.options.plain_scores() {
-            let read = self.options.read(ops, self.config, &query, cache, sight, scale);
+            let read = self.options.read(ops, self.config, &query, cache, mask, scale);
             return self.answer(ops, x, &read);
         }
         let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
         let (key, value) = (&cache.key, &cache.value);
-        let attention = Attention { query: &query, key, value, bias: bias.as_ref(), sight, scale };
+        let attention = Attention { query: &query, key, value, bias: bias.as_ref(), mask, scale };
         self.answer(ops, x, &self.config.accumulator.read(ops, &attention))
     }
 
@@ -301,12 +301,12 @@ impl Reader {
 }
 
 /// The weight behind [`Positions::Relative`].
-fn nearest<S: Scalar>(site: &mut Site<'_, S>, reach: Reach) -> Option<Parameter> {
-    let wanted = site.settings.positions == Positions::Relative && !matches!(reach, Reach::Window { .. });
-    wanted.then(|| site.offset("nearest", &[NEAREST], Fill::Constant(0.0)))
+fn nearest<S: Scalar>(params: &mut ParamBuilder<'_, S>, reach: Reach) -> Option<Parameter> {
+    let wanted = params.settings.positions == Positions::Relative && !matches!(reach, Reach::Window { .. });
+    wanted.then(|| params.offset("nearest", &[NEAREST], Init::Constant(0.0)))
 }
 
-/// Reads what an earlier layer lent; see [`State::lent`].
+/// Reads what an earlier layer shares; see [`State::shared`].
 impl TokenMixer for Reader {
     fn forward<O: Ops>(
         &self,
@@ -314,7 +314,7 @@ impl TokenMixer for Reader {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let Some(Lent::Cache(cache)) = state.and_then(|state| state.lent.as_ref()) else {
+        let Some(SharedTensor::Cache(cache)) = state.and_then(|state| state.shared.as_ref()) else {
             panic!("a layer that reads another's cache is given it by the model");
         };
         let seen = State::seen(state);
@@ -337,7 +337,7 @@ impl Heads {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (cache, mut next) = self.keep(ops, x, state);
         let out = self.reader.read(ops, x, State::seen(state), &cache);
-        next.lent = Some(Lent::Cache(cache));
+        next.shared = Some(SharedTensor::Cache(cache));
         (out, next)
     }
 

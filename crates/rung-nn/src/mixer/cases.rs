@@ -10,9 +10,9 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
 use super::{Builtin, TokenMixer as _};
+use crate::param_builder::{Depth, ParamBuilder, Settings};
 use crate::position::Positions;
 use crate::precision::Precision;
-use crate::site::{Depth, Settings, Site};
 
 /// Rotary positions that turn far within a few tokens.
 pub const ROTARY: Positions = Positions::Rotary { base: 100.0 };
@@ -149,9 +149,9 @@ pub fn build_within<S: Scalar>(text: &str, positions: Positions, chunk: usize, p
     let mut weights = Parameters::new();
     let mut rng = seeded(11);
     let settings = Settings { precision, ..settings(positions, chunk) };
-    let mut site = Site::new(settings, &mut weights, &mut rng);
-    site.depth = MIDDLE;
-    let mixer = Builtin::init(&resolve(text), &mut site);
+    let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
+    params.depth = MIDDLE;
+    let mixer = Builtin::init(&resolve(text), &mut params);
     shake(&mut weights, 0.3);
     Built { mixer: mixer.unwrap(), weights }
 }

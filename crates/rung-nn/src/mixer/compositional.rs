@@ -5,7 +5,7 @@
 //! # Computed as
 //! Attention whose values are all retrievals side by side, then a softmax within each token.
 
-use rung_engine::{Attention, Ops, Role, Rounding, Scalar, Sight};
+use rung_engine::{Attention, Ops, Role, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
@@ -13,7 +13,7 @@ use crate::error::ModelError;
 use crate::parts::{Linear, join};
 use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of compositional attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Compositional {
     query: Linear,
     key: Linear,
     value: Linear,
-    wish: Linear,
+    demand: Linear,
     offer: Linear,
     output: Linear,
     rotation: Option<Rotation>,
@@ -52,20 +52,20 @@ impl MixerConfig for CompositionalConfig {
         Ok(Self { searches, retrievals, head, value })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Compositional, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Compositional, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { searches, retrievals, head, value: wide } = *self;
-        let (width, positions) = (site.settings.width, site.settings.positions);
+        let (width, positions) = (params.settings.width, params.settings.positions);
         let rotation = Rotation::of_keys(Self::NAME, "width of a search", head, positions)?;
-        let [query, key, wish] = [("q_proj", Role::Query), ("k_proj", Role::Key), ("sq_proj", Role::Query)]
-            .map(|(name, role)| site.role(role).linear(name, width, searches * head));
-        site.tie(&query, &key, searches, searches);
-        site.oppose(&key);
-        let value = site.role(Role::Value).linear("v_proj", width, retrievals * wide);
-        let offer = site.role(Role::Key).linear("sk_proj", wide, head);
-        let output = site.role(Role::Output).linear("o_proj", searches * wide, width);
-        let (alibi, rounding) = (positions == Positions::Alibi, site.settings.precision.message);
-        Ok(Compositional { config: *self, query, key, value, wish, offer, output, rotation, alibi, rounding })
+        let [query, key, demand] = [("q_proj", Role::Query), ("k_proj", Role::Key), ("sq_proj", Role::Query)]
+            .map(|(name, role)| params.role(role).linear(name, width, searches * head));
+        params.tie(&query, &key, searches, searches);
+        params.oppose(&key);
+        let value = params.role(Role::Value).linear("v_proj", width, retrievals * wide);
+        let offer = params.role(Role::Key).linear("sk_proj", wide, head);
+        let output = params.role(Role::Output).linear("o_proj", searches * wide, width);
+        let (alibi, rounding) = (positions == Positions::Alibi, params.settings.precision.message);
+        Ok(Compositional { config: *self, query, key, value, demand, offer, output, rotation, alibi, rounding })
     }
 }
 
@@ -89,8 +89,8 @@ impl Compositional {
         let query = self.turned(ops, &self.query.heads(ops, x, searches), tokens - time);
         let value = ops.broadcast(&ops.reshape(value, &[batch, tokens, 1, all]), &[batch, tokens, searches, all]);
         let far = self.alibi.then(|| alibi(ops, searches, tokens - time..tokens, 0..tokens, false));
-        let (bias, sight, scale) = (far.as_ref(), Sight::Past, (head as f64).powf(-0.5));
-        let read = ops.attention(&Attention { query: &query, key, value: &value, bias, sight, scale });
+        let (bias, mask, scale) = (far.as_ref(), AttentionMask::Causal, (head as f64).powf(-0.5));
+        let read = ops.attention(&Attention { query: &query, key, value: &value, bias, mask, scale });
         ops.reshape(&read, &[batch, time, searches, retrievals, width])
     }
 }
@@ -106,9 +106,9 @@ impl TokenMixer for Compositional {
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
         let kept = self.keep(ops, x, state);
         let pairs = self.pairs(ops, x, &kept);
-        let wish = ops.scale(&self.wish.apply(ops, x), (head as f64).powf(-0.5));
-        let wish = ops.reshape(&wish, &[batch, time, searches, 1, head]);
-        let fit = ops.sum(&ops.mul(&self.offer.apply(ops, &pairs), &wish), 4);
+        let demand = ops.scale(&self.demand.apply(ops, x), (head as f64).powf(-0.5));
+        let demand = ops.reshape(&demand, &[batch, time, searches, 1, head]);
+        let fit = ops.sum(&ops.mul(&self.offer.apply(ops, &pairs), &demand), 4);
         let shares = ops.softmax(&ops.reshape(&fit, &[batch, time, searches, retrievals]));
         let shares = ops.reshape(&shares, &[batch, time, searches, retrievals, 1]);
         let picked = ops.reshape(&ops.sum(&ops.mul(&pairs, &shares), 3), &[batch, time, searches, value]);
@@ -117,7 +117,7 @@ impl TokenMixer for Compositional {
     }
 
     /// Keys and values only: no scores.
-    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+    fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         State::new(State::seen(state) + ops.shape(x)[1], self.keep(ops, x, state).map(Some))
     }
 }

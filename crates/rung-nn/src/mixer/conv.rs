@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number};
 use crate::error::ModelError;
 use crate::parts::{Convolution, Linear};
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of a short convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,20 +40,20 @@ impl MixerConfig for ShortConvolutionConfig {
         Ok(Self { taps, channels, gated: flag(mixer, "gated") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<ShortConvolution, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<ShortConvolution, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { taps, channels, gated } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         if !gated && channels != width {
             let expected = format!("{width}, the width of the model, without gate and projections");
             return Err(ModelError::Shape { place: Self::NAME, what: "channels", found: channels as u64, expected });
         }
         let reach = (taps as f64).powf(-0.5);
-        let weight = site.weight("conv.weight", &[channels, 1, taps], Fill::Uniform(-reach, reach));
+        let weight = params.weight("conv.weight", &[channels, 1, taps], Init::Uniform(-reach, reach));
         Ok(ShortConvolution {
-            convolution: Convolution { weight, bias: None, channels, taps, rounding: site.settings.precision.state },
+            convolution: Convolution { weight, bias: None, channels, taps, rounding: params.settings.precision.state },
             projections: gated
-                .then(|| [site.linear("in_proj", width, 3 * channels), site.role(Role::Output).linear("out_proj", channels, width)]),
+                .then(|| [params.linear("in_proj", width, 3 * channels), params.role(Role::Output).linear("out_proj", channels, width)]),
         })
     }
 }

@@ -10,8 +10,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, Stream, join, scaled};
-use crate::site::Site;
+use crate::parts::{Gain, Linear, LinearRecurrence, Stream, join, scaled};
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of DeltaNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Deltanet {
     beta: Linear,
     norm: Gain,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// Queries, keys and values of the delta family.
@@ -50,26 +50,26 @@ impl Streams {
     const EPSILON: f64 = 1e-6;
 
     pub(super) fn init<S: Scalar>(
-        site: &mut Site<'_, S>,
+        params: &mut ParamBuilder<'_, S>,
         taps: usize,
         (heads, key): (usize, usize),
         (value_heads, value): (usize, usize),
     ) -> Self {
-        Self::init_repeated(site, taps, (heads, key), (value_heads, value), 1)
+        Self::init_repeated(params, taps, (heads, key), (value_heads, value), 1)
     }
 
     /// The same with `steps` keys and values for every query. The heads of a step stand together.
     pub(super) fn init_repeated<S: Scalar>(
-        site: &mut Site<'_, S>,
+        params: &mut ParamBuilder<'_, S>,
         taps: usize,
         (heads, key): (usize, usize),
         (value_heads, value): (usize, usize),
         steps: usize,
     ) -> Self {
-        let width = site.settings.width;
+        let width = params.settings.width;
         let mut stream = |role: Role, name: &str, heads: usize, head: usize| Stream {
-            projection: site.role(role).linear(&format!("{name}_proj"), width, heads * head),
-            convolution: site.convolution(&format!("{name}_conv1d"), heads * head, taps),
+            projection: params.role(role).linear(&format!("{name}_proj"), width, heads * head),
+            convolution: params.convolution(&format!("{name}_conv1d"), heads * head, taps),
             heads,
         };
         let streams = Self {
@@ -77,7 +77,7 @@ impl Streams {
             key: stream(Role::Key, "k", steps * heads, key),
             value: stream(Role::Value, "v", steps * value_heads, value),
         };
-        site.tie(&streams.query.projection, &streams.key.projection, heads, heads);
+        params.tie(&streams.query.projection, &streams.key.projection, heads, heads);
         streams
     }
 
@@ -112,17 +112,17 @@ impl MixerConfig for DeltanetConfig {
         Ok(Self { heads, key, value, taps, negative: flag(mixer, "negative") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Deltanet, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Deltanet, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, key, value, taps, .. } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         Ok(Deltanet {
             config: *self,
-            streams: Streams::init(site, taps, (heads, key), (heads, value)),
-            beta: site.linear("b_proj", width, heads),
-            norm: site.gain("o_norm", value),
-            output: site.role(Role::Output).linear("o_proj", heads * value, width),
-            memory: site.memory(),
+            streams: Streams::init(params, taps, (heads, key), (heads, value)),
+            beta: params.linear("b_proj", width, heads),
+            norm: params.gain("o_norm", value),
+            output: params.role(Role::Output).linear("o_proj", heads * value, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -137,7 +137,7 @@ impl Deltanet {
     ) -> (O::Tensor, State<O::Tensor>) {
         let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
         let beta = strength(ops, &self.beta, x, self.config.negative);
-        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::None, Some(&beta), state);
+        let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::None, Some(&beta), state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
     }
 }

@@ -13,8 +13,8 @@ use super::deltanet::{Streams, strength};
 use super::gdn::Forget;
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, join};
-use crate::site::Site;
+use crate::parts::{Gain, Linear, LinearRecurrence, join};
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of DeltaProduct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct DeltaProduct {
     gate: Linear,
     norm: Gain,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 impl MixerConfig for DeltaProductConfig {
@@ -62,19 +62,19 @@ impl MixerConfig for DeltaProductConfig {
         Ok(Self { heads, value_heads, key, value, taps, steps, gated, negative })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<DeltaProduct, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<DeltaProduct, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, value_heads, key, value, taps, steps, .. } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         Ok(DeltaProduct {
             config: *self,
-            streams: Streams::init_repeated(site, taps, (heads, key), (value_heads, value), steps),
-            beta: site.linear("b_proj", width, steps * value_heads),
-            forget: self.gated.then(|| Forget::init(site, value_heads)),
-            gate: site.role(Role::Gate).linear("g_proj", width, value_heads * value),
-            norm: site.gain("o_norm", value),
-            output: site.role(Role::Output).linear("o_proj", value_heads * value, width),
-            memory: site.memory(),
+            streams: Streams::init_repeated(params, taps, (heads, key), (value_heads, value), steps),
+            beta: params.linear("b_proj", width, steps * value_heads),
+            forget: self.gated.then(|| Forget::init(params, value_heads)),
+            gate: params.role(Role::Gate).linear("g_proj", width, value_heads * value),
+            norm: params.gain("o_norm", value),
+            output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -109,8 +109,8 @@ impl DeltaProduct {
             decay: decay.as_ref().map_or(Decay::None, Decay::Scalar),
             beta: Some(&finer(&beta, &[value_heads])),
             state: State::part(state, 0),
-            chunk: self.memory.chunk,
-            rounding: self.memory.rounding,
+            chunk: self.recurrence.chunk,
+            rounding: self.recurrence.rounding,
         });
         let out = ops.reshape(&out, &[batch, time, steps, value_heads * value_width]);
         let out = ops.reshape(&ops.slice(&out, 2, steps - 1..steps), &[batch, time, value_heads, value_width]);

@@ -17,7 +17,7 @@ use crate::error::ModelError;
 use crate::parts::{Linear, join, split};
 use crate::position::{Positions, Rotation, Spacing};
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of token-sparse attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,23 +67,23 @@ impl MixerConfig for TokenSparseConfig {
         Ok(Self { latent: LatentConfig::of(mixer), top, index_heads, index_head })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<TokenSparse, ModelError> {
-        let latent = self.latent.init_as(Self::NAME, site)?;
-        let width = site.settings.width;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<TokenSparse, ModelError> {
+        let latent = self.latent.init_as(Self::NAME, params)?;
+        let width = params.settings.width;
         let asking = if self.latent.rank == 0 { width } else { self.latent.rank };
-        let rotation = match site.settings.positions {
+        let rotation = match params.settings.positions {
             Positions::Rotary { base } if self.turned() > 0 => {
                 Some(Rotation::new(self.turned(), Spacing::Usual { base }))
             }
             _ => None,
         };
-        let (chunk, rounding) = (site.settings.chunk, site.settings.precision.message);
-        site.within("indexer", |site| {
-            let query = site.linear("wq_b", asking, self.index_heads * self.index_head);
-            let key = site.linear("wk", width, self.index_head);
+        let (chunk, rounding) = (params.settings.chunk, params.settings.precision.message);
+        params.within("indexer", |params| {
+            let query = params.linear("wq_b", asking, self.index_heads * self.index_head);
+            let key = params.linear("wk", width, self.index_head);
             let norm = [("k_norm.weight", 1.0), ("k_norm.bias", 0.0)]
-                .map(|(name, value)| site.offset(name, &[self.index_head], Fill::Constant(value)));
-            let importance = site.linear("weights_proj", width, self.index_heads);
+                .map(|(name, value)| params.offset(name, &[self.index_head], Init::Constant(value)));
+            let importance = params.linear("weights_proj", width, self.index_heads);
             Ok(TokenSparse { config: *self, latent, query, key, norm, importance, rotation, chunk, rounding })
         })
     }

@@ -6,7 +6,7 @@
 //! Stretch by stretch, the policy runs ahead, over numbers of tokens or over scores, and leaves a mask; then masked
 //! softmax.
 
-use rung_engine::{Attention, Ops, Rounding, Scalar, Sight};
+use rung_engine::{Attention, Ops, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::attention::{Heads, HeadsConfig, MASKED, Reach};
@@ -14,7 +14,7 @@ use super::policy::{Numbered, Policy};
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number, without_alibi};
 use crate::error::ModelError;
 use crate::precision::rounded;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of evicting attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +44,11 @@ impl MixerConfig for EvictingAttentionConfig {
         Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, policy: Policy::new(mixer.options().choice("policy"), size) })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<EvictingAttention, ModelError> {
-        causal_only(Self::NAME, site)?;
-        without_alibi(Self::NAME, site)?;
-        let (chunk, rounding) = (site.settings.chunk, site.settings.precision.state);
-        let heads = self.heads.init(Self::NAME, site, Reach::Past, rounding)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<EvictingAttention, ModelError> {
+        causal_only(Self::NAME, params)?;
+        without_alibi(Self::NAME, params)?;
+        let (chunk, rounding) = (params.settings.chunk, params.settings.precision.state);
+        let heads = self.heads.init(Self::NAME, params, Reach::Past, rounding)?;
         Ok(EvictingAttention { config: *self, heads, chunk, rounding })
     }
 }
@@ -203,9 +203,9 @@ impl TokenMixer for EvictingAttention {
             Policy::Numbered(policy) => {
                 let course = self.numbered(policy, seen, time);
                 let mask = ops.constant(&[1, 1, time, all], &course.mask);
-                let (bias, sight, scale) = (Some(&mask), Sight::Past, self.config.heads.scale());
+                let (bias, mask, scale) = (Some(&mask), AttentionMask::Causal, self.config.heads.scale());
                 let [key, value] = &both;
-                (ops.attention(&Attention { query: &query, key, value, bias, sight, scale }), course, None)
+                (ops.attention(&Attention { query: &query, key, value, bias, mask, scale }), course, None)
             }
         };
         let held = (seen + time).min(self.config.size);

@@ -11,8 +11,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, Memory, Projections, join};
-use crate::site::{Fill, Site};
+use crate::parts::{Linear, LinearRecurrence, Projections, join};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Fastmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Fastmax {
     config: FastmaxConfig,
     projections: Projections,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 impl MixerConfig for FastmaxConfig {
@@ -44,16 +44,16 @@ impl MixerConfig for FastmaxConfig {
         Ok(Self { order, heads, key, value })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Fastmax, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Fastmax, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, key, value, .. } = *self;
-        let width = site.settings.width;
-        let fill = Fill::Normal(site.settings.deviation);
+        let width = params.settings.width;
+        let fill = Init::Normal(params.settings.deviation);
         Ok(Fastmax {
             config: *self,
-            projections: Projections::init(site, [heads, key, value], |_| fill),
-            output: site.role(Role::Output).linear("o_proj", heads * value, width),
-            memory: site.memory(),
+            projections: Projections::init(params, [heads, key, value], |_| fill),
+            output: params.role(Role::Output).linear("o_proj", heads * value, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -90,7 +90,7 @@ impl Fastmax {
         let [query, key, value] = self.projections.apply(ops, x);
         let (query, key) = (self.features(ops, &query), self.features(ops, &key));
         let value = ops.concat(&[value, ops.full(&[batch, time, heads, 1], 1.0)], 3);
-        let (sums, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::None, None, state);
+        let (sums, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::None, None, state);
         let weight = ops.affine(&ops.slice(&sums, 3, width..width + 1), 1.0, Self::EPSILON);
         let out = ops.div(&ops.slice(&sums, 3, 0..width), &weight);
         (out, State::new(State::seen(state) + time, [Some(matrix)]))

@@ -14,9 +14,9 @@
 use rung_engine::{Decay, Ops, Parameter, Recurrence, Scalar};
 
 use super::State;
-use crate::parts::{Linear, Memory};
+use crate::param_builder::{Init, ParamBuilder};
+use crate::parts::{Linear, LinearRecurrence};
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
 
 /// What a recurrence with one decay per head runs on; see [`Recurrence`].
 #[derive(Clone, Copy)]
@@ -31,8 +31,13 @@ pub(super) struct Writes<'a, T> {
 
 impl<T: Clone> Writes<'_, T> {
     /// Outputs and the state after the last token, with a single state.
-    pub(super) fn run<O: Ops<Tensor = T>>(&self, ops: &O, memory: Memory, state: Option<&State<T>>) -> (T, T) {
-        memory.run(ops, [self.query, self.key, self.value], Decay::Scalar(self.decay), self.beta, state)
+    pub(super) fn run<O: Ops<Tensor = T>>(
+        &self,
+        ops: &O,
+        recurrence: LinearRecurrence,
+        state: Option<&State<T>>,
+    ) -> (T, T) {
+        recurrence.run(ops, [self.query, self.key, self.value], Decay::Scalar(self.decay), self.beta, state)
     }
 }
 
@@ -42,7 +47,7 @@ pub(super) struct Hierarchy {
     levels: usize,
     weigh: Linear,
     table: Parameter,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// Binary digits of a number.
@@ -59,13 +64,13 @@ impl Hierarchy {
     /// The log-decay in front of a block: nothing is left of what was before it, in either precision.
     const FORGET: f64 = -64.0;
 
-    pub(super) fn init<S: Scalar>(site: &mut Site<'_, S>, heads: usize, levels: usize) -> Self {
+    pub(super) fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, heads: usize, levels: usize) -> Self {
         Self {
             heads,
             levels,
-            weigh: site.linear("l_proj", site.settings.width, heads * levels),
-            table: site.offset("L", &[heads, levels], Fill::Constant(1.0)),
-            memory: site.memory(),
+            weigh: params.linear("l_proj", params.settings.width, heads * levels),
+            table: params.offset("L", &[heads, levels], Init::Constant(1.0)),
+            recurrence: params.recurrence(),
         }
     }
 
@@ -86,7 +91,7 @@ impl Hierarchy {
         let (seen, time) = (State::seen(state), ops.shape(x)[1]);
         let weights = self.weights(ops, x);
         // States in few bits are merged and rounded at every token.
-        let stride = if self.memory.rounding.is_some() { 1 } else { time };
+        let stride = if self.recurrence.rounding.is_some() { 1 } else { time };
         let mut spans = State::part(state, 0).map(|stacked| unstack(ops, stacked)).unwrap_or_default();
         let mut outputs = Vec::new();
         for start in (0..time).step_by(stride) {
@@ -137,8 +142,8 @@ impl Hierarchy {
                 beta: writes.beta,
                 state: self.before(ops, start, level, spans).as_ref(),
                 // Sums of log-decays stay small where they pass a block's start at most twice.
-                chunk: self.memory.chunk.min(block),
-                rounding: self.memory.rounding,
+                chunk: self.recurrence.chunk.min(block),
+                rounding: self.recurrence.rounding,
             });
             let place = level.min(self.levels - 1);
             let weight = ops.slice(weights, 3, place..place + 1);
@@ -159,7 +164,7 @@ impl Hierarchy {
             return Some(spans[level].clone());
         }
         let finer = spans[..level.min(spans.len())].iter().cloned();
-        finer.reduce(|sum, span| ops.add(&sum, &span)).map(|sum| rounded(ops, &sum, self.memory.rounding))
+        finer.reduce(|sum, span| ops.add(&sum, &span)).map(|sum| rounded(ops, &sum, self.recurrence.rounding))
     }
 }
 

@@ -15,7 +15,7 @@ use rung_theory::stack::Mixer;
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
 use crate::parts::Linear;
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// How much larger a fresh output projection is than the transpose of the value projection.
 pub const READ_SCALE: f64 = 8.0;
@@ -51,18 +51,18 @@ impl MixerConfig for GatedRecurrenceConfig {
         Ok(Self { channels: number(mixer, "channels"), bits })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<GatedRecurrence, ModelError> {
-        causal_only(Self::NAME, site)?;
-        let (width, channels) = (site.settings.width, self.channels);
-        let value = site.linear_from("in_proj", width, channels, Fill::Normal((width as f64).powf(-0.5)));
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<GatedRecurrence, ModelError> {
+        causal_only(Self::NAME, params)?;
+        let (width, channels) = (params.settings.width, self.channels);
+        let value = params.linear_from("in_proj", width, channels, Init::Normal((width as f64).powf(-0.5)));
         let mut gate = |name: &str, bias: f64| {
-            let offset = site.offset(&format!("{name}.bias"), &[1], Fill::Constant(bias));
-            Linear { bias: Some(offset), ..site.linear_from(name, width, 1, Fill::Constant(0.0)) }
+            let offset = params.offset(&format!("{name}.bias"), &[1], Init::Constant(bias));
+            Linear { bias: Some(offset), ..params.linear_from(name, width, 1, Init::Constant(0.0)) }
         };
         let (write, read) = (gate("write_gate", 1.0), gate("read_gate", 0.0));
-        let output = site.role(Role::Output).linear_from("out_proj", channels, width, Fill::Constant(0.0));
-        site.transpose(&value, &output, READ_SCALE);
-        let bits = self.bits.into_iter().chain(site.settings.precision.state.map(|rounding| rounding.bits)).min();
+        let output = params.role(Role::Output).linear_from("out_proj", channels, width, Init::Constant(0.0));
+        params.transpose(&value, &output, READ_SCALE);
+        let bits = self.bits.into_iter().chain(params.settings.precision.state.map(|rounding| rounding.bits)).min();
         let rounding = bits.map(|bits| Rounding { bits, range: 1.0 });
         Ok(GatedRecurrence { channels, rounding, value, write, read, output })
     }

@@ -13,8 +13,8 @@ use super::fenwick::Writes;
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, join};
-use crate::site::{Fill, Site};
+use crate::parts::{Gain, Linear, LinearRecurrence, join};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Gated DeltaNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct GatedDeltanet {
     gate: Linear,
     norm: Gain,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// What makes the decay of a token.
@@ -53,13 +53,13 @@ pub(super) struct Forget {
 }
 
 impl Forget {
-    pub(super) fn init<S: Scalar>(site: &mut Site<'_, S>, value_heads: usize) -> Self {
+    pub(super) fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, value_heads: usize) -> Self {
         // Away from zero itself, whose logarithm is none.
         let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
         Self {
-            step: site.linear("a_proj", site.settings.width, value_heads),
-            step_bias: site.offset("dt_bias", &[value_heads], Fill::Drawn(&step_bias)),
-            log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&log_rate)),
+            step: params.linear("a_proj", params.settings.width, value_heads),
+            step_bias: params.offset("dt_bias", &[value_heads], Init::FromUniform(&step_bias)),
+            log_rate: params.offset("A_log", &[value_heads], Init::FromUniform(&log_rate)),
         }
     }
 
@@ -81,19 +81,19 @@ impl MixerConfig for GatedDeltanetConfig {
         Ok(Self { heads, value_heads, key, value, taps, negative: flag(mixer, "negative") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<GatedDeltanet, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<GatedDeltanet, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, value_heads, key, value, taps, .. } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         Ok(GatedDeltanet {
             config: *self,
-            streams: Streams::init(site, taps, (heads, key), (value_heads, value)),
-            beta: site.linear("b_proj", width, value_heads),
-            forget: Forget::init(site, value_heads),
-            gate: site.role(Role::Gate).linear("g_proj", width, value_heads * value),
-            norm: site.gain("o_norm", value),
-            output: site.role(Role::Output).linear("o_proj", value_heads * value, width),
-            memory: site.memory(),
+            streams: Streams::init(params, taps, (heads, key), (value_heads, value)),
+            beta: params.linear("b_proj", width, value_heads),
+            forget: Forget::init(params, value_heads),
+            gate: params.role(Role::Gate).linear("g_proj", width, value_heads * value),
+            norm: params.gain("o_norm", value),
+            output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -122,7 +122,7 @@ impl GatedDeltanet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.read_by(ops, x, state, |writes| writes.run(ops, self.memory, state))
+        self.read_by(ops, x, state, |writes| writes.run(ops, self.recurrence, state))
     }
 
     /// What stands after a read.

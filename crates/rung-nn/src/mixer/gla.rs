@@ -10,8 +10,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, Projections, join, scaled};
-use crate::site::{Fill, Site};
+use crate::parts::{Gain, Linear, LinearRecurrence, Projections, join, scaled};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of gated linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Gla {
     gate: Linear,
     norm: Gain,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 impl MixerConfig for GlaConfig {
@@ -47,19 +47,19 @@ impl MixerConfig for GlaConfig {
         Ok(Self { heads, key, value, rank })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Gla, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Gla, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, key, value, rank } = *self;
-        let width = site.settings.width;
-        let fill = Fill::Normal(site.settings.deviation);
+        let width = params.settings.width;
+        let fill = Init::Normal(params.settings.deviation);
         Ok(Gla {
             config: *self,
-            projections: Projections::init(site, [heads, key, value], |_| fill),
-            forget: [site.linear("gk_proj.0", width, rank), site.linear_with_bias("gk_proj.1", rank, heads * key)],
-            gate: site.role(Role::Gate).linear("g_proj", width, heads * value),
-            norm: site.gain("g_norm", value),
-            output: site.role(Role::Output).linear("o_proj", heads * value, width),
-            memory: site.memory(),
+            projections: Projections::init(params, [heads, key, value], |_| fill),
+            forget: [params.linear("gk_proj.0", width, rank), params.linear_with_bias("gk_proj.1", rank, heads * key)],
+            gate: params.role(Role::Gate).linear("g_proj", width, heads * value),
+            norm: params.gain("g_norm", value),
+            output: params.role(Role::Output).linear("o_proj", heads * value, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -80,7 +80,7 @@ impl Gla {
         // The logarithm of a sigmoid, without overflow.
         let decay = ops.scale(&ops.softplus(&ops.neg(&raw)), -1.0 / Self::ROOT);
         let inputs = [&scaled(ops, &query), &key, &value];
-        let (out, matrix) = self.memory.run(ops, inputs, Decay::Vector(&decay), None, state);
+        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&decay), None, state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix)]))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A read with a cap or a sink is composed of primitives here: no kernel knows them.
 
-use rung_engine::{Ops, Parameter, Scalar, Sight};
+use rung_engine::{AttentionMask, Ops, Parameter, Scalar};
 
 use super::attention::{Cache, HeadsConfig, MASKED};
 use crate::parts::{Linear, join, split};
@@ -74,7 +74,7 @@ impl HeadOptions {
         config: HeadsConfig,
         query: &O::Tensor,
         cache: &Cache<O::Tensor>,
-        sight: Sight,
+        mask: AttentionMask,
         scale: f64,
     ) -> O::Tensor {
         let [batch, queries, heads, width] = ops.shape(query)[..] else { panic!("heads of {}", ops.shape(query)) };
@@ -91,7 +91,7 @@ impl HeadOptions {
             scores = ops.scale(&ops.tanh(&ops.scale(&scores, 1.0 / cap)), cap);
         }
         let masked = (0..queries).flat_map(|query| {
-            let seen = sight.range(keys - queries + query, keys);
+            let seen = mask.range(keys - queries + query, keys);
             (0..keys).map(move |key| O::Scalar::of(if seen.contains(&key) { 0.0 } else { MASKED }))
         });
         let mask = ops.constant(&[1, 1, queries, keys], &masked.collect::<Vec<_>>());

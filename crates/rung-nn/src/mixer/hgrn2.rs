@@ -10,8 +10,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, join, scaled, split};
-use crate::site::{Depth, Fill, Site};
+use crate::parts::{Gain, Linear, LinearRecurrence, join, scaled, split};
+use crate::param_builder::{Depth, Init, ParamBuilder};
 
 /// Sizes of HGRN2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Hgrn2 {
     floor: Option<Floor>,
     norm: Gain,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 impl MixerConfig for Hgrn2Config {
@@ -40,20 +40,20 @@ impl MixerConfig for Hgrn2Config {
         Ok(Self { expand: number(mixer, "expand") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Hgrn2, ModelError> {
-        causal_only(Self::NAME, site)?;
-        let width = site.settings.width;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Hgrn2, ModelError> {
+        causal_only(Self::NAME, params)?;
+        let width = params.settings.width;
         shared_evenly(Self::NAME, "expand", width, self.expand)?;
-        let depth = site.depth;
+        let depth = params.depth;
         Ok(Hgrn2 {
             heads: width / self.expand,
-            query: site.role(Role::Query).linear("q_proj", width, width),
-            forget: site.linear("f_proj", width, width),
-            input: site.linear("i_proj", width, width),
-            floor: (depth.layer > 0).then(|| Floor::init(site)),
-            norm: site.gain("g_norm", width),
-            output: site.role(Role::Output).linear("o_proj", width, width),
-            memory: site.memory(),
+            query: params.role(Role::Query).linear("q_proj", width, width),
+            forget: params.linear("f_proj", width, width),
+            input: params.linear("i_proj", width, width),
+            floor: (depth.layer > 0).then(|| Floor::init(params)),
+            norm: params.gain("g_norm", width),
+            output: params.role(Role::Output).linear("o_proj", width, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -66,9 +66,9 @@ struct Floor {
 }
 
 impl Floor {
-    fn init<S: Scalar>(site: &mut Site<'_, S>) -> Self {
-        let shape = [site.depth.layers, site.settings.width];
-        Self { table: site.common_offset("lower_bounds", &shape, Fill::Constant(0.0)), depth: site.depth }
+    fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
+        let shape = [params.depth.layers, params.settings.width];
+        Self { table: params.common_offset("lower_bounds", &shape, Init::Constant(0.0)), depth: params.depth }
     }
 
     /// `log lb` and `log (1 - lb)` per channel. Neither is taken of a difference, so both are finite.
@@ -113,7 +113,7 @@ impl Hgrn2 {
         let [decay, key] = [decay, key].map(|x| split(ops, &x, self.heads));
         let query = scaled(ops, &ops.silu(&self.query.heads(ops, x, self.heads)));
         let value = self.input.heads(ops, x, self.heads);
-        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Vector(&decay), None, state);
+        let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Vector(&decay), None, state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix)]))
     }
 }

@@ -13,9 +13,9 @@ use rung_theory::stack::Mixer;
 use super::linear::sum_of_all;
 use super::{MixerConfig, State, TokenMixer, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Linear, Memory, Projections, by_head, join, scaled, split};
+use crate::parts::{Linear, LinearRecurrence, Projections, by_head, join, scaled, split};
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of InLine attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Inline {
     /// To a head's width, then to a tap for every channel and place of the head.
     taps: [HeadLinear; 2],
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
     causal: bool,
 }
 
@@ -51,10 +51,10 @@ struct HeadLinear {
 }
 
 impl HeadLinear {
-    fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, heads: usize, inputs: usize, outputs: usize) -> Self {
-        let fill = Fill::Normal(site.settings.deviation);
-        let weight = site.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], fill);
-        let bias = site.offset(&format!("{name}.bias"), &[heads * outputs], Fill::Constant(0.0));
+    fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, inputs: usize, outputs: usize) -> Self {
+        let fill = Init::Normal(params.settings.deviation);
+        let weight = params.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], fill);
+        let bias = params.offset(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
         Self { weight, bias, heads }
     }
 
@@ -76,21 +76,21 @@ impl MixerConfig for InlineConfig {
         Ok(Self { heads, key, value, local })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Inline, ModelError> {
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Inline, ModelError> {
         let Self { heads, key, value, local } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         shared_evenly(Self::NAME, "heads", width, heads)?;
-        let fill = Fill::Normal(site.settings.deviation);
+        let fill = Init::Normal(params.settings.deviation);
         Ok(Inline {
             config: *self,
-            projections: Projections::init(site, [heads, key, value], |_| fill),
+            projections: Projections::init(params, [heads, key, value], |_| fill),
             taps: [
-                HeadLinear::init(site, "residual.0", heads, width / heads, value),
-                HeadLinear::init(site, "residual.2", heads, value, value * local),
+                HeadLinear::init(params, "residual.0", heads, width / heads, value),
+                HeadLinear::init(params, "residual.2", heads, value, value * local),
             ],
-            output: site.role(Role::Output).linear("o_proj", heads * value, width),
-            memory: site.memory(),
-            causal: site.settings.causal,
+            output: params.role(Role::Output).linear("o_proj", heads * value, width),
+            recurrence: params.recurrence(),
+            causal: params.settings.causal,
         })
     }
 }
@@ -127,12 +127,12 @@ impl Inline {
         [query, key, value]: [&O::Tensor; 3],
         state: Option<&O::Tensor>,
     ) -> (O::Tensor, O::Tensor) {
-        let Memory { chunk, rounding } = self.memory;
+        let LinearRecurrence { chunk, rounding } = self.recurrence;
         if self.causal {
             let decay = Decay::None;
             return ops.recurrence(&Recurrence { query, key, value, decay, beta: None, state, chunk, rounding });
         }
-        sum_of_all(ops, [query, key, value], self.memory)
+        sum_of_all(ops, [query, key, value], self.recurrence)
     }
 
     /// The local term, and the values that the next call needs.
@@ -150,7 +150,7 @@ impl Inline {
         let taps = self.taps[1].apply(ops, &ops.gelu_exact(&taps));
         let tokens = ops.shape(&source)[1];
         let taps = ops.reshape(&taps, &[batch, tokens, channels, local]);
-        let mut value = rounded(ops, value, self.memory.rounding);
+        let mut value = rounded(ops, value, self.recurrence.rounding);
         // Those after a token are reached by looking back from as many places later.
         let ahead = if self.causal { 0 } else { local - 1 - local / 2 };
         if ahead > 0 {

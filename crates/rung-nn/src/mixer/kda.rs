@@ -12,8 +12,8 @@ use super::deltanet::{Streams, strength};
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, join, split};
-use crate::site::{Fill, Site};
+use crate::parts::{Gain, Linear, LinearRecurrence, join, split};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Kimi Delta Attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct KimiDelta {
     gate: [Linear; 2],
     norm: Gain,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 impl MixerConfig for KimiDeltaConfig {
@@ -57,24 +57,24 @@ impl MixerConfig for KimiDeltaConfig {
         Ok(Self { heads, value_heads, key, value, taps })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<KimiDelta, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<KimiDelta, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, value_heads, key, value, taps } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         Ok(KimiDelta {
             config: *self,
-            streams: Streams::init(site, taps, (heads, key), (value_heads, value)),
-            beta: site.linear("b_proj", width, value_heads),
-            step: [site.linear("f_proj.0", width, value), site.linear("f_proj.1", value, value_heads * key)],
-            step_bias: site.offset("dt_bias", &[value_heads * key], Fill::Drawn(&step_bias)),
-            log_rate: site.offset("A_log", &[value_heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            streams: Streams::init(params, taps, (heads, key), (value_heads, value)),
+            beta: params.linear("b_proj", width, value_heads),
+            step: [params.linear("f_proj.0", width, value), params.linear("f_proj.1", value, value_heads * key)],
+            step_bias: params.offset("dt_bias", &[value_heads * key], Init::FromUniform(&step_bias)),
+            log_rate: params.offset("A_log", &[value_heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
             gate: [
-                site.linear("g_proj.0", width, value),
-                site.linear_with_bias("g_proj.1", value, value_heads * value),
+                params.linear("g_proj.0", width, value),
+                params.linear_with_bias("g_proj.1", value, value_heads * value),
             ],
-            norm: site.gain("o_norm", value),
-            output: site.role(Role::Output).linear("o_proj", value_heads * value, width),
-            memory: site.memory(),
+            norm: params.gain("o_norm", value),
+            output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -90,7 +90,7 @@ impl KimiDelta {
         let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
         let beta = strength(ops, &self.beta, x, false);
         let decay = self.decay(ops, x);
-        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Vector(&decay), Some(&beta), state);
+        let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Vector(&decay), Some(&beta), state);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
     }
 

@@ -10,8 +10,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, join};
-use crate::site::{Depth, Site};
+use crate::parts::{Gain, Linear, LinearRecurrence, join};
+use crate::param_builder::{Depth, ParamBuilder};
 
 /// Sizes of lightning attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Lightning {
     norm: Gain,
     output: Linear,
     depth: Depth,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// Epsilon of the norm.
@@ -54,17 +54,17 @@ impl MixerConfig for LightningConfig {
         Ok(Self { heads: number(mixer, "heads"), head: number(mixer, "head") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Lightning, ModelError> {
-        causal_only(Self::NAME, site)?;
-        let (width, inner) = (site.settings.width, self.heads * self.head);
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Lightning, ModelError> {
+        causal_only(Self::NAME, params)?;
+        let (width, inner) = (params.settings.width, self.heads * self.head);
         Ok(Lightning {
             config: *self,
-            input: site.linear("qkv_proj", width, 3 * inner),
-            gate: site.linear("output_gate", width, inner),
-            norm: site.gain("norm", inner),
-            output: site.role(Role::Output).linear("out_proj", inner, width),
-            depth: site.depth,
-            memory: site.memory(),
+            input: params.linear("qkv_proj", width, 3 * inner),
+            gate: params.linear("output_gate", width, inner),
+            norm: params.gain("norm", inner),
+            output: params.role(Role::Output).linear("out_proj", inner, width),
+            depth: params.depth,
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -83,7 +83,7 @@ impl Lightning {
         let [query, key, value] = [0, 1, 2].map(|part| ops.slice(&all, 3, part * head..(part + 1) * head));
         let decays: Vec<_> = (0..heads).map(|head| O::Scalar::of(log_decay(head, heads, self.depth))).collect();
         let decay = ops.broadcast(&ops.constant(&[heads], &decays), &[batch, time, heads]);
-        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], Decay::Scalar(&decay), None, state);
+        let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Scalar(&decay), None, state);
         (out, State::new(State::seen(state) + time, [Some(matrix)]))
     }
 }

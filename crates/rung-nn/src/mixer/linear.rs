@@ -11,9 +11,9 @@ pub use rung_theory::stack::mixer::FeatureMap;
 
 use super::{MixerConfig, State, TokenMixer, flag, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, Memory, Projections, join, scaled};
+use crate::parts::{Gain, Linear, LinearRecurrence, Projections, join, scaled};
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct LinearAttention {
     projections: Projections,
     norm: Option<Gain>,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
     causal: bool,
 }
 
@@ -54,17 +54,17 @@ impl MixerConfig for LinearAttentionConfig {
         })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<LinearAttention, ModelError> {
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LinearAttention, ModelError> {
         let Self { heads, key, value, .. } = *self;
-        let width = site.settings.width;
-        let fill = Fill::Normal(site.settings.deviation);
+        let width = params.settings.width;
+        let fill = Init::Normal(params.settings.deviation);
         Ok(LinearAttention {
             config: *self,
-            projections: Projections::init(site, [heads, key, value], |_| fill),
-            norm: (!self.normaliser).then(|| site.gain("norm", value)),
-            output: site.role(Role::Output).linear("o_proj", heads * value, width),
-            memory: site.memory(),
-            causal: site.settings.causal,
+            projections: Projections::init(params, [heads, key, value], |_| fill),
+            norm: (!self.normaliser).then(|| params.gain("norm", value)),
+            output: params.role(Role::Output).linear("o_proj", heads * value, width),
+            recurrence: params.recurrence(),
+            causal: params.settings.causal,
         })
     }
 }
@@ -109,9 +109,9 @@ impl LinearAttention {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, O::Tensor) {
         if self.causal {
-            return self.memory.run(ops, inputs, Decay::None, None, state);
+            return self.recurrence.run(ops, inputs, Decay::None, None, state);
         }
-        sum_of_all(ops, inputs, self.memory)
+        sum_of_all(ops, inputs, self.recurrence)
     }
 
     /// The sum of weights that a query gives, `[batch, time, heads, 1]`, and the sum of keys, `[batch, 1, heads, key]`.
@@ -123,7 +123,7 @@ impl LinearAttention {
         before: Option<&O::Tensor>,
     ) -> (O::Tensor, O::Tensor) {
         let [batch, time, heads, width] = ops.shape(query)[..] else { panic!("heads of {}", ops.shape(query)) };
-        if self.causal && self.memory.rounding.is_some() {
+        if self.causal && self.recurrence.rounding.is_some() {
             // The sum goes through the same rounding as the matrix: it is one, with values of one.
             let column = before.map(|before| ops.reshape(before, &[batch, heads, width, 1]));
             let (weight, sums) = ops.recurrence(&Recurrence {
@@ -133,13 +133,13 @@ impl LinearAttention {
                 decay: Decay::None,
                 beta: None,
                 state: column.as_ref(),
-                chunk: self.memory.chunk,
-                rounding: self.memory.rounding,
+                chunk: self.recurrence.chunk,
+                rounding: self.recurrence.rounding,
             });
             return (weight, ops.reshape(&sums, &[batch, 1, heads, width]));
         }
         let sums = match (self.causal, before) {
-            (false, _) => rounded(ops, &ops.sum(key, 1), self.memory.rounding),
+            (false, _) => rounded(ops, &ops.sum(key, 1), self.recurrence.rounding),
             (true, None) => ops.cumulative_sum(key, 1),
             (true, Some(before)) => ops.add(&ops.cumulative_sum(key, 1), before),
         };
@@ -149,9 +149,9 @@ impl LinearAttention {
 }
 
 /// The sum over all tokens, before and after it, that every query reads, and the matrix that holds it.
-pub(super) fn sum_of_all<O: Ops>(ops: &O, inputs: [&O::Tensor; 3], memory: Memory) -> (O::Tensor, O::Tensor) {
+pub(super) fn sum_of_all<O: Ops>(ops: &O, inputs: [&O::Tensor; 3], recurrence: LinearRecurrence) -> (O::Tensor, O::Tensor) {
     let [query, key, value] = inputs.map(|x| ops.permute(x, &[0, 2, 1, 3]));
-    let matrix = rounded(ops, &ops.product(&key, true, &value, false), memory.rounding);
+    let matrix = rounded(ops, &ops.product(&key, true, &value, false), recurrence.rounding);
     (ops.permute(&ops.matmul(&query, &matrix), &[0, 2, 1, 3]), matrix)
 }
 

@@ -13,7 +13,7 @@ use super::fenwick::{Hierarchy, Writes};
 use super::gdn::{GatedDeltanet, GatedDeltanetConfig};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of log-linear Gated DeltaNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +38,10 @@ impl MixerConfig for LogLinearDeltanetConfig {
         Ok(Self { base: GatedDeltanetConfig::resolve(mixer)?, levels: number(mixer, "levels") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<LogLinearDeltanet, ModelError> {
-        causal_only(Self::NAME, site)?;
-        let base = self.base.init(site)?;
-        Ok(LogLinearDeltanet { base, hierarchy: Hierarchy::init(site, self.base.value_heads, self.levels) })
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LogLinearDeltanet, ModelError> {
+        causal_only(Self::NAME, params)?;
+        let base = self.base.init(params)?;
+        Ok(LogLinearDeltanet { base, hierarchy: Hierarchy::init(params, self.base.value_heads, self.levels) })
     }
 }
 

@@ -13,7 +13,7 @@ use super::fenwick::Hierarchy;
 use super::mamba2::{Mamba2, Mamba2Config};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of log-linear Mamba-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +38,10 @@ impl MixerConfig for LogLinearMamba2Config {
         Ok(Self { base: Mamba2Config::resolve(mixer)?, levels: number(mixer, "levels") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<LogLinearMamba2, ModelError> {
-        causal_only(Self::NAME, site)?;
-        let base = self.base.init(site)?;
-        Ok(LogLinearMamba2 { base, hierarchy: Hierarchy::init(site, self.base.heads, self.levels) })
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LogLinearMamba2, ModelError> {
+        causal_only(Self::NAME, params)?;
+        let base = self.base.init(params)?;
+        Ok(LogLinearMamba2 { base, hierarchy: Hierarchy::init(params, self.base.heads, self.levels) })
     }
 }
 

@@ -14,8 +14,8 @@ use rung_theory::stack::Mixer;
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear, Memory};
-use crate::site::{Fill, Site};
+use crate::parts::{Convolution, Linear, LinearRecurrence};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Mamba1 {
     log_rate: Parameter,
     skip: Parameter,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 impl Mamba1Config {
@@ -60,37 +60,37 @@ impl MixerConfig for Mamba1Config {
         Ok(Self { inner, state, taps, rank })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Mamba1, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba1, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { inner, state, taps, rank } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         // PyTorch's own start of a convolution: uniform within the root of the number of taps.
         let reach = (taps as f64).powf(-0.5);
-        let fill = Fill::Uniform(-reach, reach);
+        let fill = Init::Uniform(-reach, reach);
         let up = (rank as f64).powf(-0.5);
         // Every channel starts with the rates 1, 2, .. of its state indices.
         let cell = Cell::new(0);
         let log_rate = |_: f64| ((cell.replace(cell.get() + 1) % state + 1) as f64).ln();
-        let memory = site.memory();
+        let recurrence = params.recurrence();
         Ok(Mamba1 {
             config: *self,
-            input: site.linear("in_proj", width, 2 * inner),
+            input: params.linear("in_proj", width, 2 * inner),
             convolution: Convolution {
-                weight: site.weight("conv1d.weight", &[inner, 1, taps], fill),
-                bias: Some(site.offset("conv1d.bias", &[inner], fill)),
+                weight: params.weight("conv1d.weight", &[inner, 1, taps], fill),
+                bias: Some(params.offset("conv1d.bias", &[inner], fill)),
                 channels: inner,
                 taps,
-                rounding: site.settings.precision.state,
+                rounding: params.settings.precision.state,
             },
-            select: site.linear("x_proj", inner, rank + 2 * state),
+            select: params.linear("x_proj", inner, rank + 2 * state),
             step: Linear {
-                bias: Some(site.offset("dt_proj.bias", &[inner], Fill::Drawn(&step_bias))),
-                ..site.linear_from("dt_proj", rank, inner, Fill::Uniform(-up, up))
+                bias: Some(params.offset("dt_proj.bias", &[inner], Init::FromUniform(&step_bias))),
+                ..params.linear_from("dt_proj", rank, inner, Init::Uniform(-up, up))
             },
-            log_rate: site.offset("A_log", &[inner, state], Fill::Drawn(&log_rate)),
-            skip: site.offset("D", &[inner], Fill::Constant(1.0)),
-            output: site.role(Role::Output).linear("out_proj", inner, width),
-            memory: Memory { chunk: memory.chunk.min(Self::CHUNK), ..memory },
+            log_rate: params.offset("A_log", &[inner, state], Init::FromUniform(&log_rate)),
+            skip: params.offset("D", &[inner], Init::Constant(1.0)),
+            output: params.role(Role::Output).linear("out_proj", inner, width),
+            recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
         })
     }
 }
@@ -115,7 +115,7 @@ impl Mamba1 {
         let value = ops.reshape(&ops.mul(&step, &x), &[batch, time, inner, 1]);
         let rate = ops.exp(&ops.parameter(self.log_rate));
         let decay = ops.neg(&ops.mul(&ops.reshape(&step, &[batch, time, inner, 1]), &rate));
-        let (read, matrix) = self.memory.run(ops, [&exit, &entry, &value], Decay::Vector(&decay), None, state);
+        let (read, matrix) = self.recurrence.run(ops, [&exit, &entry, &value], Decay::Vector(&decay), None, state);
         let read = ops.reshape(&read, &[batch, time, inner]);
         let out = ops.add(&read, &ops.mul(&x, &ops.parameter(self.skip)));
         (out, State::new(State::seen(state) + time, [Some(matrix), tail]))

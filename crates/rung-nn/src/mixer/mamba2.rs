@@ -11,8 +11,8 @@ use rung_theory::stack::Mixer;
 use super::fenwick::Writes;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, Memory, join, split};
-use crate::site::{Fill, Site};
+use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, join, split};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Mamba2 {
     skip: Parameter,
     norm: Gain,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 impl Mamba2Config {
@@ -70,29 +70,29 @@ impl MixerConfig for Mamba2Config {
         Ok(Self { heads, head, state, groups, taps: number(mixer, "conv") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Mamba2, ModelError> {
-        causal_only(Self::NAME, site)?;
-        let (width, inner, heads) = (site.settings.width, self.inner(), self.heads);
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba2, ModelError> {
+        causal_only(Self::NAME, params)?;
+        let (width, inner, heads) = (params.settings.width, self.inner(), self.heads);
         let channels = inner + 2 * self.shared();
         // PyTorch's own start of a convolution: uniform within the root of the number of taps.
         let reach = (self.taps as f64).powf(-0.5);
-        let fill = Fill::Uniform(-reach, reach);
+        let fill = Init::Uniform(-reach, reach);
         Ok(Mamba2 {
             config: *self,
-            input: site.linear("in_proj", width, inner + channels + heads),
+            input: params.linear("in_proj", width, inner + channels + heads),
             convolution: Convolution {
-                weight: site.weight("conv1d.weight", &[channels, 1, self.taps], fill),
-                bias: Some(site.offset("conv1d.bias", &[channels], fill)),
+                weight: params.weight("conv1d.weight", &[channels, 1, self.taps], fill),
+                bias: Some(params.offset("conv1d.bias", &[channels], fill)),
                 channels,
                 taps: self.taps,
-                rounding: site.settings.precision.state,
+                rounding: params.settings.precision.state,
             },
-            step_bias: site.offset("dt_bias", &[heads], Fill::Drawn(&step_bias)),
-            log_rate: site.offset("A_log", &[heads], Fill::Drawn(&|uniform| (1.0 + 15.0 * uniform).ln())),
-            skip: site.offset("D", &[heads], Fill::Constant(1.0)),
-            norm: site.gain("norm", inner),
-            output: site.role(Role::Output).linear("out_proj", inner, width),
-            memory: site.memory(),
+            step_bias: params.offset("dt_bias", &[heads], Init::FromUniform(&step_bias)),
+            log_rate: params.offset("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            skip: params.offset("D", &[heads], Init::Constant(1.0)),
+            norm: params.gain("norm", inner),
+            output: params.role(Role::Output).linear("out_proj", inner, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -133,7 +133,7 @@ impl Mamba2 {
         all: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.read_by(ops, all, state, |writes| writes.run(ops, self.memory, state))
+        self.read_by(ops, all, state, |writes| writes.run(ops, self.recurrence, state))
     }
 
     /// The whole mixer around a read of the projected token.

@@ -7,7 +7,7 @@
 //! `W_v` to the other side: the query becomes `[W_k' q; q_r]`, which reads the latents themselves, and `W_v` is
 //! applied to what was read.
 
-use rung_engine::{Attention, Ops, Parameter, Role, Rounding, Scalar, Sight};
+use rung_engine::{Attention, Ops, Parameter, Role, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
@@ -15,7 +15,7 @@ use crate::error::ModelError;
 use crate::parts::{Gain, Linear, by_head, join, split};
 use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of latent attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,24 +74,24 @@ impl LatentConfig {
     }
 
     /// Adds the weights.
-    pub(super) fn init_as<S: Scalar>(self, name: &'static str, site: &mut Site<'_, S>) -> Result<Latent, ModelError> {
-        causal_only(name, site)?;
+    pub(super) fn init_as<S: Scalar>(self, name: &'static str, params: &mut ParamBuilder<'_, S>) -> Result<Latent, ModelError> {
+        causal_only(name, params)?;
         let Self { heads, head, latent, rope, value, rank } = self;
-        let width = site.settings.width;
-        let rotation = Rotation::of_keys(name, "width of the rotary key", rope, site.settings.positions)?;
+        let width = params.settings.width;
+        let rotation = Rotation::of_keys(name, "width of the rotary key", rope, params.settings.positions)?;
         let (down, query) = if rank == 0 {
-            (None, site.role(Role::Query).linear("q_proj", width, heads * (head + rope)))
+            (None, params.role(Role::Query).linear("q_proj", width, heads * (head + rope)))
         } else {
-            let down = (site.linear("q_a_proj", width, rank), site.gain("q_a_layernorm", rank));
-            (Some(down), site.linear("q_b_proj", rank, heads * (head + rope)))
+            let down = (params.linear("q_a_proj", width, rank), params.gain("q_a_layernorm", rank));
+            (Some(down), params.linear("q_b_proj", rank, heads * (head + rope)))
         };
-        let compress = site.linear("kv_a_proj_with_mqa", width, latent + rope);
-        let norm = site.gain("kv_a_layernorm", latent);
-        let fill = Fill::Normal(site.settings.deviation);
-        let expand = site.weight("kv_b_proj.weight", &[heads * (head + value), latent], fill);
-        let output = site.role(Role::Output).linear("o_proj", heads * value, width);
-        let alibi = site.settings.positions == Positions::Alibi;
-        let rounding = site.settings.precision.message;
+        let compress = params.linear("kv_a_proj_with_mqa", width, latent + rope);
+        let norm = params.gain("kv_a_layernorm", latent);
+        let fill = Init::Normal(params.settings.deviation);
+        let expand = params.weight("kv_b_proj.weight", &[heads * (head + value), latent], fill);
+        let output = params.role(Role::Output).linear("o_proj", heads * value, width);
+        let alibi = params.settings.positions == Positions::Alibi;
+        let rounding = params.settings.precision.message;
         Ok(Latent { config: self, down, query, compress, norm, expand, output, rotation, alibi, rounding })
     }
 }
@@ -104,8 +104,8 @@ impl MixerConfig for LatentConfig {
         Ok(Self::of(mixer))
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Latent, ModelError> {
-        self.init_as(Self::NAME, site)
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Latent, ModelError> {
+        self.init_as(Self::NAME, params)
     }
 }
 
@@ -214,8 +214,8 @@ impl Latent {
         mask: Option<&O::Tensor>,
     ) -> O::Tensor {
         let bias = self.bias(ops, [ops.shape(query)[1], ops.shape(key)[1]], mask);
-        let (bias, sight, scale) = (bias.as_ref(), Sight::Past, self.scale());
-        ops.attention(&Attention { query, key, value, bias, sight, scale })
+        let (bias, mask, scale) = (bias.as_ref(), AttentionMask::Causal, self.scale());
+        ops.attention(&Attention { query, key, value, bias, mask, scale })
     }
 
     /// What the heads read, put together.
@@ -249,7 +249,7 @@ impl TokenMixer for Latent {
     }
 
     /// Latents only: no scores.
-    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+    fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         self.keep(ops, x, state).1
     }
 }

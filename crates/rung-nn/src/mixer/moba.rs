@@ -12,7 +12,7 @@ use rung_theory::stack::mixer::BlockSummary;
 use super::attention::{Heads, HeadsConfig, Reach};
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly, without_alibi};
 use crate::error::ModelError;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of attention to blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,11 @@ impl MixerConfig for BlockAttentionConfig {
         Ok(Self { heads, block, top, groups, extremes: mixer.options().choice::<BlockSummary>("summary") == BlockSummary::MinMax })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<BlockAttention, ModelError> {
-        causal_only(Self::NAME, site)?;
-        without_alibi(Self::NAME, site)?;
-        let message = site.settings.precision.message;
-        Ok(BlockAttention { config: *self, heads: self.heads.init(Self::NAME, site, Reach::Past, message)? })
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<BlockAttention, ModelError> {
+        causal_only(Self::NAME, params)?;
+        without_alibi(Self::NAME, params)?;
+        let message = params.settings.precision.message;
+        Ok(BlockAttention { config: *self, heads: self.heads.init(Self::NAME, params, Reach::Past, message)? })
     }
 }
 
@@ -115,7 +115,7 @@ impl TokenMixer for BlockAttention {
     }
 
     /// Keys and values only: no scores.
-    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+    fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         self.heads.keep(ops, x, state).1
     }
 }

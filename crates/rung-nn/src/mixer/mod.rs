@@ -31,8 +31,8 @@ use rung_theory::stack::Mixer;
 use attention::{Cache, Reader};
 
 use crate::error::ModelError;
+use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
-use crate::site::Site;
 
 /// The most tensors that a state has.
 pub const SLOTS: usize = 6;
@@ -45,12 +45,12 @@ pub struct State<T> {
     /// Its tensors, each with the batch as first axis.
     pub tensors: [Option<T>; SLOTS],
     /// What later layers may use at the same tokens. It is not handed on.
-    pub lent: Option<Lent<T>>,
+    pub shared: Option<SharedTensor<T>>,
 }
 
 /// What a mixer lends to mixers of later layers.
 #[derive(Clone, Debug)]
-pub enum Lent<T> {
+pub enum SharedTensor<T> {
     /// What attention has just read, for layers that read the same and keep nothing themselves.
     Cache(Cache<T>),
     /// Values, `[batch, time, heads, width]`, for layers that mix them into theirs.
@@ -65,7 +65,7 @@ impl<T> State<T> {
     pub fn new<const COUNT: usize>(seen: usize, tensors: [Option<T>; COUNT]) -> Self {
         assert!(COUNT <= SLOTS, "a state has at most {SLOTS} tensors, not {COUNT}");
         let mut given = tensors.into_iter();
-        Self { seen, tensors: std::array::from_fn(|_| given.next().flatten()), lent: None }
+        Self { seen, tensors: std::array::from_fn(|_| given.next().flatten()), shared: None }
     }
 
     /// Tokens before a stretch that starts from `state`.
@@ -106,7 +106,7 @@ pub trait TokenMixer: Send + Sync {
     }
 
     /// The state after a stretch of tokens whose outputs nobody wants. Mixers that can be cheaper without them say how.
-    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+    fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         self.forward(ops, x, state).1
     }
 }
@@ -128,8 +128,8 @@ pub trait MixerConfig: Sized {
     /// Adds the weights.
     ///
     /// # Errors
-    /// The sizes do not fit the site.
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Self::Mixer, ModelError>;
+    /// The sizes do not fit the width.
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Self::Mixer, ModelError>;
 }
 
 macro_rules! registry {
@@ -151,11 +151,11 @@ macro_rules! registry {
             /// Builds a plan's mixer.
             ///
             /// # Errors
-            /// It has no network, or does not fit the site.
-            pub fn init<S: Scalar>(mixer: &Mixer, site: &mut Site<'_, S>) -> Result<Self, ModelError> {
+            /// It has no network, or does not fit the width.
+            pub fn init<S: Scalar>(mixer: &Mixer, params: &mut ParamBuilder<'_, S>) -> Result<Self, ModelError> {
                 match mixer.name() {
                     $(<$module::$config as MixerConfig>::NAME =>
-                        Ok(Self::$name($module::$config::resolve(mixer)?.init(site)?)),)*
+                        Ok(Self::$name($module::$config::resolve(mixer)?.init(params)?)),)*
                     name => Err(ModelError::NoNetwork { mixer: name.to_owned(), known: NAMES.join(", ") }),
                 }
             }
@@ -181,10 +181,10 @@ macro_rules! registry {
                 }
             }
 
-            fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+            fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
                 match self {
-                    $(Self::$name(mixer) => mixer.absorb(ops, x, state),)*
-                    Self::Reader(mixer) => mixer.absorb(ops, x, state),
+                    $(Self::$name(mixer) => mixer.advance_state(ops, x, state),)*
+                    Self::Reader(mixer) => mixer.advance_state(ops, x, state),
                 }
             }
         }
@@ -228,10 +228,12 @@ impl Builtin {
     /// that mixes its values in.
     ///
     /// # Errors
-    /// It is neither, is attention with a convolution of its own in front, or does not fit the site.
-    pub fn init_reader<S: Scalar>(mixer: &Mixer, site: &mut Site<'_, S>) -> Result<Self, ModelError> {
+    /// It is neither, is attention with a convolution of its own in front, or does not fit the width.
+    pub fn init_reader<S: Scalar>(mixer: &Mixer, params: &mut ParamBuilder<'_, S>) -> Result<Self, ModelError> {
         let reader = match mixer.name() {
-            rwkv7::Rwkv7Config::NAME => return Ok(Self::Rwkv7(rwkv7::Rwkv7Config::resolve(mixer)?.init_later(site)?)),
+            rwkv7::Rwkv7Config::NAME => {
+                return Ok(Self::Rwkv7(rwkv7::Rwkv7Config::resolve(mixer)?.init_later(params)?));
+            }
             softmax::SoftmaxConfig::NAME => {
                 let config = softmax::SoftmaxConfig::resolve(mixer)?;
                 if config.taps > 0 {
@@ -239,9 +241,9 @@ impl Builtin {
                     let expected = "conv=0 in a layer that reads the cache of another".to_owned();
                     return Err(ModelError::Unsupported { mixer: mixer.name(), what, expected });
                 }
-                config.init_reader(site)?
+                config.init_reader(params)?
             }
-            window::WindowConfig::NAME => window::WindowConfig::resolve(mixer)?.init_reader(site)?,
+            window::WindowConfig::NAME => window::WindowConfig::resolve(mixer)?.init_reader(params)?,
             name => {
                 let what = "a layer that reads the cache of another".to_owned();
                 let expected = "full or window attention there".to_owned();
@@ -295,8 +297,8 @@ fn shared_evenly(mixer: &'static str, what: &'static str, heads: usize, groups: 
 }
 
 /// Refuses penalties on distance, which ask for a number for every pair of tokens.
-fn without_alibi<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(), ModelError> {
-    if site.settings.positions != Positions::Alibi {
+fn without_alibi<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
+    if params.settings.positions != Positions::Alibi {
         return Ok(());
     }
     let (what, expected) = ("a penalty on distance".to_owned(), "other positions than ALiBi's".to_owned());
@@ -304,8 +306,8 @@ fn without_alibi<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(
 }
 
 /// Refuses a bidirectional model.
-fn causal_only<S: Scalar>(mixer: &'static str, site: &Site<'_, S>) -> Result<(), ModelError> {
-    if site.settings.causal {
+fn causal_only<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
+    if params.settings.causal {
         return Ok(());
     }
     Err(ModelError::Unsupported {

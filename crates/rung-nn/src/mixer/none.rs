@@ -7,7 +7,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer};
 use crate::error::ModelError;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// It has no sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl MixerConfig for NothingConfig {
         Ok(Self)
     }
 
-    fn init<S: Scalar>(&self, _: &mut Site<'_, S>) -> Result<Nothing, ModelError> {
+    fn init<S: Scalar>(&self, _: &mut ParamBuilder<'_, S>) -> Result<Nothing, ModelError> {
         Ok(Nothing)
     }
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use rung_engine::{Attention, BlockAttention, Choice, Ops, Parameter, Role, Rounding, Scalar, Sight, highest};
+use rung_engine::{Attention, BlockAttention, Choice, Ops, Parameter, Role, Rounding, Scalar, AttentionMask, highest};
 use rung_theory::stack::Mixer;
 
 use super::attention::{Cache, Heads, HeadsConfig, MASKED, Reach};
@@ -15,7 +15,7 @@ use super::{MixerConfig, State, TokenMixer, causal_only, number, without_alibi};
 use crate::error::ModelError;
 use crate::parts::Linear;
 use crate::precision::rounded;
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Queries that are held against the summaries at a time.
 const SURVEYED: usize = 256;
@@ -82,18 +82,18 @@ impl MixerConfig for NativeSparseConfig {
         Ok(Self { heads: HeadsConfig::resolve(mixer)?, block, top, length, stride, window })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<NativeSparse, ModelError> {
-        causal_only(Self::NAME, site)?;
-        without_alibi(Self::NAME, site)?;
-        let rounding = site.settings.precision.message;
-        let heads = self.heads.init(Self::NAME, site, Reach::Past, rounding)?;
-        let mean = Fill::Constant(1.0 / self.length as f64);
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<NativeSparse, ModelError> {
+        causal_only(Self::NAME, params)?;
+        without_alibi(Self::NAME, params)?;
+        let rounding = params.settings.precision.message;
+        let heads = self.heads.init(Self::NAME, params, Reach::Past, rounding)?;
+        let mean = Init::Constant(1.0 / self.length as f64);
         let HeadsConfig { heads: count, kv_heads, key, value, .. } = self.heads;
         let summaries = [("k_compress.weight", key), ("v_compress.weight", value)]
-            .map(|(name, width)| site.weight(name, &[self.length, kv_heads * width], mean));
+            .map(|(name, width)| params.weight(name, &[self.length, kv_heads * width], mean));
         let branches = if self.window == 0 { 2 } else { 3 };
-        let width = site.settings.width;
-        let gate = site.role(Role::Gate).linear("g_proj", width, branches * count);
+        let width = params.settings.width;
+        let gate = params.role(Role::Gate).linear("g_proj", width, branches * count);
         Ok(NativeSparse { config: *self, heads, summaries, gate, rounding })
     }
 }
@@ -214,8 +214,8 @@ impl NativeSparse {
         let (key, value, scale) = (&cache.key, &cache.value, self.config.heads.scale());
         let second = ops.block_attention(&BlockAttention { query, key, value, choice: &choice, scale });
         let third = (self.config.window > 0).then(|| {
-            let sight = Sight::Window(self.config.window);
-            ops.attention(&Attention { query, key, value, bias: None, sight, scale })
+            let mask = AttentionMask::Window(self.config.window);
+            ops.attention(&Attention { query, key, value, bias: None, mask, scale })
         });
         [first, Some(second), third]
     }

@@ -10,9 +10,9 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Linear, Memory, Projections, join, scaled};
+use crate::parts::{Linear, LinearRecurrence, Projections, join, scaled};
 use crate::position::{Rotation, Spacing};
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RetNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Retnet {
     output: Linear,
     pub(super) rotation: Option<Rotation>,
     pub(super) forgets: bool,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// Epsilon of the norm per head.
@@ -52,25 +52,25 @@ impl MixerConfig for RetnetConfig {
         Ok(Self { heads: number(mixer, "heads"), key, value: number(mixer, "value") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Retnet, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Retnet, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, key, value } = *self;
-        let width = site.settings.width;
+        let width = params.settings.width;
         // Xavier's range, times 2^-2.5 for what goes in and 2^-1 for what goes out.
         let xavier = |sum: usize, gain: f64| {
             let reach = gain * (6.0 / sum as f64).sqrt();
-            Fill::Uniform(-reach, reach)
+            Init::Uniform(-reach, reach)
         };
         let into = |outputs: usize| xavier(width + outputs, 2_f64.powf(-2.5));
         let inner = heads * value;
         Ok(Retnet {
             config: *self,
-            projections: Projections::init(site, [heads, key, value], into),
-            gate: site.role(Role::Gate).linear_from("g_proj", width, inner, into(inner)),
-            output: site.role(Role::Output).linear_from("o_proj", inner, width, xavier(inner + width, 0.5)),
+            projections: Projections::init(params, [heads, key, value], into),
+            gate: params.role(Role::Gate).linear_from("g_proj", width, inner, into(inner)),
+            output: params.role(Role::Output).linear_from("o_proj", inner, width, xavier(inner + width, 0.5)),
             rotation: Some(Rotation::new(key, Spacing::Inclusive)),
             forgets: true,
-            memory: site.memory(),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -92,7 +92,7 @@ impl Retnet {
         let rates: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::of(rate(head))).collect();
         let decay = ops.broadcast(&ops.constant(&[heads], &rates), &[batch, time, heads]);
         let decay = if self.forgets { Decay::Scalar(&decay) } else { Decay::None };
-        let (out, matrix) = self.memory.run(ops, [&query, &key, &value], decay, None, state);
+        let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], decay, None, state);
         (out, State::new(seen + time, [Some(matrix)]))
     }
 }

@@ -10,8 +10,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Linear, Memory, by_head, join, split};
-use crate::site::{Fill, Site};
+use crate::parts::{Convolution, Linear, LinearRecurrence, by_head, join, split};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of an RG-LRU block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct GatedUnit {
     forget: HeadGate,
     rate: Parameter,
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// A gate of every head's channels by themselves.
@@ -48,10 +48,10 @@ struct HeadGate {
 }
 
 impl HeadGate {
-    fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, heads: usize, width: usize) -> Self {
-        let fill = Fill::Normal((width as f64).powf(-0.5));
-        let weight = site.weight(&format!("rg_lru.{name}_weight"), &[heads, width, width], fill);
-        let bias = site.offset(&format!("rg_lru.{name}_bias"), &[heads, width], Fill::Constant(0.0));
+    fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, width: usize) -> Self {
+        let fill = Init::Normal((width as f64).powf(-0.5));
+        let weight = params.weight(&format!("rg_lru.{name}_weight"), &[heads, width, width], fill);
+        let bias = params.offset(&format!("rg_lru.{name}_bias"), &[heads, width], Init::Constant(0.0));
         Self { weight, bias }
     }
 
@@ -89,27 +89,27 @@ impl MixerConfig for GatedUnitConfig {
         Ok(Self { inner, heads, taps })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<GatedUnit, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<GatedUnit, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { inner, heads, taps } = *self;
-        let width = site.settings.width;
-        let memory = site.memory();
+        let width = params.settings.width;
+        let recurrence = params.recurrence();
         Ok(GatedUnit {
             config: *self,
-            gate: site.linear_with_bias("linear_y", width, inner),
-            input: site.linear_with_bias("linear_x", width, inner),
+            gate: params.linear_with_bias("linear_y", width, inner),
+            input: params.linear_with_bias("linear_x", width, inner),
             convolution: Convolution {
-                weight: site.weight("conv_1d.weight", &[inner, 1, taps], Fill::Normal((taps as f64).powf(-0.5))),
-                bias: Some(site.offset("conv_1d.bias", &[inner], Fill::Constant(0.0))),
+                weight: params.weight("conv_1d.weight", &[inner, 1, taps], Init::Normal((taps as f64).powf(-0.5))),
+                bias: Some(params.offset("conv_1d.bias", &[inner], Init::Constant(0.0))),
                 channels: inner,
                 taps,
-                rounding: site.settings.precision.state,
+                rounding: params.settings.precision.state,
             },
-            entry: HeadGate::init(site, "input_gate", heads, inner / heads),
-            forget: HeadGate::init(site, "recurrent_gate", heads, inner / heads),
-            rate: site.offset("rg_lru.recurrent_param", &[inner], Fill::Drawn(&rate)),
-            output: site.role(Role::Output).linear_with_bias("linear_out", inner, width),
-            memory: Memory { chunk: memory.chunk.min(Self::CHUNK), ..memory },
+            entry: HeadGate::init(params, "input_gate", heads, inner / heads),
+            forget: HeadGate::init(params, "recurrent_gate", heads, inner / heads),
+            rate: params.offset("rg_lru.recurrent_param", &[inner], Init::FromUniform(&rate)),
+            output: params.role(Role::Output).linear_with_bias("linear_out", inner, width),
+            recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
         })
     }
 }
@@ -133,7 +133,7 @@ impl GatedUnit {
         let entry = ops.mul(&entry, &self.balance(ops, &decay, seen));
         let value = ops.reshape(&ops.mul(&entry, &x), &[batch, time, inner, 1]);
         let one = ops.full(&[batch, time, 1, 1], 1.0);
-        let (read, last) = self.memory.run(ops, [&one, &one, &value], Decay::Scalar(&decay), None, state);
+        let (read, last) = self.recurrence.run(ops, [&one, &one, &value], Decay::Scalar(&decay), None, state);
         (ops.reshape(&read, &[batch, time, inner]), State::new(seen + time, [Some(last), tail]))
     }
 

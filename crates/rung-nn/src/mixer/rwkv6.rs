@@ -13,8 +13,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shift};
 use crate::error::ModelError;
-use crate::parts::{Linear, Memory, join, split};
-use crate::site::{Fill, Site};
+use crate::parts::{Linear, LinearRecurrence, join, split};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RWKV-6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Rwkv6 {
     gate: Linear,
     norm: [Parameter; 2],
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// The inputs that a token shift makes, in the order of the mixtures' parts.
@@ -62,9 +62,9 @@ struct Shift {
 
 impl Shift {
     /// Channels start between the token alone and the one before alone; deeper layers lean to the token.
-    fn init<S: Scalar>(site: &mut Site<'_, S>, rank: usize) -> Self {
-        let width = site.settings.width;
-        let [late, early] = shallow_and_deep(site);
+    fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, rank: usize) -> Self {
+        let width = params.settings.width;
+        let [late, early] = shallow_and_deep(params);
         let mut share = |input: &str| {
             let (bend, less) = match input {
                 "r" | "g" => (0.5 * early, 0.0),
@@ -72,13 +72,13 @@ impl Shift {
                 _ => (early, 0.0),
             };
             let start = |channel: usize| 1.0 - (channel as f64 / width as f64).powf(bend) - less;
-            by_channel(site, &format!("time_maa_{input}"), &[width], start)
+            by_channel(params, &format!("time_maa_{input}"), &[width], start)
         };
         let (first, shares) = (share("x"), INPUTS.map(&mut share));
-        let (count, small) = (INPUTS.len(), Fill::Uniform(-0.01, 0.01));
-        let down = site.weight("time_maa_w1", &[width, count * rank], Fill::Constant(0.0));
-        let up = site.weight("time_maa_w2", &[count, rank, width], small);
-        Self { first, shares, factors: [down, up], rank, rounding: site.settings.precision.state }
+        let (count, small) = (INPUTS.len(), Init::Uniform(-0.01, 0.01));
+        let down = params.weight("time_maa_w1", &[width, count * rank], Init::Constant(0.0));
+        let up = params.weight("time_maa_w2", &[count, rank, width], small);
+        Self { first, shares, factors: [down, up], rank, rounding: params.settings.precision.state }
     }
 
     /// The five mixtures, and the last token.
@@ -98,20 +98,20 @@ impl Shift {
 }
 
 /// How deep a layer is, from 0 at the first to 1 at the last; and from 1 at the first down to almost 0.
-fn shallow_and_deep<S: Scalar>(site: &Site<'_, S>) -> [f64; 2] {
-    let (layer, layers) = (site.depth.layer as f64, site.depth.layers as f64);
+fn shallow_and_deep<S: Scalar>(params: &ParamBuilder<'_, S>) -> [f64; 2] {
+    let (layer, layers) = (params.depth.layer as f64, params.depth.layers as f64);
     [layer / (layers - 1.0).max(1.0), 1.0 - layer / layers]
 }
 
 /// An offset that starts as a function of its place.
 fn by_channel<S: Scalar>(
-    site: &mut Site<'_, S>,
+    params: &mut ParamBuilder<'_, S>,
     name: &str,
     shape: &[usize],
     start: impl Fn(usize) -> f64,
 ) -> Parameter {
     let place = Cell::new(0);
-    site.offset(name, shape, Fill::Drawn(&|_| start(place.replace(place.get() + 1))))
+    params.offset(name, shape, Init::FromUniform(&|_| start(place.replace(place.get() + 1))))
 }
 
 impl MixerConfig for Rwkv6Config {
@@ -125,35 +125,35 @@ impl MixerConfig for Rwkv6Config {
         Ok(Self { heads, head, mix_rank, decay_rank })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv6, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Rwkv6, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, head, mix_rank, decay_rank } = *self;
-        let (width, inner) = (site.settings.width, heads * head);
-        let [late, _] = shallow_and_deep(site);
+        let (width, inner) = (params.settings.width, heads * head);
+        let [late, _] = shallow_and_deep(params);
         // From half-lives of hundreds of tokens to less than two, and more of the long ones in deep layers.
         let along = |channel: usize| channel as f64 / (inner as f64 - 1.0).max(1.0);
         let rate = |channel: usize| -6.0 + 5.0 * along(channel).powf(0.7 + 1.3 * late);
         let bonus = |channel: usize| late * (1.0 - along(channel)) + 0.1 * ((channel + 1) % 3) as f64 - 0.1;
-        let shift = Shift::init(site, mix_rank);
+        let shift = Shift::init(params, mix_rank);
         Ok(Rwkv6 {
             heads,
             shift,
             decay: [
-                by_channel(site, "time_decay", &[inner], rate),
-                site.weight("time_decay_w1", &[width, decay_rank], Fill::Constant(0.0)),
-                site.weight("time_decay_w2", &[decay_rank, inner], Fill::Uniform(-0.01, 0.01)),
+                by_channel(params, "time_decay", &[inner], rate),
+                params.weight("time_decay_w1", &[width, decay_rank], Init::Constant(0.0)),
+                params.weight("time_decay_w2", &[decay_rank, inner], Init::Uniform(-0.01, 0.01)),
             ],
-            bonus: by_channel(site, "time_faaaa", &[heads, head], bonus),
-            receptance: site.role(Role::Query).linear("r_proj", width, inner),
-            key: site.role(Role::Key).linear("k_proj", width, inner),
-            value: site.role(Role::Value).linear("v_proj", width, inner),
-            gate: site.role(Role::Gate).linear("g_proj", width, inner),
+            bonus: by_channel(params, "time_faaaa", &[heads, head], bonus),
+            receptance: params.role(Role::Query).linear("r_proj", width, inner),
+            key: params.role(Role::Key).linear("k_proj", width, inner),
+            value: params.role(Role::Value).linear("v_proj", width, inner),
+            gate: params.role(Role::Gate).linear("g_proj", width, inner),
             norm: [
-                site.offset("ln_x.weight", &[inner], Fill::Constant(1.0)),
-                site.offset("ln_x.bias", &[inner], Fill::Constant(0.0)),
+                params.offset("ln_x.weight", &[inner], Init::Constant(1.0)),
+                params.offset("ln_x.bias", &[inner], Init::Constant(0.0)),
             ],
-            output: site.role(Role::Output).linear("o_proj", inner, width),
-            memory: site.memory(),
+            output: params.role(Role::Output).linear("o_proj", inner, width),
+            recurrence: params.recurrence(),
         })
     }
 }
@@ -186,7 +186,7 @@ impl Rwkv6 {
         let none = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
         let late = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
         let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &late(&key), &late(&value)];
-        let (out, matrix) = self.memory.run(ops, inputs, Decay::Vector(&late(&decay)), None, state);
+        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&late(&decay)), None, state);
         let own = ops.sum(&ops.mul(&ops.mul(&query, &key), &ops.parameter(self.bonus)), 3);
         let out = ops.add(&ops.slice(&out, 1, 0..time), &ops.mul(&value, &own));
         ([out, for_gate], State::new(State::seen(state) + time, [Some(matrix), Some(last)]))

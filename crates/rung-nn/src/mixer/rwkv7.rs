@@ -8,10 +8,10 @@
 use rung_engine::{GeneralDelta, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::{Lent, MixerConfig, State, TokenMixer, causal_only, number, shift};
+use super::{SharedTensor, MixerConfig, State, TokenMixer, causal_only, number, shift};
 use crate::error::ModelError;
-use crate::parts::{Linear, Memory, join, split};
-use crate::site::{Fill, Site};
+use crate::parts::{Linear, LinearRecurrence, join, split};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of RWKV-7's time mixing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Rwkv7 {
     bonus: Parameter,
     norm: [Parameter; 2],
     output: Linear,
-    memory: Memory,
+    recurrence: LinearRecurrence,
 }
 
 /// Epsilon of the norm per head.
@@ -65,11 +65,11 @@ struct Shift {
 }
 
 impl Shift {
-    fn init<S: Scalar>(site: &mut Site<'_, S>) -> Self {
-        let width = site.settings.width;
+    fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
+        let width = params.settings.width;
         let shares = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
-        let shares = shares.map(|name| site.offset(name, &[width], Fill::Uniform(0.0, 1.0)));
-        Self { shares, rounding: site.settings.precision.state }
+        let shares = shares.map(|name| params.offset(name, &[width], Init::Uniform(0.0, 1.0)));
+        Self { shares, rounding: params.settings.precision.state }
     }
 
     /// The six mixtures, and the last token.
@@ -89,51 +89,51 @@ impl MixerConfig for Rwkv7Config {
         Ok(Self { heads, head, rank: number(mixer, "rank"), value_rank: number(mixer, "value-rank") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv7, ModelError> {
-        causal_only(Self::NAME, site)?;
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Rwkv7, ModelError> {
+        causal_only(Self::NAME, params)?;
         let Self { heads, head, rank, .. } = *self;
-        let (width, inner) = (site.settings.width, heads * head);
-        let low_rank = |site: &mut _, name, rank, bias| low_rank(site, name, [width, rank, inner], bias);
+        let (width, inner) = (params.settings.width, heads * head);
+        let low_rank = |params: &mut _, name, rank, bias| low_rank(params, name, [width, rank, inner], bias);
         Ok(Rwkv7 {
             config: *self,
-            shift: Shift::init(site),
-            receptance: site.role(Role::Query).linear("r_proj", width, inner),
-            key: site.role(Role::Key).linear("k_proj", width, inner),
-            value: site.role(Role::Value).linear("v_proj", width, inner),
+            shift: Shift::init(params),
+            receptance: params.role(Role::Query).linear("r_proj", width, inner),
+            key: params.role(Role::Key).linear("k_proj", width, inner),
+            value: params.role(Role::Value).linear("v_proj", width, inner),
             mix: None,
             // From slow to fast, as in the first layer of the published models, though not in the order of channels.
-            decay: low_rank(site, "w_proj", rank, Some(Fill::Uniform(-5.5, 0.5))),
-            rate: low_rank(site, "a_proj", rank, Some(Fill::Uniform(-0.39, 0.01))),
-            gate: low_rank(site, "g_proj", 2 * rank, None),
-            sought: site.offset("k_k", &[inner], Fill::Uniform(0.66, 0.76)),
-            written: site.offset("k_a", &[inner], Fill::Constant(1.02)),
-            bonus: site.offset("r_k", &[inner], Fill::Constant(-0.04)),
+            decay: low_rank(params, "w_proj", rank, Some(Init::Uniform(-5.5, 0.5))),
+            rate: low_rank(params, "a_proj", rank, Some(Init::Uniform(-0.39, 0.01))),
+            gate: low_rank(params, "g_proj", 2 * rank, None),
+            sought: params.offset("k_k", &[inner], Init::Uniform(0.66, 0.76)),
+            written: params.offset("k_a", &[inner], Init::Constant(1.02)),
+            bonus: params.offset("r_k", &[inner], Init::Constant(-0.04)),
             norm: [("weight", 1.0), ("bias", 0.0)]
-                .map(|(name, fill)| site.offset(&format!("g_norm.{name}"), &[inner], Fill::Constant(fill))),
-            output: site.role(Role::Output).linear("o_proj", inner, width),
-            memory: site.memory(),
+                .map(|(name, fill)| params.offset(&format!("g_norm.{name}"), &[inner], Init::Constant(fill))),
+            output: params.role(Role::Output).linear("o_proj", inner, width),
+            recurrence: params.recurrence(),
         })
     }
 }
 
 /// Two projections, the second with a bias that starts so.
 fn low_rank<S: Scalar>(
-    site: &mut Site<'_, S>,
+    params: &mut ParamBuilder<'_, S>,
     name: &str,
     [width, rank, inner]: [usize; 3],
-    bias: Option<Fill<'_>>,
+    bias: Option<Init<'_>>,
 ) -> [Linear; 2] {
-    let bias = bias.map(|fill| site.offset(&format!("{name}.1.bias"), &[inner], fill));
-    let down = site.linear(&format!("{name}.0"), width, rank);
-    [down, Linear { bias, ..site.linear(&format!("{name}.1"), rank, inner) }]
+    let bias = bias.map(|fill| params.offset(&format!("{name}.1.bias"), &[inner], fill));
+    let down = params.linear(&format!("{name}.0"), width, rank);
+    [down, Linear { bias, ..params.linear(&format!("{name}.1"), rank, inner) }]
 }
 
 impl Rwkv7Config {
-    /// The form of layers after the first, which are lent its values.
-    pub(super) fn init_later<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Rwkv7, ModelError> {
-        let first = self.init(site)?;
-        let sizes = [site.settings.width, self.value_rank, self.heads * self.head];
-        Ok(Rwkv7 { mix: Some(low_rank(site, "v_mix", sizes, Some(Fill::Uniform(0.53, 0.93)))), ..first })
+    /// The form of layers after the first, which share its values.
+    pub(super) fn init_later<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Rwkv7, ModelError> {
+        let first = self.init(params)?;
+        let sizes = [params.settings.width, self.value_rank, self.heads * self.head];
+        Ok(Rwkv7 { mix: Some(low_rank(params, "v_mix", sizes, Some(Init::Uniform(0.53, 0.93)))), ..first })
     }
 }
 
@@ -154,9 +154,9 @@ impl TokenMixer for Rwkv7 {
         let decay = split(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
         let raw = self.key.apply(ops, &found);
         let own = self.value.heads(ops, &held, heads);
-        let value = match (&self.mix, state.and_then(|state| state.lent.as_ref())) {
+        let value = match (&self.mix, state.and_then(|state| state.shared.as_ref())) {
             (None, _) => own.clone(),
-            (Some(mix), Some(Lent::Values(first))) => {
+            (Some(mix), Some(SharedTensor::Values(first))) => {
                 let share = split(ops, &ops.sigmoid(&low_rank(mix, &held, |_, x| x.clone())), heads);
                 ops.add(&own, &ops.mul(&ops.sub(first, &own), &share))
             }
@@ -177,8 +177,8 @@ impl TokenMixer for Rwkv7 {
             sought: &sought,
             removed: &removed,
             state: State::part(state, 0),
-            chunk: self.memory.chunk,
-            rounding: self.memory.rounding,
+            chunk: self.recurrence.chunk,
+            rounding: self.recurrence.rounding,
         });
 
         let [gain, offset] = self.norm.map(|parameter| ops.parameter(parameter));
@@ -189,7 +189,7 @@ impl TokenMixer for Rwkv7 {
         let out = ops.add(&normed, &join(ops, &ops.mul(&share, &value)));
         let out = self.output.apply(ops, &ops.mul(&out, &gate));
         let mut next = State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), Some(last)]);
-        next.lent = Some(Lent::Values(own));
+        next.shared = Some(SharedTensor::Values(own));
         (out, next)
     }
 }

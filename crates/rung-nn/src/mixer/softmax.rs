@@ -15,7 +15,7 @@ use super::attention::{Heads, HeadsConfig, Reach, Reader};
 use super::{MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
 use crate::parts::Convolution;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of full attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,21 +40,21 @@ impl MixerConfig for SoftmaxConfig {
         Ok(Self { heads: HeadsConfig::resolve(mixer)?, taps: number(mixer, "conv") })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Softmax, ModelError> {
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Softmax, ModelError> {
         if self.taps > 0 {
-            super::causal_only("full{conv}", site)?;
+            super::causal_only("full{conv}", params)?;
         }
-        let width = site.settings.width;
-        let front = site.role(Role::InputConvolution).convolution("conv1d", width, self.taps);
-        let message = site.settings.precision.message;
-        Ok(Softmax { front, heads: self.heads.init(Self::NAME, site, reach(site), message)? })
+        let width = params.settings.width;
+        let front = params.role(Role::InputConvolution).convolution("conv1d", width, self.taps);
+        let message = params.settings.precision.message;
+        Ok(Softmax { front, heads: self.heads.init(Self::NAME, params, reach(params), message)? })
     }
 }
 
 impl SoftmaxConfig {
     /// A layer that reads the keys and values of another.
-    pub(super) fn init_reader<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Reader, ModelError> {
-        self.heads.init_reader(Self::NAME, site, reach(site))
+    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Reader, ModelError> {
+        self.heads.init_reader(Self::NAME, params, reach(params))
     }
 }
 
@@ -65,8 +65,8 @@ impl Softmax {
     }
 }
 
-fn reach<S: Scalar>(site: &Site<'_, S>) -> Reach {
-    if site.settings.causal { Reach::Past } else { Reach::All }
+fn reach<S: Scalar>(params: &ParamBuilder<'_, S>) -> Reach {
+    if params.settings.causal { Reach::Past } else { Reach::All }
 }
 
 impl TokenMixer for Softmax {
@@ -84,7 +84,7 @@ impl TokenMixer for Softmax {
     }
 
     /// Keys and values only: no scores.
-    fn absorb<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
+    fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         let Some(front) = &self.front else { return self.heads.keep(ops, x, state).1 };
         let (x, tail) = front.apply(ops, x, State::part(state, 2));
         let mut next = self.heads.keep(ops, &x, state).1;

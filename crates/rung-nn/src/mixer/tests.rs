@@ -18,8 +18,8 @@ use super::cases::{
 };
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::no_fused_kernels::NoFusedKernels;
+use crate::param_builder::{ParamBuilder, Settings};
 use crate::position::Positions;
-use crate::site::{Settings, Site};
 
 /// The number of [`cases`](super::cases) that all outputs and states take part in.
 fn scalar<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> O::Tensor {
@@ -102,11 +102,11 @@ fn the_matrices_have_the_size_that_the_plan_says() {
     let mut apart = Vec::new();
     for &(text, positions) in CASES {
         let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(11));
-        let mut site = Site::new(settings(positions, 4), &mut weights, &mut rng);
+        let mut params = ParamBuilder::new(settings(positions, 4), &mut weights, &mut rng);
         // The plan counts a layer of RWKV-7 that is not the first.
         let later = resolve(text).name() == "rwkv7";
         let init = if later { Builtin::init_reader } else { Builtin::init };
-        init(&resolve(text), &mut site).unwrap();
+        init(&resolve(text), &mut params).unwrap();
         let counts = |entry: &Entry| entry.decay || entry.name == "A_log" && entry.shape.len() == 2;
         let matrices = weights.entries().filter(|(_, entry)| counts(entry)).map(|(_, entry)| entry.range.len());
         let (found, expected) = (matrices.sum::<usize>() as u128, resolve(text).facts().parameters);
@@ -155,7 +155,7 @@ fn both_ways_or_a_clear_refusal() {
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
         let settings = Settings { causal: false, ..settings(positions, 4) };
-        let mixer = match Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng)) {
+        let mixer = match Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng)) {
             Ok(mixer) => mixer,
             Err(error) => {
                 assert!(error.to_string().contains("a bidirectional form has no network"), "{text}: {error}");
@@ -271,8 +271,8 @@ fn forms_agree_at_real_sizes_in_single_precision() {
         let build = |chunk| {
             let settings = Settings { width, chunk, positions: ROTARY, deviation: 0.1, ..Settings::default() };
             let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(11));
-            let mut site = Site::new(settings, &mut weights, &mut rng);
-            (Builtin::init(&plan.layers[0].mixers[0], &mut site).unwrap(), weights)
+            let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
+            (Builtin::init(&plan.layers[0].mixers[0], &mut params).unwrap(), weights)
         };
         let (mixer, weights) = build(64);
         let composed = NoFusedKernels(Native::new());
@@ -293,7 +293,7 @@ fn forms_agree_at_real_sizes_in_single_precision() {
 fn numbers_that_do_not_fit_are_refused() {
     let error = |text: &str, settings: Settings| {
         let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(0));
-        let result = Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng));
+        let result = Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng));
         result.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let causal = settings(ROTARY, 4);
@@ -325,7 +325,7 @@ fn fresh_weights_lie_where_the_references_put_them() {
     let fresh = |text: &str| {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(2));
         let settings = Settings { width: WIDTH, ..Settings::default() };
-        Builtin::init(&resolve(text), &mut Site::new(settings, &mut weights, &mut rng)).unwrap();
+        Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng)).unwrap();
         weights
     };
     let within = |weights: &Parameters<f64>, name: &str, low: f64, high: f64, map: fn(f64) -> f64| {

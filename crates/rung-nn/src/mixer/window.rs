@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::attention::{Heads, HeadsConfig, Reach, Reader};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// Sizes of windowed attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ impl WindowConfig {
     }
 
     /// A layer that reads the keys and values of another.
-    pub(super) fn init_reader<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Reader, ModelError> {
-        causal_only(Self::NAME, site)?;
-        self.heads.init_reader(Self::NAME, site, self.reach())
+    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Reader, ModelError> {
+        causal_only(Self::NAME, params)?;
+        self.heads.init_reader(Self::NAME, params, self.reach())
     }
 }
 
@@ -57,10 +57,10 @@ impl MixerConfig for WindowConfig {
         Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, sinks })
     }
 
-    fn init<S: Scalar>(&self, site: &mut Site<'_, S>) -> Result<Window, ModelError> {
-        causal_only(Self::NAME, site)?;
-        let state = site.settings.precision.state;
-        Ok(Window { heads: self.heads.init(Self::NAME, site, self.reach(), state)? })
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Window, ModelError> {
+        causal_only(Self::NAME, params)?;
+        let state = params.settings.precision.state;
+        Ok(Window { heads: self.heads.init(Self::NAME, params, self.reach(), state)? })
     }
 }
 

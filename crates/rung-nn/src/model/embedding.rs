@@ -10,8 +10,8 @@ use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::task::Field;
 
 use crate::error::ModelError;
+use crate::param_builder::{Init, ParamBuilder};
 use crate::position::Positions;
-use crate::site::{Fill, Site};
 
 /// What tokens are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,18 +82,18 @@ struct Column {
 
 impl Embedding {
     /// Adds its weights.
-    pub fn init<S: Scalar>(site: &mut Site<'_, S>, input: &Input) -> Self {
-        let (width, fill) = (site.settings.width, Fill::Normal(site.settings.deviation));
+    pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, input: &Input) -> Self {
+        let (width, fill) = (params.settings.width, Init::Normal(params.settings.deviation));
         let columns = match input {
             Input::Vocabulary(count) => {
-                let weight = site.role(Role::Embedding).weight("embeddings.weight", &[*count, width], fill);
+                let weight = params.role(Role::Embedding).weight("embeddings.weight", &[*count, width], fill);
                 vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
             }
-            Input::Fields(fields) => shared_tables(site, fields, fill),
+            Input::Fields(fields) => shared_tables(params, fields, fill),
         };
-        let positions = match site.settings.positions {
+        let positions = match params.settings.positions {
             Positions::Learned { length } => {
-                let table = site.role(Role::Position).weight("positions.weight", &[length, width], fill);
+                let table = params.role(Role::Position).weight("positions.weight", &[length, width], fill);
                 Some((table, length))
             }
             _ => None,
@@ -160,8 +160,8 @@ impl Embedding {
 }
 
 /// One table for each alphabet, in the order in which alphabets are met.
-fn shared_tables<S: Scalar>(site: &mut Site<'_, S>, fields: &[Field], fill: Fill<'_>) -> Vec<Column> {
-    let width = site.settings.width;
+fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], fill: Init<'_>) -> Vec<Column> {
+    let width = params.settings.width;
     let mut known: Vec<(&str, usize, Parameter)> = Vec::new();
     let mut columns = Vec::with_capacity(fields.len());
     for field in fields {
@@ -172,13 +172,13 @@ fn shared_tables<S: Scalar>(site: &mut Site<'_, S>, fields: &[Field], fill: Fill
             let symbols = sharing().map(|other| other.symbols() as usize).max().unwrap_or(0);
             let rows = symbols + usize::from(sharing().any(|other| other.blank));
             let name = format!("embeddings.{}.weight", field.alphabet);
-            let weight = site.role(Role::Embedding).weight(&name, &[rows, width], fill);
+            let weight = params.role(Role::Embedding).weight(&name, &[rows, width], fill);
             known.push((&field.alphabet, rows, weight));
             (&field.alphabet, rows, weight)
         });
         let blank = field.blank.then(|| (field.vocabulary as usize - 1, rows - 1));
         let gain =
-            later.then(|| site.weight(&format!("embeddings.{}.gain", field.name), &[width], Fill::Constant(-1.0)));
+            later.then(|| params.weight(&format!("embeddings.{}.gain", field.name), &[width], Init::Constant(-1.0)));
         let (field, vocabulary) = (field.name.clone(), field.vocabulary as usize);
         columns.push(Column { field, vocabulary, blank, weight, gain });
     }

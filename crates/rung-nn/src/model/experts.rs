@@ -6,7 +6,7 @@
 
 use rung_engine::{Ops, Parameter, Scalar};
 
-use super::channel::Dense;
+use super::feed_forward::Dense;
 use crate::parts::Linear;
 
 /// How scores become weights.

@@ -13,25 +13,25 @@
 //! `layers.0.mixer_norm.weight`, `layers.0.mixer.q_proj.weight` (`layers.0.mixers.1.q_proj.weight` where several stand side by
 //! side), `layers.0.mlp_norm.weight`, `layers.0.mlp.up_proj.weight`, `norm.weight`, `lm_head.weight`.
 
-mod channel;
 mod embedding;
 mod experts;
+mod feed_forward;
+mod hooks;
 pub mod names;
 mod norm;
 mod sharing;
-mod surgery;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Activation, Channel, ChannelConfig, Dense, Gelu};
 pub use embedding::{Embedding, Input};
 pub use experts::{Experts, Gating, GroupLimit, Routing};
+pub use feed_forward::{Activation, Dense, FeedForward, FeedForwardConfig, Gelu};
+pub use hooks::{Hooks, NoHooks, Place};
 pub use norm::{Norm, NormConfig};
 pub(crate) use sharing::lends;
-pub use surgery::{Nobody, Place, Surgeon};
 
+use hooks::{Asked, Each, rows_of};
 use sharing::build_layer;
-use surgery::{Asked, Each, rows_of};
 
 use rung_engine::{Ops, Parameter, Parameters, Role, Rounding, Scalar};
 use rung_theory::stack::Plan;
@@ -39,9 +39,9 @@ use rung_theory::task::{NO_TARGET, Rng, seeded};
 
 use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
+use crate::param_builder::{Depth, Init, ParamBuilder, ParamShape, Settings};
 use crate::position::Positions;
 use crate::precision::{Precision, rounded};
-use crate::site::{Depth, Fill, Listed, Settings, Site};
 
 /// More weights than this are refused: eight gigabytes in single precision, before gradients.
 pub const MOST_WEIGHTS: u128 = 1 << 31;
@@ -71,7 +71,7 @@ pub struct ModelConfig {
     /// Place of norms.
     pub placement: Placement,
     /// The channel mixer of every layer.
-    pub channel: ChannelConfig,
+    pub channel: FeedForwardConfig,
     /// The activation of an MLP.
     pub gelu: Gelu,
     /// Positions.
@@ -100,7 +100,7 @@ impl Default for ModelConfig {
             classes: 256,
             norm: NormConfig::Rms,
             placement: Placement::Pre,
-            channel: ChannelConfig::default(),
+            channel: FeedForwardConfig::default(),
             gelu: Gelu::default(),
             positions: Positions::None,
             causal: true,
@@ -144,7 +144,7 @@ struct Layer<M> {
     /// For every mixer, the one before it in the model that lends it something, if one does.
     sources: Vec<Option<usize>>,
     mixer_branch: Branch,
-    channel: Option<(Branch, Channel)>,
+    channel: Option<(Branch, FeedForward)>,
 }
 
 /// What stands around mixers, or around a channel mixer, inside of the residual connection.
@@ -170,7 +170,7 @@ pub(crate) struct LayerParts<M> {
     /// Token mixers side by side, and what stands around them.
     pub(crate) mixers: (Branch, Vec<M>),
     /// The channel mixer, and what stands around it.
-    pub(crate) channel: Option<(Branch, Channel)>,
+    pub(crate) channel: Option<(Branch, FeedForward)>,
 }
 
 /// A model whose weights were read from a checkpoint.
@@ -263,8 +263,9 @@ impl ModelConfig {
     ) -> Result<Model, ModelError> {
         self.check(plan.width as usize)?;
         let sources = sharing::sources(plan)?;
-        let build =
-            |site: &mut Site<'_, S>, index: usize| build_layer(site, &plan.layers[index].mixers, &sources[index]);
+        let build = |params: &mut ParamBuilder<'_, S>, index: usize| {
+            build_layer(params, &plan.layers[index].mixers, &sources[index])
+        };
         let mut model = self.init_checked(plan.width as usize, plan.layers.len(), weights, rng, build)?;
         for (layer, sources) in model.layers.iter_mut().zip(sources) {
             layer.sources = sources;
@@ -273,7 +274,7 @@ impl ModelConfig {
     }
 
     /// Builds a network whose mixers come from a function of the layer's number: the way in for mixers outside of this crate.
-    /// It is called twice, first to count weights and then to fill them, and names each mixer itself with [`Site::within`].
+    /// It is called twice, first to count weights and then to fill them, and names each mixer itself with [`ParamBuilder::within`].
     ///
     /// # Errors
     /// As [`ModelConfig::init`], or what the function returns.
@@ -283,7 +284,7 @@ impl ModelConfig {
         layers: usize,
         weights: &mut Parameters<S>,
         rng: &mut Rng,
-        build: impl Fn(&mut Site<'_, S>, usize) -> Result<Vec<M>, ModelError>,
+        build: impl Fn(&mut ParamBuilder<'_, S>, usize) -> Result<Vec<M>, ModelError>,
     ) -> Result<Model<M>, ModelError> {
         self.check(width)?;
         self.init_checked(width, layers, weights, rng, build)
@@ -295,12 +296,12 @@ impl ModelConfig {
         layers: usize,
         weights: &mut Parameters<S>,
         rng: &mut Rng,
-        build: impl Fn(&mut Site<'_, S>, usize) -> Result<Vec<M>, ModelError>,
+        build: impl Fn(&mut ParamBuilder<'_, S>, usize) -> Result<Vec<M>, ModelError>,
     ) -> Result<Model<M>, ModelError> {
         let settings = self.settings(width);
         let mut unused = seeded(0);
-        self.assemble(&mut Site::counting(settings, &mut unused), layers, &build)?;
-        self.assemble(&mut Site::new(settings, weights, rng), layers, &build)
+        self.assemble(&mut ParamBuilder::counting(settings, &mut unused), layers, &build)?;
+        self.assemble(&mut ParamBuilder::new(settings, weights, rng), layers, &build)
     }
 
     /// The number of weights of a plan's network, without building it.
@@ -309,33 +310,34 @@ impl ModelConfig {
     /// As [`ModelConfig::init`].
     pub fn count(&self, plan: &Plan) -> Result<u128, ModelError> {
         let mut unused = seeded(0);
-        let mut site = Site::<f32>::counting(self.settings(plan.width as usize), &mut unused);
-        self.visit(plan, &mut site)?;
-        Ok(site.total())
+        let mut params = ParamBuilder::<f32>::counting(self.settings(plan.width as usize), &mut unused);
+        self.visit(plan, &mut params)?;
+        Ok(params.total())
     }
 
     /// Names and shapes of the weights of a plan's network, in their order, without building it.
     ///
     /// # Errors
     /// As [`ModelConfig::init`], or there are more than [`MOST_LISTED`] layers.
-    pub fn list(&self, plan: &Plan) -> Result<Vec<Listed>, ModelError> {
+    pub fn list(&self, plan: &Plan) -> Result<Vec<ParamShape>, ModelError> {
         let (what, expected) = ("number of layers", format!("at most {MOST_LISTED}, to list their weights"));
         if plan.layers.len() > MOST_LISTED {
             return Err(ModelError::Shape { place: "model", what, found: plan.layers.len() as u64, expected });
         }
         let mut unused = seeded(0);
-        let mut site = Site::<f32>::listing(self.settings(plan.width as usize), &mut unused);
-        self.visit(plan, &mut site)?;
-        Ok(site.listed())
+        let mut params = ParamBuilder::<f32>::listing(self.settings(plan.width as usize), &mut unused);
+        self.visit(plan, &mut params)?;
+        Ok(params.listed())
     }
 
-    /// Takes every weight of a plan's network past a site that keeps none.
-    fn visit(&self, plan: &Plan, site: &mut Site<'_, f32>) -> Result<(), ModelError> {
+    /// Takes every weight of a plan's network past a builder that keeps none.
+    fn visit(&self, plan: &Plan, params: &mut ParamBuilder<'_, f32>) -> Result<(), ModelError> {
         self.check(plan.width as usize)?;
         let sources = sharing::sources(plan)?;
-        let build =
-            |site: &mut Site<'_, f32>, index: usize| build_layer(site, &plan.layers[index].mixers, &sources[index]);
-        self.assemble(site, plan.layers.len(), &build)?;
+        let build = |params: &mut ParamBuilder<'_, f32>, index: usize| {
+            build_layer(params, &plan.layers[index].mixers, &sources[index])
+        };
+        self.assemble(params, plan.layers.len(), &build)?;
         Ok(())
     }
 
@@ -357,9 +359,9 @@ impl ModelConfig {
     fn check(&self, width: usize) -> Result<(), ModelError> {
         let mut sizes = vec![("width", width), ("classes", self.classes), ("chunk", self.chunk)];
         sizes.push(("vocabulary", self.input.smallest()));
-        if let ChannelConfig::Mlp { hidden: Some(hidden) }
-        | ChannelConfig::Relu { hidden: Some(hidden) }
-        | ChannelConfig::Glu { hidden: Some(hidden) } = self.channel
+        if let FeedForwardConfig::Mlp { hidden: Some(hidden) }
+        | FeedForwardConfig::Relu { hidden: Some(hidden) }
+        | FeedForwardConfig::Glu { hidden: Some(hidden) } = self.channel
         {
             sizes.push(("hidden width", hidden));
         }
@@ -396,30 +398,30 @@ impl ModelConfig {
 
     fn assemble<S: Scalar, M: TokenMixer>(
         &self,
-        site: &mut Site<'_, S>,
+        params: &mut ParamBuilder<'_, S>,
         layers: usize,
-        build: &impl Fn(&mut Site<'_, S>, usize) -> Result<Vec<M>, ModelError>,
+        build: &impl Fn(&mut ParamBuilder<'_, S>, usize) -> Result<Vec<M>, ModelError>,
     ) -> Result<Model<M>, ModelError> {
-        let width = site.settings.width;
-        let embedding = Embedding::init(site, &self.input);
-        within_limit(site)?;
+        let width = params.settings.width;
+        let embedding = Embedding::init(params, &self.input);
+        within_limit(params)?;
         let mut done = Vec::new();
         for index in 0..layers {
-            site.depth = Depth { layer: index, layers };
+            params.depth = Depth { layer: index, layers };
             let name = names::layer(index);
-            done.push(site.within(&name, |site| self.layer(site, &name, |site| build(site, index)))?);
-            within_limit(site)?;
+            done.push(params.within(&name, |params| self.layer(params, &name, |params| build(params, index)))?);
+            within_limit(params)?;
         }
-        let norm = (self.placement == Placement::Pre).then(|| Norm::init(site, "norm", self.norm));
+        let norm = (self.placement == Placement::Pre).then(|| Norm::init(params, "norm", self.norm));
         let unembedding = match (embedding.single(), self.read_out.as_deref().and_then(|name| embedding.field(name))) {
             (_, Some((table, gain))) => Unembedding::Field(table, gain),
             (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
             _ => {
-                let (shape, fill) = ([self.classes, width], Fill::Normal(self.deviation));
-                Unembedding::Matrix(site.role(Role::Unembedding).weight("lm_head.weight", &shape, fill))
+                let (shape, fill) = ([self.classes, width], Init::Normal(self.deviation));
+                Unembedding::Matrix(params.role(Role::Unembedding).weight("lm_head.weight", &shape, fill))
             }
         };
-        within_limit(site)?;
+        within_limit(params)?;
         Ok(Model {
             width,
             classes: self.classes,
@@ -436,24 +438,24 @@ impl ModelConfig {
 
     fn layer<S: Scalar, M>(
         &self,
-        site: &mut Site<'_, S>,
+        params: &mut ParamBuilder<'_, S>,
         name: &str,
-        build: impl FnOnce(&mut Site<'_, S>) -> Result<Vec<M>, ModelError>,
+        build: impl FnOnce(&mut ParamBuilder<'_, S>) -> Result<Vec<M>, ModelError>,
     ) -> Result<Layer<M>, ModelError> {
-        let number = site.depth.layer;
-        let mixer_branch = Branch::of(Norm::init(site, "mixer_norm", self.norm));
-        let mixers = build(site)?;
-        let channel = Channel::init(site, self.channel, self.gelu);
-        let channel = channel.map(|channel| (Branch::of(Norm::init(site, "mlp_norm", self.norm)), channel));
+        let number = params.depth.layer;
+        let mixer_branch = Branch::of(Norm::init(params, "mixer_norm", self.norm));
+        let mixers = build(params)?;
+        let channel = FeedForward::init(params, self.channel, self.gelu);
+        let channel = channel.map(|channel| (Branch::of(Norm::init(params, "mlp_norm", self.norm)), channel));
         Ok(Layer { name: name.to_owned(), number, mixers, sources: Vec::new(), mixer_branch, channel })
     }
 }
 
-fn within_limit<S: Scalar>(site: &Site<'_, S>) -> Result<(), ModelError> {
-    if site.total() <= MOST_WEIGHTS {
+fn within_limit<S: Scalar>(params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
+    if params.total() <= MOST_WEIGHTS {
         return Ok(());
     }
-    Err(ModelError::TooLarge { found: site.total(), most: MOST_WEIGHTS })
+    Err(ModelError::TooLarge { found: params.total(), most: MOST_WEIGHTS })
 }
 
 impl<M: TokenMixer> Model<M> {
@@ -481,7 +483,7 @@ impl<M: TokenMixer> Model<M> {
         batch: usize,
         state: Option<&ModelState<O::Tensor>>,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
-        self.climb(ops, tokens, batch, state, &mut Nobody).map(|(x, state)| (self.normed(ops, &x), state))
+        self.run_layers(ops, tokens, batch, state, &mut NoHooks).map(|(x, state)| (self.normed(ops, &x), state))
     }
 
     /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: layers
@@ -502,12 +504,13 @@ impl<M: TokenMixer> Model<M> {
         let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
-        // Norms after the sum, and what is lent, need all tokens in every layer.
-        let lent = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
-        let whole = lent || self.placement == Placement::Post;
+        // Norms after the sum, and shared tensors, need all tokens in every layer.
+        let shared = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
+        let whole = shared || self.placement == Placement::Post;
         let front = if whole { self.layers.len() } else { front.min(self.layers.len()) };
         for layer in &self.layers[..front] {
-            let out = ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement, &mut Nobody));
+            let out =
+                ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement, &mut NoHooks));
             x = rounded(ops, &out, self.message);
         }
         let mut last = ops.slice(&x, 1, time - 1..time);
@@ -515,15 +518,15 @@ impl<M: TokenMixer> Model<M> {
         for layer in &self.layers[front..] {
             let before: Option<Vec<_>> = others.as_ref().map(|others| {
                 let normed = layer.mixer_branch.norm.apply(ops, others);
-                layer.mixers.iter().map(|mixer| mixer.absorb(ops, &normed, None)).collect()
+                layer.mixers.iter().map(|mixer| mixer.advance_state(ops, &normed, None)).collect()
             });
             let out = ops.scope(&layer.name, || {
-                layer.forward(ops, &last, before.as_deref(), &mut states, self.placement, &mut Nobody)
+                layer.forward(ops, &last, before.as_deref(), &mut states, self.placement, &mut NoHooks)
             });
             last = rounded(ops, &out, self.message);
         }
         for state in &mut states {
-            state.lent = None;
+            state.shared = None;
         }
         Ok((self.normed(ops, &last), ModelState { seen: time, batch, states }))
     }
@@ -548,7 +551,7 @@ impl<M: TokenMixer> Model<M> {
         state: Option<&ModelState<O::Tensor>>,
     ) -> Result<Vec<O::Tensor>, ModelError> {
         let mut streams = Vec::with_capacity(self.depth() + 1);
-        self.climb(ops, tokens, batch, state, &mut Each(|x: &O::Tensor| streams.push(x.clone())))?;
+        self.run_layers(ops, tokens, batch, state, &mut Each(|x: &O::Tensor| streams.push(x.clone())))?;
         Ok(streams)
     }
 
@@ -556,24 +559,24 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Errors
     /// Tokens do not fit the model.
-    pub fn operated<O: Ops>(
+    pub fn forward_with_hooks<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
-        surgeon: &mut impl Surgeon<O>,
+        hooks: &mut impl Hooks<O>,
     ) -> Result<O::Tensor, ModelError> {
-        self.climb(ops, tokens, batch, None, surgeon).map(|(x, _)| x)
+        self.run_layers(ops, tokens, batch, None, hooks).map(|(x, _)| x)
     }
 
     /// Takes tokens through all layers.
-    fn climb<O: Ops>(
+    fn run_layers<O: Ops>(
         &self,
         ops: &O,
         tokens: &[u32],
         batch: usize,
         state: Option<&ModelState<O::Tensor>>,
-        surgeon: &mut impl Surgeon<O>,
+        hooks: &mut impl Hooks<O>,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         self.check_state(batch, state)?;
         let seen = state.map_or(0, |state| state.seen);
@@ -581,18 +584,18 @@ impl<M: TokenMixer> Model<M> {
         let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
-        x = surgeon.stream(ops, 0, x);
+        x = hooks.stream(ops, 0, x);
         for (index, layer) in self.layers.iter().enumerate() {
             let first = states.len();
             let before = state.map(|state| &state.states[first..first + layer.mixers.len()]);
             x = ops.scope(&layer.name, || {
-                let x = layer.forward(ops, &x, before, &mut states, self.placement, surgeon);
+                let x = layer.forward(ops, &x, before, &mut states, self.placement, hooks);
                 rounded(ops, &x, self.message)
             });
-            x = surgeon.stream(ops, index + 1, x);
+            x = hooks.stream(ops, index + 1, x);
         }
         for state in &mut states {
-            state.lent = None;
+            state.shared = None;
         }
         Ok((x, ModelState { seen: seen + time, batch, states }))
     }
@@ -665,11 +668,11 @@ impl<M: TokenMixer> Model<M> {
             return Err(ModelError::Shape { place: "scores", what: "positions", found: 0, expected });
         }
         let Some(last) = self.depth().checked_sub(1) else {
-            let (stream, _) = self.climb(ops, tokens, batch, None, &mut Each(each))?;
+            let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut Each(each))?;
             return Ok(self.read_out(ops, &rows_of(ops, &stream, positions)));
         };
         let mut asked = Asked { each: Each(each), last, positions };
-        let (stream, _) = self.climb(ops, tokens, batch, None, &mut asked)?;
+        let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut asked)?;
         Ok(self.read_out(ops, &stream))
     }
 
@@ -742,7 +745,7 @@ impl<M: TokenMixer> Model<M> {
         let (positions, classes): (Vec<usize>, Vec<usize>) =
             asked().map(|(position, &target)| (position, target as usize)).unzip();
         if positions.is_empty() {
-            self.climb(ops, tokens, batch, None, &mut Each(each))?;
+            self.run_layers(ops, tokens, batch, None, &mut Each(each))?;
             return Ok((ops.zeros(&[1]), 0));
         }
         let scores = self.scores_beside(ops, tokens, batch, &positions, each)?;
@@ -786,9 +789,9 @@ impl<M: TokenMixer> Layer<M> {
         before: Option<&[State<O::Tensor>]>,
         states: &mut Vec<State<O::Tensor>>,
         placement: Placement,
-        surgeon: &mut impl Surgeon<O>,
+        hooks: &mut impl Hooks<O>,
     ) -> O::Tensor {
-        let skips = surgeon.skips();
+        let skips = hooks.skips();
         let mut x = residual(ops, x, &self.mixer_branch, placement, skips, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
@@ -796,17 +799,17 @@ impl<M: TokenMixer> Layer<M> {
                 let borrowed = self.sources.get(index).copied().flatten().map(|source| State {
                     seen: states[source].seen - ops.shape(x)[1],
                     tensors: own.map_or_else(Default::default, |own| own.tensors.clone()),
-                    lent: states[source].lent.clone(),
+                    shared: states[source].shared.clone(),
                 });
                 let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(own));
                 states.push(next);
-                let out = surgeon.mixed(ops, Place { layer: self.number, mixer: index }, x, out);
+                let out = hooks.mixed(ops, Place { layer: self.number, mixer: index }, x, out);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
         });
-        x = surgeon.between(ops, self.number, x);
-        if let Some((branch, channel)) = self.channel.as_ref().filter(|_| surgeon.channels()) {
+        x = hooks.between(ops, self.number, x);
+        if let Some((branch, channel)) = self.channel.as_ref().filter(|_| hooks.channels()) {
             x = residual(ops, &x, branch, placement, true, |x| channel.apply(ops, x));
         }
         x

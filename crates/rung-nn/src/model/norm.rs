@@ -2,7 +2,7 @@
 
 use rung_engine::{Ops, Parameter, Role, Scalar};
 
-use crate::site::{Fill, Site};
+use crate::param_builder::{Init, ParamBuilder};
 
 /// Kind of norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,10 +28,10 @@ impl Norm {
     const EPSILON: f64 = 1e-5;
 
     /// Adds its weights, if it has any: ones, and zeros.
-    pub fn init<S: Scalar>(site: &mut Site<'_, S>, name: &str, config: NormConfig) -> Self {
-        let width = site.settings.width;
+    pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, config: NormConfig) -> Self {
+        let width = params.settings.width;
         let mut offset = |role: Role, what: &str, value: f64| {
-            site.role(role).offset(&format!("{name}.{what}"), &[width], Fill::Constant(value))
+            params.role(role).offset(&format!("{name}.{what}"), &[width], Init::Constant(value))
         };
         let weight = (config != NormConfig::None).then(|| offset(Role::StreamNorm, "weight", 1.0));
         let bias = (config == NormConfig::Layer).then(|| offset(Role::Other, "bias", 0.0));

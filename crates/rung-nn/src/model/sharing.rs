@@ -15,7 +15,7 @@ use super::names;
 use crate::error::ModelError;
 use crate::mixer::rwkv7::Rwkv7Config;
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::site::Site;
+use crate::param_builder::ParamBuilder;
 
 /// For every layer, for every mixer of it: the number of the mixer that lends it something, if one does.
 pub(super) type Sources = Vec<Vec<Option<usize>>>;
@@ -30,7 +30,7 @@ fn values_of(mixer: &Mixer) -> Option<[Option<u64>; 2]> {
     (mixer.name() == Rwkv7Config::NAME).then(|| ["heads", "head"].map(|option| mixer.number(option)))
 }
 
-/// Whether a mixer of a plan that can be built is lent something.
+/// Whether a mixer of a plan that can be built reads a shared tensor.
 pub(crate) fn lends(plan: &Plan, layer: usize, mixer: usize) -> bool {
     sources(plan).is_ok_and(|sources| sources[layer][mixer].is_some())
 }
@@ -64,16 +64,16 @@ pub(super) fn sources(plan: &Plan) -> Result<Sources, ModelError> {
     Ok(sources)
 }
 
-/// The mixers of a layer, with or without something lent.
+/// The mixers of a layer, with or without a shared tensor.
 pub(super) fn build_layer<S: Scalar>(
-    site: &mut Site<'_, S>,
+    params: &mut ParamBuilder<'_, S>,
     mixers: &[Mixer],
     sources: &[Option<usize>],
 ) -> Result<Vec<Builtin>, ModelError> {
     let build = |(index, (mixer, source)): (usize, (&Mixer, &Option<usize>))| {
-        site.within(&names::mixer_in_layer(index, mixers.len()), |site| match source {
-            Some(_) => Builtin::init_reader(mixer, site),
-            None => Builtin::init(mixer, site),
+        params.within(&names::mixer_in_layer(index, mixers.len()), |params| match source {
+            Some(_) => Builtin::init_reader(mixer, params),
+            None => Builtin::init(mixer, params),
         })
     };
     mixers.iter().zip(sources).enumerate().map(build).collect()

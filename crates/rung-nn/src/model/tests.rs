@@ -1,6 +1,6 @@
 //! Models as wholes: shapes, names, hand-over, refusals, checkpoints, training.
 
-use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar, Team, Tensor};
+use rung_engine::{AdamWConfig, DataParallel, Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{Field, NO_TARGET, below, seeded};
 
@@ -31,8 +31,8 @@ fn every_kind_of_model_runs_whole_and_from_a_state() {
         small(),
         ModelConfig { input: fields, ..small() },
         ModelConfig { norm: NormConfig::Layer, placement: Placement::Post, ..small() },
-        ModelConfig { channel: ChannelConfig::Glu { hidden: None }, tied_unembedding: true, ..small() },
-        ModelConfig { channel: ChannelConfig::None, tied_query_key: true, ..small() },
+        ModelConfig { channel: FeedForwardConfig::Glu { hidden: None }, tied_unembedding: true, ..small() },
+        ModelConfig { channel: FeedForwardConfig::None, tied_query_key: true, ..small() },
         ModelConfig { gelu: Gelu::Exact, ..small() },
         ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..small() },
         ModelConfig { positions: Positions::Alibi, ..small() },
@@ -101,7 +101,7 @@ fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
         let facts = own.flat_map(|layer| layer.mixers.iter()).map(|mixer| *mixer.facts());
         let expected: u128 = facts.map(|facts| facts.kept(9)).sum();
         assert_eq!(state.numbers(&ops) as u128, expected);
-        assert!(state.states.iter().all(|state| state.lent.is_none()));
+        assert!(state.states.iter().all(|state| state.shared.is_none()));
         let (mut outs, mut state) = (Vec::new(), None);
         for stretch in [&tokens[..4], &tokens[4..5], &tokens[5..]] {
             let (out, next) = model.forward(&ops, stretch, 1, state.as_ref()).unwrap();
@@ -118,7 +118,7 @@ fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
 /// stream, both layers make the same keys and values, so the sharing twin must agree.
 #[test]
 fn a_shared_cache_is_the_cache_of_the_other_layer() {
-    let config = ModelConfig { channel: ChannelConfig::None, ..small() };
+    let config = ModelConfig { channel: FeedForwardConfig::None, ..small() };
     let (alone, mut weights) = build::<f64>(&config, "full full");
     let mut shared = Parameters::<f64>::new();
     let model = config.init(&sharing("full full", &[1]), &mut shared, &mut seeded(1)).unwrap();
@@ -309,7 +309,7 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     assert!(matches!(error(&small(), &plan("full*1000000")), ModelError::TooLarge { .. }));
     let vocabulary = ModelConfig { input: Input::Vocabulary(usize::MAX), ..small() };
     assert!(matches!(error(&vocabulary, &plan("full")), ModelError::TooLarge { .. }));
-    let hidden = ModelConfig { channel: ChannelConfig::Mlp { hidden: Some(usize::MAX) }, ..small() };
+    let hidden = ModelConfig { channel: FeedForwardConfig::Mlp { hidden: Some(usize::MAX) }, ..small() };
     assert!(matches!(error(&hidden, &plan("full")), ModelError::TooLarge { .. }));
     let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small() };
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
@@ -427,7 +427,7 @@ fn broken_and_foreign_checkpoints_are_refused_and_change_nothing() {
 fn kernels_agree_with_composed_bodies_in_a_whole_model() {
     let configs = [
         ModelConfig { positions: Positions::Alibi, ..small() },
-        ModelConfig { channel: ChannelConfig::Glu { hidden: None }, norm: NormConfig::Layer, ..small() },
+        ModelConfig { channel: FeedForwardConfig::Glu { hidden: None }, norm: NormConfig::Layer, ..small() },
     ];
     let (tokens, targets) = ([1, 2, 3, 4, 5, 6, 0, 1, 2, 3], [2, 3, 4, NO_TARGET, 6, 0, 1, 2, 3, 4]);
     for config in configs {
@@ -467,7 +467,7 @@ fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<
     let config = ModelConfig { input: Input::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
     let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, precision, ..config };
     let (model, mut weights) = build::<f32>(&config, text);
-    let (mut team, rows) = (Team::new(2, 8), 32);
+    let (mut team, rows) = (DataParallel::new(2, 8), 32);
     let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
     let mut losses = Vec::new();
     for step in 0..steps {
@@ -596,7 +596,7 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
 fn scores_at_some_tokens_are_those_of_a_whole_pass() {
     let (tokens, positions) = ([1, 2, 3, 4, 5, 6, 6, 5], [7, 2, 2, 4]);
     for placement in [Placement::Pre, Placement::Post] {
-        for channel in [ChannelConfig::default(), ChannelConfig::None] {
+        for channel in [FeedForwardConfig::default(), FeedForwardConfig::None] {
             let config = ModelConfig { placement, channel, ..small() };
             let (model, weights) = build::<f64>(&config, "gdn full+gdn");
             let learned = |scores: &dyn Fn(&Native<f64>) -> Tensor<f64>| {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint;
 use crate::construct::{ConstructionInfo, Holds};
-use crate::model::{ChannelConfig, Input, ModelConfig, NormConfig};
+use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig};
 use crate::position::Positions;
 
 /// More thoughts than any walk needs.
@@ -71,7 +71,7 @@ fn describe<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> Descrip
         Input::Vocabulary(size) => vec![("token".to_owned(), *size as u32)],
         Input::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
     };
-    let hidden = if let ChannelConfig::Relu { hidden: Some(hidden) } = config.channel { hidden } else { 0 };
+    let hidden = if let FeedForwardConfig::Relu { hidden: Some(hidden) } = config.channel { hidden } else { 0 };
     let norm = NORMS.iter().find(|(_, norm)| *norm == config.norm).map_or("none", |(word, _)| word);
     Description {
         format: 1,
@@ -187,7 +187,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
         input: if single { Input::Vocabulary(shape.fields[0].1 as usize) } else { Input::Fields(fields) },
         classes: shape.classes,
         norm: *norm,
-        channel: ChannelConfig::Relu { hidden: Some(shape.hidden) },
+        channel: FeedForwardConfig::Relu { hidden: Some(shape.hidden) },
         positions: shape.positions.map_or(Positions::None, |length| Positions::Learned { length }),
         causal: shape.causal,
         chunk: shape.chunk,

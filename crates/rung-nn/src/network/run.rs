@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint::load_with;
-use crate::model::{ChannelConfig, Input, ModelConfig, NormConfig, Placement};
+use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig, Placement};
 use crate::position::Positions;
 use crate::precision::Precision;
 
@@ -211,9 +211,9 @@ impl ModelPart {
                 PlacementName::Post => Placement::Post,
             },
             channel: match self.channel {
-                ChannelName::Mlp => ChannelConfig::Mlp { hidden: self.hidden },
-                ChannelName::Glu => ChannelConfig::Glu { hidden: self.hidden },
-                ChannelName::None => ChannelConfig::None,
+                ChannelName::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
+                ChannelName::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
+                ChannelName::None => FeedForwardConfig::None,
             },
             positions: match self.positions {
                 PositionName::None => Positions::None,

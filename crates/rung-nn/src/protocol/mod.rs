@@ -8,7 +8,7 @@
 //! - in a full layer, for each of the player's tokens, the registers of its softmax over all earlier tokens: the largest score,
 //!   the sum of weights and the weighted sum of values, for every head.
 //!
-//! [`Conversation::hold`] runs the players one after another and writes down every message. [`Conversation::replay`] then runs
+//! [`Transcript::record`] runs the players one after another and writes down every message. [`Transcript::replay`] then runs
 //! each player alone, given its tokens and its messages and nothing else, and must find the same outputs, bit for bit: so the
 //! messages are all there is. Shapes are agreed on beforehand and cost nothing; bits are really packed ([`Wire`]). A model that
 //! simulates few bits speaks in as few ([`Widths::of`]): its states are on levels already and cross as they are.
@@ -33,7 +33,7 @@ use crate::error::ModelError;
 use crate::mixer::{SLOTS, State};
 use crate::model::ModelState;
 use crate::network::Network;
-use crate::watch::Watched;
+use crate::observer::ObservedOps;
 use player::{Registers, Source};
 
 /// Slots of a full mixer's state that hold keys and values: they never cross.
@@ -77,7 +77,7 @@ pub struct Message {
 }
 
 /// A conversation that was held.
-pub struct Conversation<S: Scalar> {
+pub struct Transcript<S: Scalar> {
     /// Who took part.
     pub players: Vec<Player>,
     /// Everything that was said.
@@ -110,12 +110,12 @@ pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
     stretches.map(|tokens| Player { name: name(&tokens), tokens }).collect()
 }
 
-impl<S: Scalar> Conversation<S> {
+impl<S: Scalar> Transcript<S> {
     /// Runs a model on a prompt, player after player, with numbers of so many bits crossing.
     ///
     /// # Errors
     /// The model sees both ways or thinks aloud, or the tokens are none of its.
-    pub fn hold(
+    pub fn record(
         network: &Network<S>,
         prompt: &[u32],
         players: Vec<Player>,
@@ -147,16 +147,16 @@ impl<S: Scalar> Conversation<S> {
         Ok(Self { players, messages, outputs, scores, widths })
     }
 
-    /// The outputs of one player, from its own tokens and what it was told.
+    /// The outputs of one player, from its own tokens and what it received.
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn listen(&self, network: &Network<S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
+    pub fn replay_player(&self, network: &Network<S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
         let registers = Registers::new(&network.plan, self.widths.message);
         let ops = watched(network, &registers);
-        let told: Vec<Message> = self.messages.iter().filter(|message| message.into == player).cloned().collect();
+        let received: Vec<Message> = self.messages.iter().filter(|message| message.into == player).cloned().collect();
         let (registers, states): (Vec<Message>, Vec<Message>) =
-            told.into_iter().partition(|message| message.content == Content::Registers);
+            received.into_iter().partition(|message| message.content == Content::Registers);
         let inbox = registers.into_iter().map(|message| message.wire).collect();
         let seen = self.players[player].tokens.start;
         ops.watch.seat(seen, Source::Inbox(inbox));
@@ -175,7 +175,7 @@ impl<S: Scalar> Conversation<S> {
         for (index, player) in self.players.iter().enumerate() {
             let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let bits = |numbers: &[S]| numbers.iter().map(|number| number.wide().to_bits()).collect::<Vec<_>>();
-            same += usize::from(bits(&self.listen(network, own, index)?) == bits(&self.outputs[index]));
+            same += usize::from(bits(&self.replay_player(network, own, index)?) == bits(&self.outputs[index]));
         }
         Ok(same)
     }
@@ -212,8 +212,8 @@ fn one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     Err(ModelError::Unsupported { mixer: "full", what: format!("{what}, as a protocol,"), expected })
 }
 
-fn watched<'a, S: Scalar>(network: &Network<S>, watch: &'a Registers) -> Watched<'a, S, Registers> {
-    Watched { native: network.executor(), watch }
+fn watched<'a, S: Scalar>(network: &Network<S>, watch: &'a Registers) -> ObservedOps<'a, S, Registers> {
+    ObservedOps { native: network.executor(), watch }
 }
 
 /// Mixers of a layer that call attention: their calls come in this order.
@@ -233,7 +233,7 @@ fn seats<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize, usize,
 /// States as messages.
 fn states_out<S: Scalar>(
     network: &Network<S>,
-    ops: &Watched<'_, S, Registers>,
+    ops: &ObservedOps<'_, S, Registers>,
     after: &ModelState<Tensor<S>>,
     into: usize,
     width: Width,
@@ -252,11 +252,11 @@ fn states_out<S: Scalar>(
     messages
 }
 
-/// The state a player starts from: what it was told and, if there is one, the cache of keys and values.
+/// The state a player starts from: what it received and, if there is one, the cache of keys and values.
 fn states_in<S: Scalar>(
     network: &Network<S>,
-    ops: &Watched<'_, S, Registers>,
-    told: &[Message],
+    ops: &ObservedOps<'_, S, Registers>,
+    received: &[Message],
     cache: Option<&ModelState<Tensor<S>>>,
     seen: usize,
     width: Width,
@@ -266,7 +266,7 @@ fn states_in<S: Scalar>(
         if let Some(cache) = cache.filter(|_| full) {
             tensors[..CACHE].clone_from_slice(&cache.states[index].tensors[..CACHE]);
         }
-        for message in told.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
+        for message in received.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
             let (slot, shape) = &message.place;
             tensors[*slot] = Some(ops.constant(shape, &message.wire.numbers(width)));
         }

@@ -15,7 +15,7 @@ use rung_theory::stack::Plan;
 
 use super::wire::{Width, Wire};
 use crate::model::names;
-use crate::watch::Watch;
+use crate::observer::OpObserver;
 
 /// Where the registers of a full layer come from.
 pub(super) enum Source {
@@ -69,7 +69,7 @@ impl Registers {
 
     /// What is said about the tokens before the player's own, as it arrives; nothing if there are none. `say` makes it where they
     /// are known.
-    fn told<S: Scalar>(&self, say: impl FnOnce() -> Vec<S>) -> Option<Vec<S>> {
+    fn received<S: Scalar>(&self, say: impl FnOnce() -> Vec<S>) -> Option<Vec<S>> {
         if self.seen.get() == 0 {
             return None;
         }
@@ -86,7 +86,7 @@ impl Registers {
     /// The sums go on from the registers of earlier tokens.
     fn through_registers<S: Scalar>(&self, sums: &Sums<S>) -> Vec<S> {
         let earlier = sums.keys - sums.queries;
-        let told = self.told(|| {
+        let received = self.received(|| {
             sums.each(|query, head| {
                 let mut registers = sums.over(sums.empty(), query, head, 0..earlier);
                 settle(&mut registers, self.width);
@@ -94,7 +94,8 @@ impl Registers {
             })
         });
         sums.each(|query, head| {
-            let before = told.as_ref().map(|told| sums.part(told, query, head, sums.value_width + 2).to_vec());
+            let before =
+                received.as_ref().map(|received| sums.part(received, query, head, sums.value_width + 2).to_vec());
             let all = sums.over(before.unwrap_or_else(|| sums.empty()), query, head, earlier..=earlier + query);
             all[2..].iter().map(|value| *value / all[1]).collect()
         })
@@ -104,7 +105,7 @@ impl Registers {
     fn through_odds<S: Scalar>(&self, sums: &Sums<S>) -> Vec<S> {
         let earlier = sums.keys - sums.queries;
         let own = |query, head| sums.over(sums.empty(), query, head, earlier..=earlier + query);
-        let told = self.told(|| {
+        let received = self.received(|| {
             sums.each(|query, head| {
                 let (before, own) = (sums.over(sums.empty(), query, head, 0..earlier), own(query, head));
                 let odds = before[0] - own[0] + before[1].ln() - own[1].ln();
@@ -114,8 +115,8 @@ impl Registers {
         sums.each(|query, head| {
             let own = own(query, head);
             let means = own[2..].iter().map(|value| *value / own[1]);
-            let Some(told) = &told else { return means.collect() };
-            let [odds, before @ ..] = sums.part(told, query, head, sums.value_width + 1) else {
+            let Some(received) = &received else { return means.collect() };
+            let [odds, before @ ..] = sums.part(received, query, head, sums.value_width + 1) else {
                 unreachable!("the odds come before the means")
             };
             let share = odds.sigmoid();
@@ -124,7 +125,7 @@ impl Registers {
     }
 }
 
-impl<S: Scalar> Watch<S> for Registers {
+impl<S: Scalar> OpObserver<S> for Registers {
     fn enter(&self, name: &str) {
         self.layer.set(names::layer_index(name).unwrap_or(usize::MAX));
         self.call.set(0);

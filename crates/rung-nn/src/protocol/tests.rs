@@ -46,8 +46,8 @@ fn with_precise<S: Scalar>(
     see(&network, &prompt_of(network.task().unwrap()));
 }
 
-fn hold<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Conversation<S> {
-    Conversation::hold(network, prompt, players(network.task().unwrap(), prompt), Width::whole::<S>()).unwrap()
+fn hold<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Transcript<S> {
+    Transcript::record(network, prompt, players(network.task().unwrap(), prompt), Width::whole::<S>()).unwrap()
 }
 
 const STACKS: [&str; 15] = [
@@ -116,10 +116,10 @@ fn a_model_of_few_bits_speaks_in_as_few() {
     for stack in STACKS {
         with_precise::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
             let widths = Widths::of::<f64>(&network.config);
-            let held = Conversation::hold(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
+            let held = Transcript::record(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
             assert_eq!(held.replay(network, prompt).unwrap(), held.players.len(), "{stack}");
             let whole = hold(network, prompt);
-            let numbers = |held: &Conversation<f64>, bits: u64| {
+            let numbers = |held: &Transcript<f64>, bits: u64| {
                 let states = held.messages.iter().filter(|message| message.content != Content::Registers);
                 states.map(|message| message.wire.bits() / bits).sum::<u64>()
             };
@@ -130,7 +130,7 @@ fn a_model_of_few_bits_speaks_in_as_few() {
         let Some(bounded) = bounded else { continue };
         with_precise::<f64>(bounded, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
             let widths = Widths::of::<f64>(&network.config);
-            let held = Conversation::hold(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
+            let held = Transcript::record(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
             let ops = Native::new();
             ops.bind_frozen(&network.weights);
             let (hidden, _) = network.model.forward(&ops, prompt, 1, None).unwrap();
@@ -150,7 +150,7 @@ fn a_construction_of_few_bits_answers_right_in_as_few() {
         built.set_precision(Precision::bits(12, range)).unwrap();
         let (network, prompt) = (&built, prompt_of(built.task().unwrap()));
         let people = players(network.task().unwrap(), &prompt);
-        let held = Conversation::hold(network, &prompt, people, Widths::of::<f32>(&built.config)).unwrap();
+        let held = Transcript::record(network, &prompt, people, Widths::of::<f32>(&built.config)).unwrap();
         assert_eq!(held.replay(network, &prompt).unwrap(), held.players.len(), "{name} {mixer:?}");
         let right = *built.task().unwrap().oracle(&prompt).unwrap().last().unwrap() as usize;
         let best = (0..held.scores.len())
@@ -221,7 +221,7 @@ fn constructions_answer_right_in_conversation() {
         let right = *built.task().unwrap().oracle(&prompt).unwrap().last().unwrap() as usize;
         for bits in [32, 16] {
             let people = players(network.task().unwrap(), &prompt);
-            let held = Conversation::hold(network, &prompt, people, Width::new(bits).unwrap()).unwrap();
+            let held = Transcript::record(network, &prompt, people, Width::new(bits).unwrap()).unwrap();
             assert_eq!(held.replay(network, &prompt).unwrap(), held.players.len(), "{name} {mixer:?} in {bits} bits");
             let best = (0..held.scores.len())
                 .fold(0, |best, class| if held.scores[class] > held.scores[best] { class } else { best });
@@ -249,13 +249,13 @@ fn what_is_no_conversation_is_refused() {
         let built = build::<f32>(name, &Request::default()).unwrap();
         let prompt = prompt_of(built.task().unwrap());
         let people = players(built.task().unwrap(), &prompt);
-        let error = Conversation::hold(&built, &prompt, people, Width::whole::<f32>()).err().unwrap();
+        let error = Transcript::record(&built, &prompt, people, Width::whole::<f32>()).err().unwrap();
         assert!(error.to_string().contains("as a protocol"), "{error}");
     }
     for stack in ["moba full", "full nsa", "mla", "full+evicting"] {
         with_random::<f32>(stack, Positions::None, |network, prompt| {
             let people = players(network.task().unwrap(), prompt);
-            let error = Conversation::hold(network, prompt, people, Width::whole::<f32>()).err().unwrap();
+            let error = Transcript::record(network, prompt, people, Width::whole::<f32>()).err().unwrap();
             assert!(error.to_string().contains("this attention, as a protocol, has no network"), "{stack}: {error}");
         });
     }

@@ -1,6 +1,6 @@
 //! A forward pass, written down: who reads whom in every layer, and what the stream holds between layers.
 //!
-//! The pass is the ordinary one, run by the ordinary executor with a listener beside it ([`watch`](crate::watch)). What is kept
+//! The pass is the ordinary one, run by the ordinary executor with a listener beside it ([`observer`](crate::observer)). What is kept
 //! is small: queries, keys and values as the mixers used them, and the streams. Rows of weights are worked out later, for the
 //! tokens somebody asks about ([`Reading`]). [`flow`](Trace::flow) goes back from an answer and finds those tokens.
 //!
@@ -28,13 +28,15 @@ pub use reading::{Reading, Reads};
 
 use std::cell::RefCell;
 
-use rung_engine::{Attention, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Sight, Tensor, composed};
+use rung_engine::{
+    Attention, AttentionMask, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, composed,
+};
 
 use crate::construct::{Touched, decode};
 use crate::error::ModelError;
 use crate::model::names;
 use crate::network::Network;
-use crate::watch::{Convolved, Watch, Watched};
+use crate::observer::{ConvolutionInputs, ObservedOps, OpObserver};
 
 /// The most tokens of a trace.
 pub const MOST_TOKENS: usize = 1 << 14;
@@ -89,7 +91,7 @@ impl Trace {
         let depth = model.depth();
         let recorder =
             Recorder { layers: RefCell::new(vec![Vec::new(); depth]), at: RefCell::new(None), tokens: length };
-        let ops = Watched { native, watch: &recorder };
+        let ops = ObservedOps { native, watch: &recorder };
         let streams = model.streams(&ops, tokens, 1)?;
         let last = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
         let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
@@ -134,7 +136,7 @@ impl Recorder {
     }
 }
 
-impl<S: Scalar> Watch<S> for Recorder {
+impl<S: Scalar> OpObserver<S> for Recorder {
     fn enter(&self, name: &str) {
         *self.at.borrow_mut() = names::layer_index(name);
     }
@@ -149,7 +151,7 @@ impl<S: Scalar> Watch<S> for Recorder {
         let output = ops.block_attention(inputs);
         let BlockAttention { query, key, value, scale, .. } = *inputs;
         let bias = composed::block_bias(ops, inputs);
-        let masked = Attention { query, key, value, bias: Some(&bias), sight: Sight::Past, scale };
+        let masked = Attention { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale };
         self.keep(Reading::attention(ops, &masked, &output));
         output
     }
@@ -166,7 +168,7 @@ impl<S: Scalar> Watch<S> for Recorder {
         (output, state)
     }
 
-    fn short_convolution(&self, ops: &Native<S>, inputs: &Convolved<'_, S>) -> (Tensor<S>, Tensor<S>) {
+    fn short_convolution(&self, ops: &Native<S>, inputs: &ConvolutionInputs<'_, S>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.short_convolution(inputs.x, inputs.filters, inputs.bias, inputs.state);
         self.keep(Reading::convolution(ops, inputs, &output));
         (output, state)

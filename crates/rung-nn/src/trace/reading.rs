@@ -3,7 +3,7 @@
 //! A [`Reading`] keeps the queries and keys that the forward pass really used. A row of weights is worked out from them when it
 //! is asked for, from the definition and in double precision:
 //!
-//! - attention: `softmax(scale q_t.k_s + bias)` over the keys in sight;
+//! - attention: `softmax(scale q_t.k_s + bias)` over the unmasked keys;
 //! - a recurrence is linear in its values, `o_t = sum_s c_ts v_s`. Going back from t with `r = q_t`: `c_ts = beta_s k_s.r`, then
 //!   `r <- a_s (r - beta_s k_s (k_s.r))`; for the general delta rule `c_ts = k_s.r`, then `r <- a_s r - sought_s (removed_s.r)`;
 //! - a convolution: its taps.
@@ -14,9 +14,9 @@
 //! [`Reading::mismatch`] multiplies a row by the values and compares with what the kernel gave: this is how a picture knows that
 //! its arrows are the network's own.
 
-use rung_engine::{Attention, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Sight, Tensor};
+use rung_engine::{Attention, AttentionMask, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Tensor};
 
-use crate::watch::Convolved;
+use crate::observer::ConvolutionInputs;
 
 /// What kind of mixer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Rows {
 
 #[derive(Clone, Debug)]
 enum Rule {
-    Attention { query: Table, key: Table, bias: Option<(Shape, Vec<f64>)>, sight: Sight, scale: f64 },
+    Attention { query: Table, key: Table, bias: Option<(Shape, Vec<f64>)>, mask: AttentionMask, scale: f64 },
     Recurrence { query: Table, key: Table, fade: Fade, beta: Option<Table> },
     GeneralDelta { query: Table, key: Table, fade: Table, sought: Table, removed: Table },
     Convolution { filters: Vec<f64>, taps: usize, bias: Option<Vec<f64>> },
@@ -121,7 +121,7 @@ impl Reading {
     ) -> Self {
         let bias = inputs.bias.map(|bias| (ops.shape(bias), ops.values(bias).into_iter().map(Scalar::wide).collect()));
         let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
-        let rule = Rule::Attention { key, bias, sight: inputs.sight, scale: inputs.scale, query };
+        let rule = Rule::Attention { key, bias, mask: inputs.mask, scale: inputs.scale, query };
         Self { reads: Reads::Attention, heads: output.heads, values, output, rule, rows: Rows::TOKENS }
     }
 
@@ -165,7 +165,7 @@ impl Reading {
 
     pub(super) fn convolution<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
         ops: &O,
-        inputs: &Convolved<'_, S>,
+        inputs: &ConvolutionInputs<'_, S>,
         output: &Tensor<S>,
     ) -> Self {
         let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
@@ -216,8 +216,8 @@ impl Reading {
     fn row_weights_for(&self, time: usize, head: usize, asks: &[f64]) -> Vec<f64> {
         let mut weights = vec![0.0; self.values.time()];
         match &self.rule {
-            Rule::Attention { key, bias, sight, scale, .. } => {
-                let seen = sight.range(time, weights.len());
+            Rule::Attention { key, bias, mask, scale, .. } => {
+                let seen = mask.range(time, weights.len());
                 for (token, weight) in weights.iter_mut().enumerate().take(seen.end).skip(seen.start) {
                     *weight = scale * dot(asks, key.row(token, head, self.heads));
                     if let Some((shape, bias)) = bias {

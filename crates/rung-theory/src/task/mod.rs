@@ -40,12 +40,12 @@ use crate::page::{Page, Subject};
 use crate::spec;
 
 mod draw;
-mod namer;
 mod options;
 mod prompt;
 mod random;
 #[cfg(test)]
 mod tests;
+mod token_names;
 
 // Plain lines, not part of the registry macro: the formatter does not look for files inside macros.
 pub mod chain;
@@ -61,10 +61,10 @@ pub mod recall;
 pub mod twosum;
 pub mod word;
 
-pub use namer::Namer;
 pub use options::{MAX_CELLS, MAX_TOKENS, TaskError};
 pub use prompt::{Field, NO_TARGET, Prompt};
 pub use random::{Distinct, Rng, below, below_wide, coin, fill, seeded, shuffle};
+pub use token_names::TokenNames;
 
 use options::Options;
 

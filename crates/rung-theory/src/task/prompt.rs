@@ -87,7 +87,7 @@ impl Prompt {
         &self.targets
     }
 
-    /// One per token: which sort of question is asked there (say, how many hops), so that accuracy can be told apart; 0
+    /// One per token: which sort of question is asked there (say, how many hops), so that accuracy can be counted for each; 0
     /// where none is.
     pub fn groups(&self) -> &[u16] {
         &self.groups

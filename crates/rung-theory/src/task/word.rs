@@ -203,7 +203,7 @@ impl Task for Word {
     }
 }
 
-/// Moves five things as told and looks up, at each step, the permutation that takes each to where it is now.
+/// Moves five things by each permutation and looks up, at each step, the permutation that takes each to where it is now.
 fn follow_five_things(tokens: &[u32], group: Group) -> Vec<u32> {
     // All words of five letters in order; those with five different letters and, if asked, the right parity or the last
     // two in place. A permutation of five things is even if 5 minus its number of cycles is.

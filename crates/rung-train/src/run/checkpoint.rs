@@ -64,7 +64,7 @@ pub fn save(path: &Path, trainer: &Trainer<'_>, seconds: f64) -> Result<(), RunE
     let notes = [(RUN_KEY, trainer.run.config.text()), (PROGRESS, text)];
     let bytes = tensor_file::encode(tensors, &notes.each_ref().map(|(name, text)| (*name, text.as_str())))
         .map_err(|error| RunError::file(path, error))?;
-    write_atomically(path, &bytes).map_err(RunError::unwritten)
+    write_atomically(path, &bytes).map_err(RunError::write)
 }
 
 /// Puts a trainer where a checkpoint was, and says how many seconds of work that had taken; nothing if there is no checkpoint, or
@@ -109,7 +109,7 @@ pub fn load(path: &Path, trainer: &mut Trainer<'_>) -> Result<Option<f64>, RunEr
     }
     trainer.weights.flat_mut().copy_from_slice(&flat);
     trainer.optimizer.restore(header.optimizer_steps, means, squares);
-    trainer.go_on(header.progress);
+    trainer.resume(header.progress);
     Ok(Some(header.seconds))
 }
 

@@ -14,7 +14,7 @@
 //! rate = 2e-3
 //!
 //! [evaluate]
-//! every = 200              # steps between looks
+//! every = 200              # steps between evaluations
 //! stop_at = 0.995          # stop when every number of hops is this good
 //!
 //! [[curriculum]]           # before the task itself: smaller tables, each until it is known or its steps are over
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
 use super::record::table_sizes;
-use super::repel::RepulsionPart;
+use super::repel::RepulsionConfig;
 use super::source::{FittedTask, Source};
 use crate::strict;
 
@@ -56,19 +56,19 @@ pub struct RunConfig {
     pub model: ModelPart,
     /// How it is trained.
     #[serde(default, deserialize_with = "strict::object")]
-    pub train: TrainPart,
+    pub train: TrainConfig,
     /// When and how it is looked at.
     #[serde(default, deserialize_with = "strict::object")]
-    pub evaluate: EvaluatePart,
+    pub evaluate: EvaluateConfig,
     /// Easier tasks that come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub curriculum: Vec<StagePart>,
+    pub curriculum: Vec<StageConfig>,
 }
 
 /// Training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct TrainPart {
+pub struct TrainConfig {
     /// Steps, those of the curriculum included.
     pub steps: usize,
     /// Prompts per step.
@@ -96,10 +96,10 @@ pub struct TrainPart {
     pub threads: usize,
     /// Heads that repel each other, if they do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub repulsion: Option<RepulsionPart>,
+    pub repulsion: Option<RepulsionConfig>,
 }
 
-impl Default for TrainPart {
+impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             steps: 3000,
@@ -119,26 +119,26 @@ impl Default for TrainPart {
     }
 }
 
-/// Looking at a run.
+/// Evaluation of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct EvaluatePart {
-    /// Steps between looks. A checkpoint is written at each.
+pub struct EvaluateConfig {
+    /// Steps between evaluations. A checkpoint is written at each.
     pub every: usize,
-    /// Prompts per look.
+    /// Prompts per evaluation.
     pub prompts: usize,
     /// Prompts of the last evaluation, fresh ones.
     pub last: usize,
-    /// Stop as soon as a look finds every group of questions this good; above 1 for never.
+    /// Stop as soon as an evaluation finds every group of questions this good; above 1 for never.
     pub stop_at: f64,
-    /// Stop after this many looks without a better loss; 0 for never.
+    /// Stop after this many evaluations without a better loss; 0 for never.
     pub patience: usize,
     /// Other tasks that are asked at the end, as the last evaluation asks the task itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
 }
 
-impl Default for EvaluatePart {
+impl Default for EvaluateConfig {
     fn default() -> Self {
         Self { every: 200, prompts: 32, last: 128, stop_at: 0.998, patience: 0, also: Vec::new() }
     }
@@ -147,10 +147,10 @@ impl Default for EvaluatePart {
 /// An easier task that comes first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StagePart {
+pub struct StageConfig {
     /// The task.
     pub task: String,
-    /// It is over when a look finds every group of questions this good.
+    /// It is over when an evaluation finds every group of questions this good.
     #[serde(default = "usual_until")]
     pub until: f64,
     /// Or after this many steps.
@@ -221,8 +221,8 @@ impl RunConfig {
             task: task.into(),
             seed: 0,
             model: ModelPart::default(),
-            train: TrainPart::default(),
-            evaluate: EvaluatePart::default(),
+            train: TrainConfig::default(),
+            evaluate: EvaluateConfig::default(),
             curriculum: Vec::new(),
         }
     }
@@ -422,7 +422,7 @@ impl Run {
 
     /// Prompts per piece of a step: few enough that activations stay in cache.
     pub fn piece(&self) -> usize {
-        rung_engine::Team::<f32>::piece_for(self.longest, self.plan.width as usize)
+        rung_engine::DataParallel::<f32>::micro_batch_for(self.longest, self.plan.width as usize)
     }
 
     /// Memory it will take, estimated generously: weights with gradients and moments on every thread, a piece's activations, the
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn a_config_reads_back_as_itself() {
         let mut config = RunConfig::read(TEXT).unwrap();
-        config.curriculum.push(StagePart {
+        config.curriculum.push(StageConfig {
             task: "funccomp{hops=2,m=4,n=[2],queries=4,mixed=yes}".into(),
             until: 0.9,
             steps: 9,
@@ -494,7 +494,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
         };
         let parity = RunConfig {
-            train: TrainPart { auxiliary: 0.5, ..TrainPart::default() },
+            train: TrainConfig { auxiliary: 0.5, ..TrainConfig::default() },
             ..RunConfig::new("full", "parity")
         };
         let message = parity.resolve().err().expect("refused").to_string();

@@ -108,7 +108,7 @@ impl RunError {
     }
 
     /// What [`write_atomically`](rung_nn::file::write_atomically) met.
-    pub(crate) fn unwritten(error: WriteError) -> Self {
+    pub(crate) fn write(error: WriteError) -> Self {
         Self::file(error.path, format!("cannot write: {}", error.source))
     }
 }

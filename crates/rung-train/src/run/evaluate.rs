@@ -6,12 +6,12 @@ use rung_engine::{Native, Ops, Parameters};
 use rung_nn::{Model, ModelError};
 use rung_theory::task::NO_TARGET;
 
+use super::accuracy::{Accuracy, rounded};
 use super::source::{Batch, Purpose, Source};
-use super::tally::{Accuracy, rounded};
 
 /// What an evaluation found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct EvaluationResult {
     /// Right answers in each group.
     pub accuracy: Accuracy,
     /// Mean cross-entropy of all questions, in nats.
@@ -33,7 +33,7 @@ pub fn evaluate(
     source: &mut Source,
     numbers: (u64, Purpose),
     prompts: usize,
-) -> Result<Found, ModelError> {
+) -> Result<EvaluationResult, ModelError> {
     let ops = Native::new();
     let ready = || {
         ops.bind_frozen(weights);
@@ -53,8 +53,8 @@ pub fn evaluate_on<'a, O: Ops<Scalar = f32> + 'a>(
     source: &mut Source,
     (seed, purpose): (u64, Purpose),
     prompts: usize,
-) -> Result<Found, ModelError> {
-    let (mut batch, mut found, mut losses) = (Batch::default(), Found::default(), 0.0);
+) -> Result<EvaluationResult, ModelError> {
+    let (mut batch, mut found, mut losses) = (Batch::default(), EvaluationResult::default(), 0.0);
     let mut questions = 0;
     for (number, start) in (0..prompts).step_by(ROWS).enumerate() {
         let rows = ROWS.min(prompts - start);

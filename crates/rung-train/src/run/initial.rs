@@ -4,22 +4,22 @@
 //! [`Lookup`](super::config::InitialName::Lookup), full layers are replaced by noisy look-ups.
 
 use rung_engine::Parameters;
-use rung_nn::site::normal;
+use rung_nn::param_builder::normal;
 use rung_nn::{Input, Model};
 use rung_theory::task::{Rng, seeded};
 
 use super::config::{InitialName, Run};
 use super::error::RunError;
-use super::source::stirred;
+use super::source::splitmix64;
 
 /// A model and its first weights: fresh ones, with embeddings and the query and key projections of full layers scaled as the
 /// config says, and blanks at zero: what says nothing adds nothing.
 ///
 /// # Errors
 /// The model cannot be built.
-pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
+pub fn initialize(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
     let mut weights = Parameters::new();
-    let model = run.model.init(&run.plan, &mut weights, &mut seeded(stirred(run.config.seed)))?;
+    let model = run.model.init(&run.plan, &mut weights, &mut seeded(splitmix64(run.config.seed)))?;
     let (part, deviation) = (&run.config.model, run.model.deviation);
     let attention = part.query_key_scale / (run.plan.width as f64).sqrt() / deviation;
     let entries: Vec<_> = weights.entries().map(|(_, entry)| (entry.name.clone(), entry.range.clone())).collect();
@@ -46,7 +46,7 @@ pub fn fresh(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
 
 /// Replaces full layers by noisy look-ups; see [`InitialName::Lookup`].
 fn start_as_lookups(run: &Run, weights: &mut Parameters<f32>) {
-    let mut rng = seeded(stirred(run.config.seed ^ stirred(1)));
+    let mut rng = seeded(splitmix64(run.config.seed ^ splitmix64(1)));
     let width = run.plan.width as usize;
     for (number, _) in run.plan.layers.iter().enumerate().filter(|(_, layer)| layer.is_full()) {
         let find = |weights: &Parameters<f32>, name: &str| {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn full_layers_start_as_rotations() {
         let run = run(InitialName::Lookup, "gated{bits=2} full");
-        let (_, weights) = fresh(&run).unwrap();
+        let (_, weights) = initialize(&run).unwrap();
         let get = |name: &str| weights.get(weights.find(&format!("layers.1.mixer.{name}_proj.weight")).unwrap());
         let (query, key, value, output) = (get("q"), get("k"), get("v"), get("o"));
         assert!(query.iter().zip(key).all(|(q, k)| (q + k).abs() < 1e-9));
@@ -189,7 +189,7 @@ mod tests {
     fn a_fresh_full_layer_looks_up() {
         let right = |initial: InitialName| {
             let run = run(initial, "full");
-            let (model, weights) = fresh(&run).unwrap();
+            let (model, weights) = initialize(&run).unwrap();
             let (mut source, mut batch) = (run.source(0), Batch::default());
             source.fill(5, Purpose::Training, 0, 8, &mut batch);
             let ops = Native::new();

@@ -1,7 +1,7 @@
 //! Training runs: a stack learns a task, and what it learned is written down.
 //!
 //! ```text
-//! run.toml --read--> RunConfig --resolve--> Run --carry_out--> Record
+//! run.toml --read--> RunConfig --resolve--> Run --execute--> Record
 //!                                            |                   |
 //!                                            +-- checkpoints ----+   (weights, moments, step: a run goes on to the bit)
 //! ```
@@ -10,7 +10,7 @@
 //!   anything is allocated or written.
 //! - [`source`]: prompts. Each is a function of the seed, the step and its place in the batch, so that a run that goes on from a
 //!   checkpoint sees what it would have seen, and needs no generator's state.
-//! - [`tally`]: right answers per number of hops, with Wilson's interval.
+//! - [`accuracy`]: right answers per number of hops, with Wilson's interval.
 //! - [`trainer`]: the loop: curriculum, schedule, early stop.
 //! - [`checkpoint`]: one safetensors file with everything a run needs to go on; [`provenance`]: which run such a file belongs to.
 //! - [`record`]: what is kept of a finished run. It holds no clock, so the same run gives the same bytes; how long it took is
@@ -26,7 +26,7 @@
 //! large ones.
 //!
 //! ```
-//! use rung_train::run::{RunConfig, carry_out};
+//! use rung_train::run::{RunConfig, execute};
 //!
 //! let config = RunConfig::read(
 //!     r#"
@@ -40,30 +40,30 @@
 //!     batch = 2
 //!     "#,
 //! )?;
-//! let record = carry_out(&config.resolve()?, None, &mut |_| true)?.record.expect("nobody stopped it");
+//! let record = execute(&config.resolve()?, None, &mut |_| true)?.record.expect("nobody stopped it");
 //! assert_eq!(record.steps, 2);
 //! assert!(record.accuracy[&1].count > 0);
 //! # Ok::<(), rung_train::run::RunError>(())
 //! ```
 
+pub mod accuracy;
 pub mod auxiliary;
 pub mod checkpoint;
 pub mod config;
+pub mod directory;
 pub mod error;
 pub mod evaluate;
 pub mod initial;
-pub mod place;
 pub mod provenance;
 pub mod record;
 pub mod repel;
 pub mod source;
-pub mod tally;
 pub mod trainer;
 
+pub use accuracy::{Accuracy, AnswerCount};
 pub use config::{Run, RunConfig};
+pub use directory::{LockMode, Outcome, execute, execute_with};
 pub use error::RunError;
 pub use evaluate::{evaluate, evaluate_on};
-pub use place::{Keeping, Outcome, carry_out, carry_out_kept};
 pub use record::{Facts, Record};
-pub use tally::{Accuracy, Tally};
-pub use trainer::{Moment, Trainer};
+pub use trainer::{StepReport, Trainer};

@@ -1,6 +1,6 @@
 //! What is kept of a finished run.
 //!
-//! A record is one line of JSON: the config with every default, what the theory says about its stack and task, every look, and
+//! A record is one line of JSON: the config with every default, what the theory says about its stack and task, every evaluation, and
 //! the last evaluation. There is no clock in it, so that a run repeated, interrupted and resumed, or made on another day gives the
 //! same bytes. Reports are made from records and nothing else.
 
@@ -16,12 +16,12 @@ use rung_theory::task::funccomp::FuncComp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::accuracy::{Accuracy, rounded};
 use super::config::{Run, RunConfig};
 use super::error::RunError;
-use super::evaluate::Found;
-use super::source::stirred;
-use super::tally::{Accuracy, rounded};
-use super::trainer::{Look, Over, Progress};
+use super::evaluate::EvaluationResult;
+use super::source::splitmix64;
+use super::trainer::{Evaluation, Progress, StopReason};
 
 /// The edition of the numerics: raised whenever a run of the same config gives other numbers. It is part of a run's id, so runs of
 /// before keep their directories and are made again in others. A stored run makes sure that it is not forgotten.
@@ -48,7 +48,8 @@ pub struct Record {
     /// What the theory says about it.
     pub facts: Facts,
     /// Why it was over.
-    pub over: Over,
+    #[serde(rename = "over")]
+    pub stop_reason: StopReason,
     /// Steps taken.
     pub steps: usize,
     /// Mean cross-entropy at the end, in nats, on fresh prompts.
@@ -61,8 +62,9 @@ pub struct Record {
     /// The same for the other tasks that were asked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<String, Accuracy>,
-    /// Every look on the way.
-    pub looks: Vec<Look>,
+    /// Every evaluation on the way.
+    #[serde(rename = "looks")]
+    pub evaluations: Vec<Evaluation>,
 }
 
 /// What computed a record.
@@ -147,7 +149,7 @@ pub fn table_sizes(task: &dyn AnyTask) -> Option<Vec<u32>> {
 
 impl Record {
     /// The record of a run that is over.
-    pub fn new(run: &Run, progress: &Progress, found: Found, also: BTreeMap<String, Accuracy>) -> Self {
+    pub fn new(run: &Run, progress: &Progress, found: EvaluationResult, also: BTreeMap<String, Accuracy>) -> Self {
         Self {
             id: id(run),
             schema: SCHEMA,
@@ -155,19 +157,19 @@ impl Record {
             program: Program::current(),
             config: run.config.clone(),
             facts: Facts::of(run),
-            over: progress.over.unwrap_or(Over::Finished),
+            stop_reason: progress.stop_reason.unwrap_or(StopReason::Finished),
             steps: progress.step,
             loss: found.loss,
             losses: found.losses,
             accuracy: found.accuracy,
             also,
-            looks: progress.looks.clone(),
+            evaluations: progress.evaluations.clone(),
         }
     }
 
     /// The share of right answers to questions of this group; not a number if there were none.
     pub fn mean(&self, group: u16) -> f64 {
-        self.accuracy.get(&group).map_or(f64::NAN, super::tally::Tally::mean)
+        self.accuracy.get(&group).map_or(f64::NAN, super::accuracy::AnswerCount::mean)
     }
 
     /// The record as one line.
@@ -203,7 +205,7 @@ pub fn id(run: &Run) -> String {
         [&run.config, &defaults].map(|config| serde_json::to_value(config).unwrap_or_default());
     drop_defaults(&mut config, &defaults, "");
     let text = config.to_string();
-    let hash = text.bytes().fold(stirred(u64::from(EDITION)), |hash, byte| stirred(hash ^ u64::from(byte)));
+    let hash = text.bytes().fold(splitmix64(u64::from(EDITION)), |hash, byte| splitmix64(hash ^ u64::from(byte)));
     let outline = run.plan.outline();
     let mut slug: String = outline.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     while slug.contains("--") {
@@ -310,13 +312,13 @@ mod tests {
             program: Program::current(),
             config: run.config.clone(),
             facts: Facts::of(&run),
-            over: Over::Finished,
+            stop_reason: StopReason::Finished,
             steps: 1,
             loss: 0.5,
             losses: BTreeMap::new(),
             accuracy: Accuracy::new(),
             also: BTreeMap::new(),
-            looks: Vec::new(),
+            evaluations: Vec::new(),
         };
         let path = std::env::temp_dir().join(format!("rung-record-{}.json", std::process::id()));
         let read = |value: &Value| {

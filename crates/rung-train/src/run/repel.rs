@@ -15,19 +15,19 @@ use std::ops::Range;
 
 use rung_engine::{Parameters, Repulsion, Role};
 use rung_nn::model::names;
-use rung_nn::site::normal;
+use rung_nn::param_builder::normal;
 use rung_theory::stack::Plan;
 use rung_theory::task::seeded;
 use serde::{Deserialize, Serialize};
 
 use super::config::Run;
 use super::error::RunError;
-use super::source::stirred;
+use super::source::splitmix64;
 
 /// Repulsion as typed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RepulsionPart {
+pub struct RepulsionConfig {
     /// Weight of the push.
     pub strength: f64,
     /// Temperature of the walk.
@@ -37,13 +37,13 @@ pub struct RepulsionPart {
     pub layers: Vec<usize>,
 }
 
-impl Default for RepulsionPart {
+impl Default for RepulsionConfig {
     fn default() -> Self {
         Self { strength: 1.0, temperature: 0.0, layers: Vec::new() }
     }
 }
 
-impl RepulsionPart {
+impl RepulsionConfig {
     /// Refuses numbers that cannot be, and layers without heads.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), RunError> {
         for (field, found) in [("strength", self.strength), ("temperature", self.temperature)] {
@@ -115,7 +115,7 @@ impl Particles {
         if deviation == 0.0 {
             return;
         }
-        let mut rng = seeded(stirred(stirred(self.seed ^ 0x7761_6c6b) ^ step as u64));
+        let mut rng = seeded(splitmix64(splitmix64(self.seed ^ 0x7761_6c6b) ^ step as u64));
         for (range, _) in &self.sets {
             for weight in &mut weights.flat_mut()[range.clone()] {
                 *weight += (deviation * normal(&mut rng)) as f32;

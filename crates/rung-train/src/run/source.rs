@@ -1,7 +1,7 @@
 //! Prompts by number.
 //!
 //! The prompt at place `item` of step `step` of a run is a function of the seed and these two numbers, and of what it is for:
-//! training, looking in between, or the last evaluation. So the streams never meet by sharing a generator, threads may draw in any
+//! training, validation during training, or the last evaluation. So the streams never meet by sharing a generator, threads may draw in any
 //! order, and going on from a checkpoint needs no generator's state.
 //!
 //! A [`Source`] also fits a task into a model made for a larger one: fields must agree in name and order, and ids that both have
@@ -19,7 +19,7 @@ pub enum Purpose {
     /// To learn from.
     Training,
     /// To decide about stages and stopping.
-    Looking,
+    Validation,
     /// For the accuracy that is recorded.
     Testing,
 }
@@ -28,15 +28,15 @@ pub enum Purpose {
 pub fn seed_of(seed: u64, purpose: Purpose, step: u64, item: u64) -> u64 {
     let stream = match purpose {
         Purpose::Training => 1,
-        Purpose::Looking => 2,
+        Purpose::Validation => 2,
         Purpose::Testing => 3,
     };
-    // Each number is stirred in before the next, so that no two sums of small numbers meet.
-    [stream, step, item].into_iter().fold(stirred(seed), |state, number| stirred(state ^ stirred(number)))
+    // Each number is hashed in before the next, so that no two sums of small numbers meet.
+    [stream, step, item].into_iter().fold(splitmix64(seed), |state, number| splitmix64(state ^ splitmix64(number)))
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a permutation that changes half the bits for any change of one.
-pub fn stirred(number: u64) -> u64 {
+pub fn splitmix64(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -208,7 +208,7 @@ mod tests {
         assert_ne!(one.tokens, two.tokens);
         second.fill(7, Purpose::Training, 5, 3, &mut two);
         assert_eq!(one.tokens[..two.tokens.len()], two.tokens[..], "a longer batch begins with the shorter one");
-        for (seed, purpose) in [(8, Purpose::Training), (7, Purpose::Looking), (7, Purpose::Testing)] {
+        for (seed, purpose) in [(8, Purpose::Training), (7, Purpose::Validation), (7, Purpose::Testing)] {
             second.fill(seed, purpose, 5, 3, &mut two);
             assert_ne!(one.tokens[..two.tokens.len()], two.tokens[..]);
         }

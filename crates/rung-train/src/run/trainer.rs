@@ -1,34 +1,34 @@
 //! The training loop.
 //!
 //! A [`Trainer`] holds a model in training and takes it one step at a time: prompts of the present stage, one step of the team,
-//! one of the optimiser. At every look (`evaluate.every` steps) it evaluates on the stage's task. What follows from a look
+//! one of the optimiser. At every evaluation (`evaluate.every` steps) it evaluates on the stage's task. What follows from an evaluation
 //! depends on nothing else, so a run that was interrupted makes the same decisions again:
 //!
-//! - a stage of the curriculum is over when the look is good enough, or its steps are;
-//! - the run is over when the look at the task itself is good enough, when the loss has not fallen for `patience` looks, or when
+//! - a stage of the curriculum is over when the evaluation is good enough, or its steps are;
+//! - the run is over when the evaluation at the task itself is good enough, when the loss has not fallen for `patience` evaluations, or when
 //!   all steps are done.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rung_engine::{AdamW, Native, Ops as _, Parameters, Schedule, Team};
+use rung_engine::{AdamW, DataParallel, Native, Ops as _, Parameters, Schedule};
 use rung_nn::Model;
 use rung_nn::model::{IntermediateTargets, TrainingLoss};
 use serde::{Deserialize, Serialize};
 
+use super::accuracy::{Accuracy, reached};
 use super::auxiliary;
 use super::config::Run;
 use super::error::RunError;
-use super::evaluate::{Found, evaluate};
-use super::initial::fresh;
+use super::evaluate::{EvaluationResult, evaluate};
+use super::initial::initialize;
 use super::record::Record;
 use super::repel::Particles;
 use super::source::{Batch, FittedTask, Purpose, Source};
-use super::tally::{Accuracy, reached};
 
-/// One look at a run.
+/// One evaluation during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Look {
+pub struct Evaluation {
     /// Steps done.
     pub step: usize,
     /// The stage it was at; the task itself is the last.
@@ -51,16 +51,18 @@ pub struct Progress {
     pub stage: usize,
     /// The step at which it began.
     pub stage_began: usize,
-    /// Every look so far.
-    pub looks: Vec<Look>,
+    /// Every evaluation so far.
+    #[serde(rename = "looks")]
+    pub evaluations: Vec<Evaluation>,
     /// Why it is over, if it is.
-    pub over: Option<Over>,
+    #[serde(rename = "over")]
+    pub stop_reason: Option<StopReason>,
 }
 
 /// Why a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Over {
+pub enum StopReason {
     /// Every group of questions is good enough.
     Learned,
     /// The loss no longer falls.
@@ -69,17 +71,17 @@ pub enum Over {
     Finished,
 }
 
-/// A run at one moment, for whoever watches.
+/// A run after one step, for its watcher.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
+pub struct StepReport<'a> {
     /// Steps done.
     pub step: usize,
     /// Steps of the whole run.
     pub steps: usize,
     /// Loss of the last step.
     pub loss: f64,
-    /// The last look, if it was made at this step.
-    pub look: Option<&'a Look>,
+    /// The last evaluation, if it was made at this step.
+    pub evaluation: Option<&'a Evaluation>,
     /// Tokens per second so far, in this process.
     pub tokens_per_second: f64,
     /// Seconds left if all steps are needed.
@@ -93,7 +95,7 @@ pub struct Trainer<'a> {
     pub(super) weights: Parameters<f32>,
     pub(super) optimizer: AdamW<f32>,
     pub(super) progress: Progress,
-    team: Team<f32>,
+    team: DataParallel<f32>,
     schedule: Schedule,
     source: Source,
     batch: Batch,
@@ -111,7 +113,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// The model cannot be built.
     pub fn new(run: &'a Run) -> Result<Self, RunError> {
-        let (model, weights) = fresh(run)?;
+        let (model, weights) = initialize(run)?;
         Ok(Self {
             run,
             model,
@@ -119,7 +121,7 @@ impl<'a> Trainer<'a> {
             weights,
             optimizer: run.optimizer().init(),
             progress: Progress::default(),
-            team: Team::new(run.config.train.threads, run.piece()),
+            team: DataParallel::new(run.config.train.threads, run.piece()),
             schedule: run.schedule(),
             source: run.source(0),
             batch: Batch::default(),
@@ -151,16 +153,16 @@ impl<'a> Trainer<'a> {
     }
 
     /// Puts a trainer where a checkpoint was.
-    pub(super) fn go_on(&mut self, progress: Progress) {
+    pub(super) fn resume(&mut self, progress: Progress) {
         self.source = self.run.source(progress.stage);
         self.progress = progress;
     }
 
-    /// One step, and a look if one is due.
+    /// One step, and an evaluation if one is due.
     ///
     /// # Errors
     /// A number stopped being finite.
-    pub fn step(&mut self) -> Result<Moment<'_>, RunError> {
+    pub fn step(&mut self) -> Result<StepReport<'_>, RunError> {
         let (train, step) = (&self.run.config.train, self.progress.step);
         self.source.fill(self.run.config.seed, Purpose::Training, step as u64, train.batch, &mut self.batch);
         let (model, batch, supervised) = (&self.model, &self.batch, &self.supervised);
@@ -194,44 +196,47 @@ impl<'a> Trainer<'a> {
         let due = self.progress.step.is_multiple_of(self.run.config.evaluate.every);
         let last = self.progress.step == train.steps;
         if due || last {
-            self.look()?;
+            self.evaluate_now()?;
         }
-        Ok(self.moment(outcome.loss, due || last))
+        Ok(self.report(outcome.loss, due || last))
     }
 
-    fn moment(&self, loss: f64, looked: bool) -> Moment<'_> {
+    fn report(&self, loss: f64, evaluated: bool) -> StepReport<'_> {
         let (seconds, step, steps) = (self.seconds(), self.progress.step, self.run.config.train.steps);
-        Moment {
+        StepReport {
             step,
             steps,
             loss,
-            look: self.progress.looks.last().filter(|_| looked),
+            evaluation: self.progress.evaluations.last().filter(|_| evaluated),
             tokens_per_second: self.tokens as f64 / seconds,
             seconds_left: seconds / self.steps_here.max(1) as f64 * (steps - step) as f64,
         }
     }
 
-    fn look(&mut self) -> Result<(), RunError> {
+    fn evaluate_now(&mut self) -> Result<(), RunError> {
         let (config, progress) = (&self.run.config, &mut self.progress);
         let prompts = config.evaluate.prompts;
-        let found = evaluate(&self.model, &self.weights, &mut self.source, (config.seed, Purpose::Looking), prompts)?;
-        let Found { accuracy, loss, losses } = found;
-        let look = Look { step: progress.step, stage: progress.stage, loss, losses, accuracy };
+        let found =
+            evaluate(&self.model, &self.weights, &mut self.source, (config.seed, Purpose::Validation), prompts)?;
+        let EvaluationResult { accuracy, loss, losses } = found;
+        let evaluation = Evaluation { step: progress.step, stage: progress.stage, loss, losses, accuracy };
         let at_task = progress.stage == config.curriculum.len();
         if let Some(stage) = config.curriculum.get(progress.stage) {
             let done = progress.step - progress.stage_began >= stage.steps;
-            if done || reached(&look.accuracy, stage.until) {
+            if done || reached(&evaluation.accuracy, stage.until) {
                 progress.stage += 1;
                 progress.stage_began = progress.step;
                 self.source = self.run.source(progress.stage);
             }
         }
-        progress.looks.push(look);
-        let stalled = config.evaluate.patience > 0 && stalled(&progress.looks, config.evaluate.patience);
-        progress.over = match progress.looks.last() {
-            Some(look) if at_task && reached(&look.accuracy, config.evaluate.stop_at) => Some(Over::Learned),
-            _ if at_task && stalled => Some(Over::Stalled),
-            _ if progress.step >= config.train.steps => Some(Over::Finished),
+        progress.evaluations.push(evaluation);
+        let stalled = config.evaluate.patience > 0 && stalled(&progress.evaluations, config.evaluate.patience);
+        progress.stop_reason = match progress.evaluations.last() {
+            Some(evaluation) if at_task && reached(&evaluation.accuracy, config.evaluate.stop_at) => {
+                Some(StopReason::Learned)
+            }
+            _ if at_task && stalled => Some(StopReason::Stalled),
+            _ if progress.step >= config.train.steps => Some(StopReason::Finished),
             _ => None,
         };
         Ok(())
@@ -241,7 +246,7 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// The model cannot read them.
-    pub fn test(&self) -> Result<Found, RunError> {
+    pub fn test(&self) -> Result<EvaluationResult, RunError> {
         let (config, mut source) = (&self.run.config, self.run.source(usize::MAX));
         let numbers = (config.seed, Purpose::Testing);
         Ok(evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?)
@@ -267,10 +272,14 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Whether the last `patience` looks at the present stage brought no loss below those before them.
-fn stalled(looks: &[Look], patience: usize) -> bool {
-    let Some(last) = looks.last() else { return false };
-    let here: Vec<f64> = looks.iter().filter(|look| look.stage == last.stage).map(|look| look.loss).collect();
+/// Whether the last `patience` evaluations at the present stage brought no loss below those before them.
+fn stalled(evaluations: &[Evaluation], patience: usize) -> bool {
+    let Some(last) = evaluations.last() else { return false };
+    let here: Vec<f64> = evaluations
+        .iter()
+        .filter(|evaluation| evaluation.stage == last.stage)
+        .map(|evaluation| evaluation.loss)
+        .collect();
     let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
     here.len() > patience && lowest(&here[here.len() - patience..]) >= lowest(&here[..here.len() - patience])
 }

@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::list::{Shard, Sweep};
-use crate::run::{self, Keeping, Record, Run, RunError, Trainer, place, record};
+use crate::run::{self, LockMode, Record, Run, RunError, Trainer, directory, record};
 
 /// What happens during a sweep, as it happens. Runs are named by their number in the sweep.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A run was recorded before.
-    Known(usize, &'a Record),
+    AlreadyRecorded(usize, &'a Record),
     /// A run took a step: done, in all.
     Step(usize, usize, usize),
     /// A run is over.
@@ -21,11 +21,11 @@ pub enum Event<'a> {
 
 /// What came of a sweep.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct SweepSummary {
     /// Records by number of run; none for other shards and for what was not finished.
     pub records: Vec<Option<Record>>,
     /// How many of them had been recorded before.
-    pub known: usize,
+    pub already_recorded: usize,
     /// Runs that failed: number and reason.
     pub failed: Vec<(usize, RunError)>,
     /// Whether the watcher said stop.
@@ -36,10 +36,10 @@ pub struct Tally {
     pub elapsed: f64,
 }
 
-impl Tally {
+impl SweepSummary {
     /// Seconds that a run took, and runs in an hour; nothing if none was finished here.
     pub fn pace(&self) -> Option<(f64, f64)> {
-        let finished = self.records.iter().flatten().count() - self.known;
+        let finished = self.records.iter().flatten().count() - self.already_recorded;
         (finished > 0 && self.elapsed > 0.0).then(|| {
             let finished = finished as f64;
             (self.work / finished, 3600.0 * finished / self.elapsed)
@@ -50,30 +50,30 @@ impl Tally {
 /// Carries out the runs of a shard on so many threads, longest first. `watch` hears of everything and says whether to go on.
 ///
 /// A run that fails does not stop the others; one that cannot write to the disk does, since the others could not either.
-pub fn carry_out(
+pub fn execute(
     sweep: &Sweep,
     directory: &Path,
     shard: Shard,
     threads: usize,
     watch: &(dyn Fn(Event<'_>) -> bool + Sync),
-) -> Tally {
-    carry_out_kept(sweep, directory, shard, threads, Keeping::Locked, watch)
+) -> SweepSummary {
+    execute_with(sweep, directory, shard, threads, LockMode::Exclusive, watch)
 }
 
-/// As [`carry_out`], with locks or without.
-pub fn carry_out_kept(
+/// As [`execute`], with locks or without.
+pub fn execute_with(
     sweep: &Sweep,
     directory: &Path,
     shard: Shard,
     threads: usize,
-    keeping: Keeping,
+    lock_mode: LockMode,
     watch: &(dyn Fn(Event<'_>) -> bool + Sync),
-) -> Tally {
+) -> SweepSummary {
     let mut order: Vec<usize> = (0..sweep.runs.len()).filter(|number| shard.has(*number)).collect();
     order.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
     let (next, stop, started) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
-    let empty = Tally { records: sweep.runs.iter().map(|_| None).collect(), ..Tally::default() };
-    let tally = Mutex::new(empty);
+    let empty = SweepSummary { records: sweep.runs.iter().map(|_| None).collect(), ..SweepSummary::default() };
+    let summary = Mutex::new(empty);
     let work = || {
         while let Some(&number) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             if stop.load(Ordering::Relaxed) {
@@ -81,23 +81,23 @@ pub fn carry_out_kept(
             }
             let run = &sweep.runs[number];
             let place = directory.join(record::id(run));
-            let outcome = run::carry_out_kept(run, Some(&place), keeping, &mut |moment| {
-                let go_on = watch(Event::Step(number, moment.step, moment.steps));
+            let outcome = run::execute_with(run, Some(&place), lock_mode, &mut |report| {
+                let go_on = watch(Event::Step(number, report.step, report.steps));
                 if !go_on {
                     stop.store(true, Ordering::Relaxed);
                 }
                 !stop.load(Ordering::Relaxed)
             });
-            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
             match outcome {
                 Ok(outcome) => {
-                    tally.known += usize::from(outcome.known);
-                    tally.interrupted |= outcome.record.is_none();
+                    summary.already_recorded += usize::from(outcome.already_recorded);
+                    summary.interrupted |= outcome.record.is_none();
                     if let Some(record) = &outcome.record {
-                        let known = outcome.known;
-                        tally.work += outcome.seconds;
+                        let known = outcome.already_recorded;
+                        summary.work += outcome.seconds;
                         let event = if known {
-                            Event::Known(number, record)
+                            Event::AlreadyRecorded(number, record)
                         } else {
                             Event::Recorded(number, record, outcome.seconds)
                         };
@@ -105,13 +105,13 @@ pub fn carry_out_kept(
                             stop.store(true, Ordering::Relaxed);
                         }
                     }
-                    tally.records[number] = outcome.record;
+                    summary.records[number] = outcome.record;
                 }
                 Err(error) => {
                     if matches!(error, RunError::File { .. }) {
                         stop.store(true, Ordering::Relaxed);
                     }
-                    tally.failed.push((number, error));
+                    summary.failed.push((number, error));
                 }
             }
         }
@@ -121,11 +121,11 @@ pub fn carry_out_kept(
             scope.spawn(work);
         }
     });
-    let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-    tally.interrupted |= stop.load(Ordering::Relaxed);
-    tally.failed.sort_by_key(|(number, _)| *number);
-    tally.elapsed = started.elapsed().as_secs_f64();
-    tally
+    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary.interrupted |= stop.load(Ordering::Relaxed);
+    summary.failed.sort_by_key(|(number, _)| *number);
+    summary.elapsed = started.elapsed().as_secs_f64();
+    summary
 }
 
 /// Work of a run, in units that only compare.
@@ -145,7 +145,7 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
     let mut seconds = 0.0;
     for (number, run) in sweep.runs.iter().enumerate() {
         let place = directory.join(record::id(run));
-        if !shard.has(number) || place::recorded(run, &place)?.is_some() {
+        if !shard.has(number) || directory::recorded(run, &place)?.is_some() {
             continue;
         }
         // Runs that differ in nothing that costs time are timed once.

@@ -20,7 +20,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::list::Sweep;
-use crate::run::source::stirred;
+use crate::run::source::splitmix64;
 use crate::run::{RunError, record};
 use rung_nn::file::write_atomically;
 
@@ -38,7 +38,7 @@ pub struct Job {
 
 /// A job that was submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ticket {
+pub struct JobHandle {
     /// Its number.
     pub job: String,
     /// Parts that the sweep was divided into; those with nothing left to do were not submitted.
@@ -75,12 +75,12 @@ impl Job {
     /// The job of a sweep whose records go to `out`, which exists.
     ///
     /// # Errors
-    /// The directory cannot be found, or has a name that cannot be told to Slurm.
+    /// The directory cannot be found, or has a name that cannot be passed to Slurm.
     pub fn of(sweep: &Sweep, out: &Path) -> Result<Self, RunError> {
         let out = out.canonicalize().map_err(|error| RunError::file(out, error))?;
         let path = plain(&out)?;
         let ids = sweep.runs.iter().flat_map(|run| record::id(run).into_bytes());
-        let hash = ids.chain(path.bytes()).fold(0, |hash, byte| stirred(hash ^ u64::from(byte)));
+        let hash = ids.chain(path.bytes()).fold(0, |hash, byte| splitmix64(hash ^ u64::from(byte)));
         let name = format!("rung-{:012x}", hash & 0xFFFF_FFFF_FFFF);
         Ok(Self { place: out.join("slurm").join(&name), name, out })
     }
@@ -99,10 +99,10 @@ impl Job {
     ///
     /// # Errors
     /// A file cannot be written, or `sbatch` is not there or refuses.
-    pub fn submit(&self, request: &Request<'_>, missing: &[usize]) -> Result<Ticket, RunError> {
+    pub fn submit(&self, request: &Request<'_>, missing: &[usize]) -> Result<JobHandle, RunError> {
         std::fs::create_dir_all(&self.place).map_err(|error| RunError::file(&self.place, error))?;
         let (sweep, script) = (self.place.join("sweep.toml"), self.place.join("job.sh"));
-        let keep = |path: &Path, text: &str| write_atomically(path, text.as_bytes()).map_err(RunError::unwritten);
+        let keep = |path: &Path, text: &str| write_atomically(path, text.as_bytes()).map_err(RunError::write);
         keep(&sweep, request.text)?;
         keep(&script, &self.script(request, &sweep)?)?;
         let mut arguments = vec![
@@ -120,12 +120,12 @@ impl Job {
         let answer = ask("sbatch", &arguments)?;
         let job = answer.trim().split(';').next().unwrap_or_default().to_owned();
         if job.is_empty() || !job.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(told(
+            return Err(command_failed(
                 "sbatch",
                 format!("found the answer `{:.200}`, expected the number of a job", answer.trim()),
             ));
         }
-        let ticket = Ticket { job, tasks: request.tasks };
+        let ticket = JobHandle { job, tasks: request.tasks };
         let mut tickets = self.tickets();
         // A controller that forgot a job gives its number away again.
         tickets.retain(|known| known.job != ticket.job);
@@ -135,9 +135,9 @@ impl Job {
     }
 
     /// The jobs that were submitted, the last one last, as far as that was written down.
-    pub fn tickets(&self) -> Vec<Ticket> {
+    pub fn tickets(&self) -> Vec<JobHandle> {
         let text = std::fs::read_to_string(self.place.join(JOBS)).unwrap_or_default();
-        let mut tickets: Vec<Ticket> = serde_json::from_str(&text).unwrap_or_default();
+        let mut tickets: Vec<JobHandle> = serde_json::from_str(&text).unwrap_or_default();
         tickets.retain(|ticket| ticket.tasks > 0);
         tickets
     }
@@ -155,7 +155,7 @@ impl Job {
     }
 
     /// Why a run has no record though its job is gone: what the log of its task says last.
-    pub fn why_missing(&self, ticket: Option<&Ticket>, number: usize) -> RunError {
+    pub fn why_missing(&self, ticket: Option<&JobHandle>, number: usize) -> RunError {
         let Some(ticket) = ticket else {
             return RunError::file(&self.place, "no record, and no job was submitted");
         };
@@ -215,18 +215,18 @@ fn array(missing: &[usize], tasks: usize) -> String {
 /// Runs one of Slurm's commands and returns what it says.
 fn ask(program: &str, arguments: &[impl AsRef<std::ffi::OsStr>]) -> Result<String, RunError> {
     let output = Command::new(program).args(arguments).output().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => told(program, "found no such program on the PATH, expected Slurm's commands"),
-        _ => told(program, error),
+        ErrorKind::NotFound => command_failed(program, "found no such program on the PATH, expected Slurm's commands"),
+        _ => command_failed(program, error),
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let words = String::from_utf8_lossy(&output.stderr);
     let words = if words.trim().is_empty() { output.status.to_string() } else { words.trim().to_owned() };
-    Err(told(program, format!("refused: {words:.2000}")))
+    Err(command_failed(program, format!("refused: {words:.2000}")))
 }
 
-fn told(program: &str, reason: impl std::fmt::Display) -> RunError {
+fn command_failed(program: &str, reason: impl std::fmt::Display) -> RunError {
     RunError::Text { place: program.to_owned(), reason: reason.to_string() }
 }
 
@@ -257,9 +257,9 @@ fn tail(path: &Path) -> std::io::Result<String> {
 /// What a log says about a run, or else its last line.
 fn last_word(log: &str, number: usize) -> String {
     let about = format!("run {} failed: ", number + 1);
-    let told = log.lines().rev().find_map(|line| line.strip_prefix(&about));
+    let reason = log.lines().rev().find_map(|line| line.strip_prefix(&about));
     let last = || log.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    format!("{:.500}", told.or_else(last).unwrap_or("the task said nothing"))
+    format!("{:.500}", reason.or_else(last).unwrap_or("the task said nothing"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::run::place::RECORD;
+use crate::run::directory::RECORD;
 use crate::run::{Record, RunError};
 
 /// Every record below a directory, in the order of their names. Directories without a record are runs that are not over.

@@ -31,7 +31,7 @@ pub(super) struct Request {
 /// Why there is no request to answer.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// Nobody is there any more.
+    /// The client is gone.
     Gone,
     /// It is refused.
     Status(u16, String),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_inspect::analysis::{self, Ask, Run};
+use rung_inspect::analysis::{self, InstrumentFn, InstrumentOptions};
 use rung_nn::Network;
 use rung_nn::file::write_atomically;
 use rung_theory::spec;
@@ -55,11 +55,11 @@ impl Analyze {
             );
         };
         let prompts = self.prompts.map(|prompts| prompts as usize);
-        let ask = Ask { task: self.task.clone(), prompts, seed: self.seed };
+        let options = InstrumentOptions { task: self.task.clone(), prompts, seed: self.seed };
         let bar = spinner("analyzing".to_owned());
         let found = match instrument.run {
-            Run::Single(run) => run(&Network::open(&self.model)?, &ask)?,
-            Run::Double(run) => run(&Network::open(&self.model)?, &ask)?,
+            InstrumentFn::Single(run) => run(&Network::open(&self.model)?, &options)?,
+            InstrumentFn::Double(run) => run(&Network::open(&self.model)?, &options)?,
         };
         bar.finish_and_clear();
         for (number, chart) in found.charts.iter().enumerate() {

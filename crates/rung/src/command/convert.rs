@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_figure::figure::Chart as _;
-use rung_inspect::analysis::Ask;
-use rung_inspect::analysis::convert::{Wish, convert};
+use rung_inspect::analysis::InstrumentOptions;
+use rung_inspect::analysis::convert::{ConvertOptions, convert};
 use rung_nn::file::write_atomically;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_nn::{Network, Provenance};
@@ -75,9 +75,9 @@ impl Convert {
             let config = self.model.join(RUN_CONFIG);
             bail!("--out: found no {}, expected a run: only runs can be written as runs", config.display());
         }
-        let wish = Wish {
+        let options = ConvertOptions {
             to: self.to.clone(),
-            ask: Ask { task: self.task.clone(), prompts: None, seed: self.seed },
+            instrument: InstrumentOptions { task: self.task.clone(), prompts: None, seed: self.seed },
             threshold: self.threshold,
             steps: self.steps as usize,
             batch: self.batch as usize,
@@ -85,7 +85,7 @@ impl Convert {
         };
         let full = network.plan.full_layers() as u64;
         let bar = steps(full * u64::from(self.steps)).with_message("distilling");
-        let (conversion, students) = convert(&network, &wish, &|| bar.inc(1))?;
+        let (conversion, students) = convert(&network, &options, &|| bar.inc(1))?;
         bar.finish_and_clear();
         if let Some(path) = &self.svg {
             write_atomically(path, conversion.chart().svg().as_bytes())?;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use rung_burn::DeviceError;
 use rung_engine::Parameters;
 use rung_nn::{Model, ModelError};
-use rung_train::run::evaluate::{Found, evaluate};
+use rung_train::run::evaluate::{EvaluationResult, evaluate};
 use rung_train::run::source::{Purpose, Source};
 
 pub use rung_burn::device::NATIVE;
@@ -53,7 +53,7 @@ impl Executor<'_> {
         source: &mut Source,
         numbers: (u64, Purpose),
         prompts: usize,
-    ) -> Result<Found, ModelError> {
+    ) -> Result<EvaluationResult, ModelError> {
         match self {
             Self::Native(weights) => evaluate(model, weights, source, numbers, prompts),
             #[cfg(feature = "gpu")]

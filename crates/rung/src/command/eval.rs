@@ -81,7 +81,12 @@ impl Eval {
             found.push((source.task().spec(), source.task().length(), source.task().baseline(), outcome?));
         }
         if self.json {
-            let one = |(task, tokens, baseline, found): &(String, usize, f64, rung_train::run::evaluate::Found)| {
+            let one = |(task, tokens, baseline, found): &(
+                String,
+                usize,
+                f64,
+                rung_train::run::evaluate::EvaluationResult,
+            )| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
                        "prompts": self.prompts, "seed": self.seed, "device": self.device,
                        "loss": found.loss, "accuracy": found.accuracy})

@@ -19,7 +19,7 @@ use anyhow::{Context as _, bail};
 use rung_nn::families;
 use rung_nn::inventory::Part;
 use rung_nn::network::files;
-use rung_nn::{ChannelConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
+use rung_nn::{FeedForwardConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
 use serde_json::{Value, json};
 
@@ -129,9 +129,9 @@ impl Network {
                 Norm::Layer => NormConfig::Layer,
             },
             channel: match self.channel {
-                Channel::Mlp => ChannelConfig::Mlp { hidden: self.hidden },
-                Channel::Glu => ChannelConfig::Glu { hidden: self.hidden },
-                Channel::None => ChannelConfig::None,
+                Channel::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
+                Channel::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
+                Channel::None => FeedForwardConfig::None,
             },
             positions: self.learned_positions.map_or(Positions::None, |length| Positions::Learned { length }),
             tied_unembedding: self.tied,

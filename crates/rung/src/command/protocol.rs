@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_engine::Scalar;
-use rung_inspect::protocol::Ledger;
+use rung_inspect::protocol::ProtocolReport;
 use rung_nn::Network;
 use rung_nn::protocol::Width;
 use serde_json::json;
@@ -58,7 +58,7 @@ impl Protocol {
         let tokens = self.prompt.tokens(network.task()?)?;
         network.task()?.oracle(&tokens)?;
         let bar = spinner("running the protocol".to_owned());
-        let ledger = Ledger::keep(&network.name, &network, &tokens, width)?;
+        let ledger = ProtocolReport::keep(&network.name, &network, &tokens, width)?;
         bar.finish_and_clear();
         if self.json {
             let mut value = serde_json::to_value(&ledger)?;

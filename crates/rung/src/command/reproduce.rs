@@ -19,7 +19,7 @@ use rung_lab::chapter::{
 use rung_lab::experiment::{self, Chapter as Place, Experiment, Reading};
 use rung_lab::store::EvidenceStore;
 use rung_nn::file::write_atomically;
-use rung_train::run::{Run, RunError, place, record};
+use rung_train::run::{Run, RunError, directory, record};
 use rung_train::sweep::{self, Shard, Sweep};
 use serde_json::json;
 
@@ -219,7 +219,7 @@ impl Reproduce {
         for run in &sweep.runs {
             let (id, config) = (record::id(run), &run.config);
             let name = format!("{} on {}, seed {}", config.stack, config.task, config.seed);
-            match (place::recorded(run, &self.run_directory(run)), failures.get(&id)) {
+            match (directory::recorded(run, &self.run_directory(run)), failures.get(&id)) {
                 (Ok(Some(record)), _) => records.push(record),
                 (Err(error), _) => missing.push(format!("{name}: {error}")),
                 (Ok(None), Some(reason)) => missing.push(format!("{name} failed: {reason}")),
@@ -280,18 +280,18 @@ impl Reproduce {
                 eprintln!("{}: {} runs", experiment.name, sweep.runs.len());
             }
             let watcher = SweepWatcher::new(sweep, Shard::WHOLE, !self.json);
-            let tally = sweep::carry_out(sweep, &self.runs(), Shard::WHOLE, self.threads(), &|event| {
+            let summary = sweep::execute(sweep, &self.runs(), Shard::WHOLE, self.threads(), &|event| {
                 watcher.show(&event);
                 !interrupt.requested()
             });
             watcher.finish();
             if !self.json {
-                eprint!("{}", pace(&tally));
+                eprint!("{}", pace(&summary));
             }
             training.interrupted |= interrupt.requested();
-            training.failed |= !tally.failed.is_empty();
+            training.failed |= !summary.failed.is_empty();
             let failure = |(number, error): &(usize, RunError)| (record::id(&sweep.runs[*number]), error.to_string());
-            let failures: Failures = tally.failed.iter().map(failure).collect();
+            let failures: Failures = summary.failed.iter().map(failure).collect();
             store.write(&failures_key(experiment), &failures)?;
         }
         Ok(training)

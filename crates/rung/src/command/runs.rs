@@ -164,7 +164,7 @@ pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> String {
                 config.seed.to_string(),
                 field(config.train.rate),
                 record.steps.to_string(),
-                format!("{:?}", record.over).to_lowercase(),
+                format!("{:?}", record.stop_reason).to_lowercase(),
                 field(record.loss),
                 facts.weights.to_string(),
                 facts.full_layers.to_string(),

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_train::run::{Keeping, record};
-use rung_train::sweep::slurm::Ticket;
-use rung_train::sweep::{self, Shard, SweepConfig, Tally};
+use rung_train::run::{LockMode, record};
+use rung_train::sweep::slurm::JobHandle;
+use rung_train::sweep::{self, Shard, SweepConfig, SweepSummary};
 use serde_json::json;
 
 use super::train::read_text;
@@ -70,7 +70,7 @@ impl Sweep {
             let threads = self.threads.unwrap_or(1);
             return match self.cluster.execute(&sweep, &text, &self.out, threads, self.json)? {
                 slurm::Outcome::Submitted => Ok(ExitCode::SUCCESS),
-                slurm::Outcome::Collected(tally, ticket) => self.report(&tally, sweep.runs.len(), ticket.as_ref()),
+                slurm::Outcome::Collected(summary, ticket) => self.report(&summary, sweep.runs.len(), ticket.as_ref()),
             };
         }
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -85,62 +85,63 @@ impl Sweep {
         }
         let interrupt = Interrupt::install();
         let watcher = SweepWatcher::new(&sweep, self.shard, !self.json);
-        let keeping = if self.no_lock { Keeping::Shared } else { Keeping::Locked };
-        let tally = sweep::carry_out_kept(&sweep, &self.out, self.shard, threads, keeping, &|event| {
+        let lock_mode = if self.no_lock { LockMode::Shared } else { LockMode::Exclusive };
+        let summary = sweep::execute_with(&sweep, &self.out, self.shard, threads, lock_mode, &|event| {
             watcher.show(&event);
             !interrupt.requested()
         });
         watcher.finish();
-        self.report(&tally, shard_runs, None)
+        self.report(&summary, shard_runs, None)
     }
 
     /// Prints the results of `shard_runs` runs, and the Slurm job if there is one.
-    fn report(&self, tally: &Tally, shard_runs: usize, job: Option<&Ticket>) -> anyhow::Result<ExitCode> {
+    fn report(&self, summary: &SweepSummary, shard_runs: usize, job: Option<&JobHandle>) -> anyhow::Result<ExitCode> {
         const MAX_FAILURES_SHOWN: usize = 20;
-        let recorded = tally.records.iter().flatten().count();
+        let recorded = summary.records.iter().flatten().count();
         if self.json {
-            let runs = tally.records.iter().flatten().map(|record| {
+            let runs = summary.records.iter().flatten().map(|record| {
                 json!({"id": record.id, "stack": record.config.stack, "task": record.config.task, "seed": record.config.seed,
-                       "over": record.over, "steps": record.steps, "accuracy": record.accuracy})
+                       "over": record.stop_reason, "steps": record.steps, "accuracy": record.accuracy})
             });
             let failed =
-                tally.failed.iter().map(|(number, error)| json!({"run": number + 1, "reason": error.to_string()}));
-            let mut summary = json!({
+                summary.failed.iter().map(|(number, error)| json!({"run": number + 1, "reason": error.to_string()}));
+            let mut json = json!({
                 "runs": shard_runs,
                 "recorded": recorded,
-                "recorded_before": tally.known,
-                "interrupted": tally.interrupted,
+                "recorded_before": summary.already_recorded,
+                "interrupted": summary.interrupted,
                 "failed": failed.collect::<Vec<_>>(),
                 "records": runs.collect::<Vec<_>>(),
             });
-            if let Some((seconds, runs)) = tally.pace() {
-                summary["seconds_per_run"] = json!(seconds);
-                summary["runs_per_hour"] = json!(runs);
+            if let Some((seconds, runs)) = summary.pace() {
+                json["seconds_per_run"] = json!(seconds);
+                json["runs_per_hour"] = json!(runs);
             }
             if self.cluster.on.is_some() {
-                summary["job"] = json!(job);
+                json["job"] = json!(job);
             }
-            print_json(&summary)?;
+            print_json(&json)?;
         } else {
-            let mut text = format!("{recorded} of {shard_runs} recorded, {} of them before\n", tally.known);
-            text += &pace(tally);
-            for (number, error) in tally.failed.iter().take(MAX_FAILURES_SHOWN) {
+            let mut text =
+                format!("{recorded} of {shard_runs} recorded, {} of them before\n", summary.already_recorded);
+            text += &pace(summary);
+            for (number, error) in summary.failed.iter().take(MAX_FAILURES_SHOWN) {
                 writeln!(text, "run {} failed: {error}", number + 1)?;
             }
-            if tally.failed.len() > MAX_FAILURES_SHOWN {
-                writeln!(text, "and {} more failed", tally.failed.len() - MAX_FAILURES_SHOWN)?;
+            if summary.failed.len() > MAX_FAILURES_SHOWN {
+                writeln!(text, "and {} more failed", summary.failed.len() - MAX_FAILURES_SHOWN)?;
             }
             let advice = match self.cluster.on {
                 _ if recorded == shard_runs => "",
-                Some(_) if tally.interrupted => "the job continues; the same command waits for it again\n",
+                Some(_) if summary.interrupted => "the job continues; the same command waits for it again\n",
                 Some(_) => "the same command, without --collect, submits what is missing\n",
-                None if tally.failed.is_empty() => "the same command resumes\n",
+                None if summary.failed.is_empty() => "the same command resumes\n",
                 None => "",
             };
             text += advice;
             print(&text)?;
         }
-        Ok(match (tally.failed.is_empty(), recorded < shard_runs) {
+        Ok(match (summary.failed.is_empty(), recorded < shard_runs) {
             (false, _) => ExitCode::from(1),
             (true, true) => ExitCode::from(130),
             (true, false) => ExitCode::SUCCESS,
@@ -169,8 +170,8 @@ impl Sweep {
 }
 
 /// Seconds per run and runs per hour; empty if no run was finished.
-pub fn pace(tally: &Tally) -> String {
-    tally.pace().map_or_else(String::new, |(seconds, runs)| format!("{seconds:.1} s a run, {runs:.0} runs an hour\n"))
+pub fn pace(summary: &SweepSummary) -> String {
+    summary.pace().map_or_else(String::new, |(seconds, runs)| format!("{seconds:.1} s a run, {runs:.0} runs an hour\n"))
 }
 
 /// One line for a record.

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_nn::network::files::RUN_CONFIG;
-use rung_train::run::place::{RECORD, RESUME};
-use rung_train::run::{Record, Run, RunConfig, carry_out, record};
+use rung_train::run::directory::{RECORD, RESUME};
+use rung_train::run::{Record, Run, RunConfig, execute, record};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json};
@@ -79,7 +79,7 @@ impl Train {
         }
         let interrupt = Interrupt::install();
         let mut watcher = Watcher::new(run.config.train.steps, !self.json);
-        let outcome = carry_out(&run, Some(&directory), &mut |report| {
+        let outcome = execute(&run, Some(&directory), &mut |report| {
             watcher.show(report);
             !interrupt.requested()
         });
@@ -95,12 +95,12 @@ impl Train {
             return Ok(ExitCode::from(130));
         };
         if self.json {
-            print_json(&summary(&record, &directory, outcome.seconds, outcome.known))?;
+            print_json(&summary(&record, &directory, outcome.seconds, outcome.already_recorded))?;
         } else {
-            let note = if outcome.known { " (already recorded)" } else { "" };
-            let (stop_reason, steps) = (format!("{:?}", record.over).to_lowercase(), record.steps);
+            let note = if outcome.already_recorded { " (already recorded)" } else { "" };
+            let (stop_reason, steps) = (format!("{:?}", record.stop_reason).to_lowercase(), record.steps);
             let accuracy = accuracy_text(&record.accuracy);
-            let took = if outcome.known { String::new() } else { format!(", {:.0} s", outcome.seconds) };
+            let took = if outcome.already_recorded { String::new() } else { format!(", {:.0} s", outcome.seconds) };
             let path = directory.join(RECORD);
             print(&format!(
                 "{stop_reason} after {steps} steps{took}{note}: {accuracy} (measured)\n{}\n",
@@ -197,7 +197,7 @@ pub fn summary(record: &Record, directory: &Path, seconds: f64, already_recorded
         "status": "recorded",
         "id": record.id,
         "directory": directory,
-        "over": record.over,
+        "over": record.stop_reason,
         "steps": record.steps,
         "loss": record.loss,
         "accuracy": record.accuracy,

@@ -1,18 +1,18 @@
 //! One layer's counterpart, trained alone on what the teacher's layer is fed.
 
 use rung_engine::{AdamWConfig, Course, Native, Ops, Parameters, Scalar, Schedule, Tensor};
-use rung_nn::{Builtin, Depth, Place, Site, Surgeon, TokenMixer};
+use rung_nn::{Builtin, Depth, Hooks, ParamBuilder, Place, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{self, seeded};
 
-use super::Wish;
+use super::ConvertOptions;
 use crate::analysis::AnalysisError;
 use rung_nn::Network;
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, Purpose, Source};
 
 /// A mixer that stands for a full layer.
-pub struct Counterpart<S: Scalar> {
+pub struct DistilledMixer<S: Scalar> {
     /// The layer, from 0.
     pub layer: usize,
     /// Its sizes.
@@ -27,7 +27,7 @@ struct Pair<S: Scalar> {
     found: Option<(Tensor<S>, Tensor<S>)>,
 }
 
-impl<S: Scalar> Surgeon<Native<S>> for Pair<S> {
+impl<S: Scalar> Hooks<Native<S>> for Pair<S> {
     fn mixed(&mut self, _: &Native<S>, place: Place, input: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
         if place.layer == self.layer {
             self.found = Some((input.clone(), output.clone()));
@@ -41,29 +41,30 @@ pub fn distill<S: Scalar>(
     network: &Network<S>,
     layer: usize,
     mixer: &Mixer,
-    wish: &Wish,
+    options: &ConvertOptions,
     tick: &(dyn Fn() + Sync),
-) -> Result<(Counterpart<S>, [f64; 2]), AnalysisError> {
+) -> Result<(DistilledMixer<S>, [f64; 2]), AnalysisError> {
     let own_task = network.task()?;
-    let text = wish.ask.task.clone().unwrap_or_else(|| own_task.spec());
+    let text = options.instrument.task.clone().unwrap_or_else(|| own_task.spec());
     let parsed = task::parse(&text).map_err(|error| RunError::task("--task", error))?;
     let mut source = Source::new("--task", parsed, &own_task.fields(), own_task.classes())?;
     let mut weights = Parameters::new();
-    let mut rng = seeded(wish.ask.seed ^ (layer as u64) << 32);
-    let mut site = Site::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
-    site.depth = Depth { layer, layers: network.model.depth() };
-    let built =
-        site.within(&format!("layers.{layer}"), |site| site.within("mixer", |site| Builtin::init(mixer, site)))?;
+    let mut rng = seeded(options.instrument.seed ^ (layer as u64) << 32);
+    let mut params = ParamBuilder::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
+    params.depth = Depth { layer, layers: network.model.depth() };
+    let built = params
+        .within(&format!("layers.{layer}"), |params| params.within("mixer", |params| Builtin::init(mixer, params)))?;
     borrow(&mut weights, &network.weights);
-    let mut optimizer = AdamWConfig { rate: wish.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
-    let schedule = Schedule { warmup: wish.steps / 20, steps: wish.steps, course: Course::Cosine { floor: 0.05 } };
+    let mut optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
+    let schedule =
+        Schedule { warmup: options.steps / 20, steps: options.steps, course: Course::Cosine { floor: 0.05 } };
     let (teacher, ops) = (Native::new(), Native::new());
     teacher.bind_frozen(&network.weights);
-    let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(wish.steps));
-    for step in 0..wish.steps {
-        source.fill(wish.ask.seed, Purpose::Training, step as u64, wish.batch, &mut batch);
+    let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(options.steps));
+    for step in 0..options.steps {
+        source.fill(options.instrument.seed, Purpose::Training, step as u64, options.batch, &mut batch);
         let mut pair = Pair { layer, found: None };
-        network.model.operated(&teacher, &batch.tokens, wish.batch, &mut pair)?;
+        network.model.forward_with_hooks(&teacher, &batch.tokens, options.batch, &mut pair)?;
         let Some((input, target)) = pair.found else { unreachable!("layer {layer} has a mixer") };
         let target = teacher.values(&target);
         let whole = target.iter().map(|value| value.wide().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
@@ -83,7 +84,7 @@ pub fn distill<S: Scalar>(
     let last = &losses[losses.len() - losses.len().div_ceil(10)..];
     let after = last.iter().sum::<f64>() / last.len().max(1) as f64;
     let before = losses.first().copied().unwrap_or(f64::NAN);
-    Ok((Counterpart { layer, mixer: mixer.clone(), weights }, [before, after]))
+    Ok((DistilledMixer { layer, mixer: mixer.clone(), weights }, [before, after]))
 }
 
 /// Starts from the teacher's weights of the same name and shape.
@@ -100,19 +101,26 @@ fn borrow<S: Scalar>(weights: &mut Parameters<S>, teacher: &Parameters<S>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{Ask, sample};
+    use crate::analysis::{InstrumentOptions, sample};
 
     #[test]
     fn attention_learns_to_be_itself_at_once_and_others_come_closer() {
         let network = sample::<f32>("full full");
-        let wish = Wish { steps: 60, batch: 4, rate: 1e-2, ask: Ask::default(), ..Wish::default() };
+        let options = ConvertOptions {
+            steps: 60,
+            batch: 4,
+            rate: 1e-2,
+            instrument: InstrumentOptions::default(),
+            ..ConvertOptions::default()
+        };
         // A window longer than the text is full attention, and starts from its weights.
         let mixer =
             |text: &str| super::super::counterpart(text, &network.plan, &network.plan.layers[1].mixers[0]).unwrap();
         let (_, [before, _]) =
-            distill(&network, 1, &mixer("window{size=64}"), &Wish { steps: 1, ..wish.clone() }, &|| {}).unwrap();
+            distill(&network, 1, &mixer("window{size=64}"), &ConvertOptions { steps: 1, ..options.clone() }, &|| {})
+                .unwrap();
         assert!(before < 1e-9, "{before}");
-        let (one, [before, after]) = distill(&network, 1, &mixer("gdn"), &wish, &|| {}).unwrap();
+        let (one, [before, after]) = distill(&network, 1, &mixer("gdn"), &options, &|| {}).unwrap();
         assert!(after < 0.8 * before, "{before} -> {after}");
         assert!(one.weights.entries().all(|(_, entry)| entry.name.starts_with("layers.1.mixer.")));
     }

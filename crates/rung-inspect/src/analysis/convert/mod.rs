@@ -38,18 +38,18 @@ mod distill;
 mod show;
 
 use rung_engine::{Parameters, Scalar};
-use rung_nn::{ModelConfig, ModelError, Network, Nobody, Provenance};
+use rung_nn::{ModelConfig, ModelError, Network, NoHooks, Provenance};
 use rung_theory::stack::{Defaults, Layer, Mixer, Plan};
 use rung_theory::task::{self, seeded, shuffle};
 use serde::Serialize;
 
 use super::ablate::is_full;
 use super::questions::Questions;
-use super::{AnalysisError, Ask, silent};
+use super::{AnalysisError, InstrumentOptions, silent};
 use rung_train::parallel;
-use rung_train::run::tally::Accuracy;
+use rung_train::run::accuracy::Accuracy;
 
-use distill::{Counterpart, distill};
+use distill::{DistilledMixer, distill};
 
 /// Random orders that are averaged.
 const RANDOM: u64 = 3;
@@ -59,11 +59,11 @@ const AMOUNT: (usize, usize) = (600, 1 << 14);
 
 /// What a conversion is asked to do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
+pub struct ConvertOptions {
     /// The mixer that replaces full attention, such as `gdn` or `window{size=8}`.
     pub to: String,
     /// Task and seed.
-    pub ask: Ask,
+    pub instrument: InstrumentOptions,
     /// Replacement stops where the best score would fall below this; by default two points below the teacher's.
     pub threshold: Option<f64>,
     /// Steps of distillation of each layer.
@@ -74,9 +74,16 @@ pub struct Wish {
     pub rate: f64,
 }
 
-impl Default for Wish {
+impl Default for ConvertOptions {
     fn default() -> Self {
-        Self { to: "gdn".to_owned(), ask: Ask::default(), threshold: None, steps: 300, batch: 8, rate: 3e-3 }
+        Self {
+            to: "gdn".to_owned(),
+            instrument: InstrumentOptions::default(),
+            threshold: None,
+            steps: 300,
+            batch: 8,
+            rate: 3e-3,
+        }
     }
 }
 
@@ -94,20 +101,20 @@ pub struct Conversion {
     /// The score below which nothing is replaced.
     pub threshold: f64,
     /// Every full layer that can be replaced, with how well it was imitated.
-    pub layers: Vec<Imitated>,
+    pub layers: Vec<DistilledLayer>,
     /// The greedy path: layers in the order of replacement, as far as the threshold allowed.
-    pub path: Vec<Step>,
+    pub path: Vec<Replacement>,
     /// Layers replaced in the best network on the way.
     pub best: Vec<usize>,
     /// Layers replaced in the most linear one above the threshold.
     pub most_linear: Vec<usize>,
     /// Every order, followed to the end on test prompts.
-    pub orders: Vec<Order>,
+    pub orders: Vec<ReplacementOrder>,
 }
 
 /// A layer and its counterpart.
 #[derive(Clone, Debug, Serialize)]
-pub struct Imitated {
+pub struct DistilledLayer {
     /// The layer, from 0.
     pub layer: usize,
     /// Squared difference over squared size of the teacher's output, before training.
@@ -118,7 +125,7 @@ pub struct Imitated {
 
 /// One replacement.
 #[derive(Clone, Debug, Serialize)]
-pub struct Step {
+pub struct Replacement {
     /// The layer, from 0.
     pub layer: usize,
     /// The score on validation prompts with it and all before it replaced.
@@ -127,7 +134,7 @@ pub struct Step {
 
 /// An order of replacement.
 #[derive(Clone, Debug, Serialize)]
-pub struct Order {
+pub struct ReplacementOrder {
     /// What it is called.
     pub name: &'static str,
     /// Its layers; empty for the mean of random ones.
@@ -140,7 +147,7 @@ pub struct Order {
 struct Workshop<'a, S: Scalar> {
     network: &'a Network<S>,
     config: &'a ModelConfig,
-    counterparts: Vec<Counterpart<S>>,
+    counterparts: Vec<DistilledMixer<S>>,
 }
 
 impl<S: Scalar> Workshop<'_, S> {
@@ -175,7 +182,7 @@ impl<S: Scalar> Workshop<'_, S> {
 
     fn score(&self, questions: &Questions, replaced: &[usize]) -> Result<f64, ModelError> {
         let student = self.student(replaced)?;
-        Ok(score(&questions.accuracy(&student.model, &student.weights, || Nobody)?))
+        Ok(score(&questions.accuracy(&student.model, &student.weights, || NoHooks)?))
     }
 
     /// Scores after 0, 1, 2, .. replacements in an order.
@@ -184,14 +191,14 @@ impl<S: Scalar> Workshop<'_, S> {
     }
 
     /// Replaces, each time, the layer that leaves the best score, until that falls below a threshold.
-    fn greedy(&self, questions: &Questions, threshold: f64) -> Result<Vec<Step>, ModelError> {
-        let (mut path, mut replaced): (Vec<Step>, Vec<usize>) = (Vec::new(), Vec::new());
+    fn greedy(&self, questions: &Questions, threshold: f64) -> Result<Vec<Replacement>, ModelError> {
+        let (mut path, mut replaced): (Vec<Replacement>, Vec<usize>) = (Vec::new(), Vec::new());
         loop {
-            let mut best: Option<Step> = None;
+            let mut best: Option<Replacement> = None;
             for layer in self.layers().filter(|layer| !replaced.contains(layer)) {
                 let score = self.score(questions, &[&replaced[..], &[layer]].concat())?;
                 if best.as_ref().is_none_or(|best| score > best.score) {
-                    best = Some(Step { layer, score });
+                    best = Some(Replacement { layer, score });
                 }
             }
             let Some(best) = best.filter(|best| best.score >= threshold) else { return Ok(path) };
@@ -209,7 +216,7 @@ impl<S: Scalar> Workshop<'_, S> {
         let mut plan = self.network.plan.clone();
         let mut order: Vec<usize> = Vec::new();
         while order.len() < self.counterparts.len() {
-            let left = |one: &Counterpart<S>| {
+            let left = |one: &DistilledMixer<S>| {
                 let mut plan = plan.clone();
                 plan.layers[one.layer] = Layer::new(one.mixer.clone());
                 plan.capacity().rungs
@@ -226,7 +233,7 @@ impl<S: Scalar> Workshop<'_, S> {
 
 /// Right answers, each number of hops counted equally.
 fn score(accuracy: &Accuracy) -> f64 {
-    accuracy.values().map(rung_train::run::tally::Tally::mean).sum::<f64>() / accuracy.len().max(1) as f64
+    accuracy.values().map(rung_train::run::accuracy::AnswerCount::mean).sum::<f64>() / accuracy.len().max(1) as f64
 }
 
 /// Layers that are full attention and nothing else, that lend nothing and borrow nothing.
@@ -264,7 +271,7 @@ fn counterpart(to: &str, plan: &Plan, full: &Mixer) -> Result<Mixer, AnalysisErr
 /// There is no full layer to replace, the mixer does not fit, or the task does not.
 pub fn convert<S: Scalar>(
     network: &Network<S>,
-    wish: &Wish,
+    options: &ConvertOptions,
     tick: &(dyn Fn() + Sync),
 ) -> Result<(Conversion, [Network<S>; 2]), AnalysisError> {
     silent("convert", network)?;
@@ -275,23 +282,29 @@ pub fn convert<S: Scalar>(
     }
     let mut jobs = Vec::new();
     for layer in layers {
-        jobs.push((layer, counterpart(&wish.to, &network.plan, &network.plan.layers[layer].mixers[0])?));
+        jobs.push((layer, counterpart(&options.to, &network.plan, &network.plan.layers[layer].mixers[0])?));
     }
-    let made = parallel::map(&jobs, |(layer, mixer)| distill(network, *layer, mixer, wish, tick));
+    let made = parallel::map(&jobs, |(layer, mixer)| distill(network, *layer, mixer, options, tick));
     let made = made.into_iter().collect::<Result<Vec<_>, _>>()?;
     let imitated =
-        made.iter().map(|(one, [before, after])| Imitated { layer: one.layer, before: *before, after: *after });
-    let imitated: Vec<Imitated> = imitated.collect();
+        made.iter().map(|(one, [before, after])| DistilledLayer { layer: one.layer, before: *before, after: *after });
+    let imitated: Vec<DistilledLayer> = imitated.collect();
     let counterparts = made.into_iter().map(|(one, _)| one).collect();
     let workshop = Workshop { network, config: &network.config, counterparts };
-    let drawn = |seed: u64| Questions::draw(network, &Ask { seed: wish.ask.seed ^ seed, ..wish.ask.clone() }, AMOUNT);
+    let drawn = |seed: u64| {
+        Questions::draw(
+            network,
+            &InstrumentOptions { seed: options.instrument.seed ^ seed, ..options.instrument.clone() },
+            AMOUNT,
+        )
+    };
     let (validation, test) = (drawn(0x5eed)?, drawn(0x7e57)?);
     let teacher = workshop.score(&validation, &[])?;
-    let threshold = wish.threshold.unwrap_or(teacher - 0.02);
+    let threshold = options.threshold.unwrap_or(teacher - 0.02);
     let path = workshop.greedy(&validation, threshold)?;
     let best = best(teacher, &path);
     let most_linear: Vec<usize> = path.iter().map(|step| step.layer).collect();
-    let orders = orders(&workshop, &validation, &test, wish.ask.seed)?;
+    let orders = orders(&workshop, &validation, &test, options.instrument.seed)?;
     let students = [workshop.student(&best)?, workshop.student(&most_linear)?];
     let conversion = Conversion {
         name: network.name.clone(),
@@ -309,7 +322,7 @@ pub fn convert<S: Scalar>(
 }
 
 /// The layers replaced where the score was best; the more of them among equals.
-fn best(teacher: f64, path: &[Step]) -> Vec<usize> {
+fn best(teacher: f64, path: &[Replacement]) -> Vec<usize> {
     let (mut best, mut count) = (teacher, 0);
     for (at, step) in path.iter().enumerate() {
         if step.score >= best {
@@ -325,7 +338,7 @@ fn orders<S: Scalar>(
     validation: &Questions,
     test: &Questions,
     seed: u64,
-) -> Result<Vec<Order>, ModelError> {
+) -> Result<Vec<ReplacementOrder>, ModelError> {
     let layers: Vec<usize> = workshop.layers().collect();
     let greedy: Vec<usize> = workshop.greedy(validation, f64::NEG_INFINITY)?.iter().map(|step| step.layer).collect();
     let uniform = layers.iter().skip(1).step_by(2).chain(layers.iter().step_by(2)).copied().collect();
@@ -339,7 +352,7 @@ fn orders<S: Scalar>(
         [("greedy", greedy), ("rungs", workshop.by_rungs()), ("uniform", uniform), ("sensitivity", sensitivity)];
     let mut orders = Vec::new();
     for (name, layers) in named {
-        orders.push(Order { name, scores: workshop.follow(test, &layers)?, layers });
+        orders.push(ReplacementOrder { name, scores: workshop.follow(test, &layers)?, layers });
     }
     let mut means = vec![0.0; layers.len() + 1];
     for number in 0..RANDOM {
@@ -348,7 +361,7 @@ fn orders<S: Scalar>(
         let scores = workshop.follow(test, &order)?;
         means.iter_mut().zip(scores).for_each(|(mean, score)| *mean += score / RANDOM as f64);
     }
-    orders.push(Order { name: "random", layers: Vec::new(), scores: means });
+    orders.push(ReplacementOrder { name: "random", layers: Vec::new(), scores: means });
     Ok(orders)
 }
 
@@ -357,20 +370,27 @@ mod tests {
     use super::*;
     use crate::analysis::sample;
 
-    fn wish(threshold: f64) -> Wish {
-        let ask = Ask { prompts: Some(8), ..Ask::default() };
-        Wish { to: "linear".to_owned(), ask, threshold: Some(threshold), steps: 4, batch: 2, ..Wish::default() }
+    fn options(threshold: f64) -> ConvertOptions {
+        let options = InstrumentOptions { prompts: Some(8), ..InstrumentOptions::default() };
+        ConvertOptions {
+            to: "linear".to_owned(),
+            instrument: options,
+            threshold: Some(threshold),
+            steps: 4,
+            batch: 2,
+            ..ConvertOptions::default()
+        }
     }
 
     #[test]
     fn thresholds_at_infinity_replace_all_or_nothing() {
         let network = sample::<f32>("full gdn full full");
-        let (all, [_, linear]) = convert(&network, &wish(f64::NEG_INFINITY), &|| {}).unwrap();
+        let (all, [_, linear]) = convert(&network, &options(f64::NEG_INFINITY), &|| {}).unwrap();
         let mut replaced = all.most_linear.clone();
         replaced.sort_unstable();
         assert_eq!(replaced, [0, 2, 3]);
         assert_eq!((linear.plan.full_layers(), linear.plan.outline()), (0, "linear gdn linear*2".to_owned()));
-        let (none, students) = convert(&network, &wish(f64::INFINITY), &|| {}).unwrap();
+        let (none, students) = convert(&network, &options(f64::INFINITY), &|| {}).unwrap();
         assert!(none.path.is_empty() && none.best.is_empty() && none.most_linear.is_empty());
         for student in students {
             assert_eq!(student.weights.flat(), network.weights.flat());
@@ -385,9 +405,9 @@ mod tests {
     #[test]
     fn the_prior_keeps_rungs_as_long_as_it_can() {
         let network = sample::<f32>("full full full");
-        let mut wish = wish(f64::NEG_INFINITY);
-        wish.steps = 1;
-        let (found, _) = convert(&network, &wish, &|| {}).unwrap();
+        let mut options = options(f64::NEG_INFINITY);
+        options.steps = 1;
+        let (found, _) = convert(&network, &options, &|| {}).unwrap();
         let rungs = found.orders.iter().find(|order| order.name == "rungs").unwrap();
         // Three full layers are two rungs; with a state in front of two they still are.
         assert_eq!(rungs.layers[0], 0);
@@ -396,7 +416,7 @@ mod tests {
     #[test]
     fn the_best_is_the_last_of_equals() {
         let path = |scores: &[f64]| {
-            scores.iter().enumerate().map(|(layer, score)| Step { layer, score: *score }).collect::<Vec<_>>()
+            scores.iter().enumerate().map(|(layer, score)| Replacement { layer, score: *score }).collect::<Vec<_>>()
         };
         assert_eq!(best(0.9, &path(&[0.9, 0.95, 0.95, 0.8])), [0, 1, 2]);
         assert!(best(0.9, &path(&[0.8])).is_empty());
@@ -405,8 +425,8 @@ mod tests {
     #[test]
     fn what_cannot_be_converted_is_named() {
         let fails = |stack: &str, to: &str, expected: &str| {
-            let wish = Wish { to: to.to_owned(), ..wish(0.0) };
-            let error = convert(&sample::<f32>(stack), &wish, &|| {}).err().unwrap().to_string();
+            let options = ConvertOptions { to: to.to_owned(), ..options(0.0) };
+            let error = convert(&sample::<f32>(stack), &options, &|| {}).err().unwrap().to_string();
             assert!(error.contains(expected), "{error}");
         };
         fails("gdn linear", "gdn", "expected a network with full layers");

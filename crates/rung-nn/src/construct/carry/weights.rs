@@ -60,7 +60,7 @@ fn silu(x: f64) -> f64 {
 }
 
 /// A mixer's weights while they are being set.
-pub(super) struct Plate<'a> {
+pub(super) struct CarryWeightWriter<'a> {
     carry: &'a Carry,
     mixer: &'a Mixer,
     width: usize,
@@ -69,7 +69,7 @@ pub(super) struct Plate<'a> {
     settings: Vec<Setting>,
 }
 
-impl<'a> Plate<'a> {
+impl<'a> CarryWeightWriter<'a> {
     pub(super) fn new(carry: &'a Carry, mixer: &'a Mixer, width: usize, later: bool) -> Self {
         Self { carry, mixer, width, later, settings: Vec::new() }
     }
@@ -207,261 +207,261 @@ impl<'a> Plate<'a> {
     }
 }
 
-pub(super) fn linear(plate: &mut Plate<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
+pub(super) fn linear(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
     // The feature of the giver is 1. elu+1 is never zero: others are pushed far below. The identity must have them at zero.
-    let (high, low) = match plate.mixer.options().choice("map") {
+    let (high, low) = match writer.mixer.options().choice("map") {
         FeatureMap::EluPlusOne => (0.0, -40.0),
         FeatureMap::Relu => (1.0, -1.0),
         FeatureMap::Identity => (1.0, 0.0),
     };
-    plate.keys("k_proj", 0, heads, key, high, low);
-    plate.queries("q_proj", 0, heads, key, high, low);
-    if plate.flag("normaliser") {
-        plate.bits("v_proj", 0);
-        (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
+    writer.keys("k_proj", 0, heads, key, high, low);
+    writer.queries("q_proj", 0, heads, key, high, low);
+    if writer.flag("normaliser") {
+        writer.bits("v_proj", 0);
+        (0..writer.carry.from.size).for_each(|bit| writer.write("o_proj", heads * value, bit, bit, 1.0));
     } else {
-        plate.all("norm.weight", value, 1.0);
-        plate.normed_bits(heads, value, 1.0);
+        writer.all("norm.weight", value, 1.0);
+        writer.normed_bits(heads, value, 1.0);
     }
 }
 
-pub(super) fn fastmax(plate: &mut Plate<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
+pub(super) fn fastmax(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
     // A unit key of one channel is a whole number: rounding loses nothing of the count of tokens.
     for row in (0..heads * key).step_by(key) {
-        plate.mark("k_proj", row..row + 1, OPEN, -OPEN);
-        plate.constant("q_proj", row..row + 1, OPEN);
+        writer.mark("k_proj", row..row + 1, OPEN, -OPEN);
+        writer.constant("q_proj", row..row + 1, OPEN);
     }
-    plate.bits("v_proj", 0);
-    (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", heads * value, bit, bit, 1.0));
+    writer.bits("v_proj", 0);
+    (0..writer.carry.from.size).for_each(|bit| writer.write("o_proj", heads * value, bit, bit, 1.0));
 }
 
-pub(super) fn retnet(plate: &mut Plate<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
-    plate.mark("k_proj", 0..heads * key, 1.0, 0.0);
-    plate.constant("q_proj", 0..heads * key, OPEN);
-    plate.constant("g_proj", 0..heads * value, OPEN);
-    plate.normed_bits(heads, value, silu(OPEN));
+pub(super) fn retnet(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
+    writer.mark("k_proj", 0..heads * key, 1.0, 0.0);
+    writer.constant("q_proj", 0..heads * key, OPEN);
+    writer.constant("g_proj", 0..heads * value, OPEN);
+    writer.normed_bits(heads, value, silu(OPEN));
 }
 
 /// The last head forgets most slowly. Bits go through it in pairs; the other heads stay empty.
-pub(super) fn lightning(plate: &mut Plate<'_>) {
-    let [heads, head] = ["heads", "head"].map(|option| plate.number(option));
-    let (inner, pair, bits) = (heads * head, Pair::bent(), plate.carry.from.size);
+pub(super) fn lightning(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, head] = ["heads", "head"].map(|option| writer.number(option));
+    let (inner, pair, bits) = (heads * head, Pair::bent(), writer.carry.from.size);
     let first = (heads - 1) * 3 * head;
-    plate.constant("qkv_proj", first..first + head, OPEN);
-    plate.mark("qkv_proj", first + head..first + head + 1, UNIT, 0.0);
-    plate.constant("output_gate", 0..inner, -FROZEN);
-    plate.all("norm.weight", inner, 1.0);
+    writer.constant("qkv_proj", first..first + head, OPEN);
+    writer.mark("qkv_proj", first + head..first + head + 1, UNIT, 0.0);
+    writer.constant("output_gate", 0..inner, -FROZEN);
+    writer.all("norm.weight", inner, 1.0);
     let scale = (2.0 * bits as f64 / inner as f64 * pair.square).sqrt() / pair.apart;
-    for (bit, column) in plate.carry.from.columns().enumerate() {
+    for (bit, column) in writer.carry.from.columns().enumerate() {
         for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
-            plate.read("qkv_proj", first + 2 * head + channel, column, sign * pair.size);
-            plate.write("out_proj", inner, bit, (heads - 1) * head + channel, sign * scale);
+            writer.read("qkv_proj", first + 2 * head + channel, column, sign * pair.size);
+            writer.write("out_proj", inner, bit, (heads - 1) * head + channel, sign * scale);
         }
     }
 }
 
 /// The first channel of a head marks the giver, whose gates are open; all others keep what there is and take nothing in.
-pub(super) fn rglru(plate: &mut Plate<'_>) {
-    let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| plate.number(option));
+pub(super) fn rglru(writer: &mut CarryWeightWriter<'_>) {
+    let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| writer.number(option));
     let head = inner / heads;
-    plate.pass("conv_1d", inner, taps);
-    plate.all("linear_y.bias", inner, OPEN);
-    plate.all("rg_lru.recurrent_param", inner, -FROZEN);
+    writer.pass("conv_1d", inner, taps);
+    writer.all("linear_y.bias", inner, OPEN);
+    writer.all("rg_lru.recurrent_param", inner, -FROZEN);
     for from in (0..inner).step_by(head) {
-        plate.mark("linear_x", from..from + 1, 1.0, -1.0);
+        writer.mark("linear_x", from..from + 1, 1.0, -1.0);
         for gate in ["input_gate", "recurrent_gate"] {
             let name = format!("rg_lru.{gate}_weight");
-            (1..head).for_each(|to| plate.put(&name, from * head + to, SHUT));
+            (1..head).for_each(|to| writer.put(&name, from * head + to, SHUT));
         }
     }
-    for (bit, column) in plate.carry.from.columns().enumerate() {
+    for (bit, column) in writer.carry.from.columns().enumerate() {
         let channel = bit / (head - 1) * head + 1 + bit % (head - 1);
-        plate.read("linear_x", channel, column, 1.0);
+        writer.read("linear_x", channel, column, 1.0);
         // GELU of a number this high is the number.
-        plate.write("linear_out", inner, bit, channel, 1.0 / OPEN);
+        writer.write("linear_out", inner, bit, channel, 1.0 / OPEN);
     }
 }
 
-pub(super) fn gla(plate: &mut Plate<'_>) {
-    let [heads, key, value] = ["heads", "key", "value"].map(|option| plate.number(option));
-    plate.keys("k_proj", 0, heads, key, 1.0, 0.0);
-    plate.queries("q_proj", 0, heads, key, OPEN, 0.0);
-    plate.constant("g_proj", 0..heads * value, OPEN);
-    plate.all("gk_proj.1.bias", heads * key, -FROZEN);
-    plate.all("g_norm.weight", value, 1.0);
-    plate.normed_bits(heads, value, silu(OPEN));
+pub(super) fn gla(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
+    writer.keys("k_proj", 0, heads, key, 1.0, 0.0);
+    writer.queries("q_proj", 0, heads, key, OPEN, 0.0);
+    writer.constant("g_proj", 0..heads * value, OPEN);
+    writer.all("gk_proj.1.bias", heads * key, -FROZEN);
+    writer.all("g_norm.weight", value, 1.0);
+    writer.normed_bits(heads, value, silu(OPEN));
 }
 
-pub(super) fn mamba2(plate: &mut Plate<'_>) {
-    let [heads, head, state, groups] = ["heads", "head", "state", "groups"].map(|option| plate.number(option));
-    let (inner, shared, taps) = (heads * head, groups * state, plate.number("conv"));
+pub(super) fn mamba2(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, head, state, groups] = ["heads", "head", "state", "groups"].map(|option| writer.number(option));
+    let (inner, shared, taps) = (heads * head, groups * state, writer.number("conv"));
     let channels = inner + 2 * shared;
-    plate.constant("in_proj", 0..inner, OPEN);
-    plate.keys("in_proj", 2 * inner, groups, state, UNIT, 0.0);
-    plate.queries("in_proj", 2 * inner + shared, groups, state, UNIT, 0.0);
-    plate.pass("conv1d", channels, taps);
-    plate.all("dt_bias", heads, UNIT_STEP);
-    plate.all("A_log", heads, FROZEN);
-    plate.all("norm.weight", inner, 1.0);
+    writer.constant("in_proj", 0..inner, OPEN);
+    writer.keys("in_proj", 2 * inner, groups, state, UNIT, 0.0);
+    writer.queries("in_proj", 2 * inner + shared, groups, state, UNIT, 0.0);
+    writer.pass("conv1d", channels, taps);
+    writer.all("dt_bias", heads, UNIT_STEP);
+    writer.all("A_log", heads, FROZEN);
+    writer.all("norm.weight", inner, 1.0);
     // The norm is over the channels of a group, whose heads are one. An odd channel of a group stays empty.
-    plate.normed_pairs(&Pair::bent(), ("in_proj", inner), ("out_proj", inner), inner / groups, 1.0);
+    writer.normed_pairs(&Pair::bent(), ("in_proj", inner), ("out_proj", inner), inner / groups, 1.0);
 }
 
-pub(super) fn deltanet(plate: &mut Plate<'_>) {
-    let [heads, value] = ["heads", "value"].map(|option| plate.number(option));
-    delta(plate, heads, heads, value, 1.0);
-    if !plate.flag("negative") {
-        plate.constant("b_proj", 0..heads, -FROZEN);
+pub(super) fn deltanet(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, value] = ["heads", "value"].map(|option| writer.number(option));
+    delta(writer, heads, heads, value, 1.0);
+    if !writer.flag("negative") {
+        writer.constant("b_proj", 0..heads, -FROZEN);
     }
 }
 
-pub(super) fn gdn(plate: &mut Plate<'_>) {
-    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| plate.number(option));
-    delta(plate, heads, value_heads, value, silu(OPEN));
-    if !plate.flag("negative") {
-        plate.constant("b_proj", 0..value_heads, -FROZEN);
+pub(super) fn gdn(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
+    delta(writer, heads, value_heads, value, silu(OPEN));
+    if !writer.flag("negative") {
+        writer.constant("b_proj", 0..value_heads, -FROZEN);
     }
-    plate.all("dt_bias", value_heads, UNIT_STEP);
-    plate.all("A_log", value_heads, FROZEN);
-    plate.constant("g_proj", 0..value_heads * value, OPEN);
+    writer.all("dt_bias", value_heads, UNIT_STEP);
+    writer.all("A_log", value_heads, FROZEN);
+    writer.constant("g_proj", 0..value_heads * value, OPEN);
 }
 
-pub(super) fn deltaproduct(plate: &mut Plate<'_>) {
-    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| plate.number(option));
-    delta(plate, heads, value_heads, value, silu(OPEN));
-    if !plate.flag("negative") {
-        plate.constant("b_proj", 0..value_heads, -FROZEN);
+pub(super) fn deltaproduct(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, value_heads, value] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
+    delta(writer, heads, value_heads, value, silu(OPEN));
+    if !writer.flag("negative") {
+        writer.constant("b_proj", 0..value_heads, -FROZEN);
     }
-    if plate.flag("gate") {
-        plate.all("dt_bias", value_heads, UNIT_STEP);
-        plate.all("A_log", value_heads, FROZEN);
+    if writer.flag("gate") {
+        writer.all("dt_bias", value_heads, UNIT_STEP);
+        writer.all("A_log", value_heads, FROZEN);
     }
-    plate.constant("g_proj", 0..value_heads * value, OPEN);
+    writer.constant("g_proj", 0..value_heads * value, OPEN);
 }
 
-pub(super) fn kda(plate: &mut Plate<'_>) {
-    let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| plate.number(option));
-    delta(plate, heads, value_heads, value, 1.0);
-    plate.constant("b_proj", 0..value_heads, -FROZEN);
-    plate.all("dt_bias", value_heads * key, UNIT_STEP);
-    plate.all("A_log", value_heads, FROZEN);
+pub(super) fn kda(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| writer.number(option));
+    delta(writer, heads, value_heads, value, 1.0);
+    writer.constant("b_proj", 0..value_heads, -FROZEN);
+    writer.all("dt_bias", value_heads * key, UNIT_STEP);
+    writer.all("A_log", value_heads, FROZEN);
     // Its output gate is a sigmoid.
-    plate.all("g_proj.1.bias", value_heads * value, -FROZEN);
+    writer.all("g_proj.1.bias", value_heads * value, -FROZEN);
 }
 
 /// Bits in pairs through SiLU, whose difference is exact: there is no norm to undo.
-pub(super) fn mamba1(plate: &mut Plate<'_>) {
-    let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| plate.number(option));
+pub(super) fn mamba1(writer: &mut CarryWeightWriter<'_>) {
+    let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| writer.number(option));
     let (mark, always) = (inner - 2, inner - 1);
-    plate.mark("in_proj", mark..always, UNIT, 0.0);
-    plate.constant("in_proj", always..inner, UNIT);
-    plate.constant("in_proj", inner..2 * inner, OPEN);
-    plate.pass("conv1d", inner, taps);
-    plate.put("x_proj.weight", rank * inner + mark, 1.0);
-    plate.put("x_proj.weight", (rank + state) * inner + always, 1.0);
-    plate.all("dt_proj.bias", inner, UNIT_STEP);
-    plate.all("A_log", inner * state, FROZEN);
-    for (bit, column) in plate.carry.from.columns().enumerate() {
+    writer.mark("in_proj", mark..always, UNIT, 0.0);
+    writer.constant("in_proj", always..inner, UNIT);
+    writer.constant("in_proj", inner..2 * inner, OPEN);
+    writer.pass("conv1d", inner, taps);
+    writer.put("x_proj.weight", rank * inner + mark, 1.0);
+    writer.put("x_proj.weight", (rank + state) * inner + always, 1.0);
+    writer.all("dt_proj.bias", inner, UNIT_STEP);
+    writer.all("A_log", inner * state, FROZEN);
+    for (bit, column) in writer.carry.from.columns().enumerate() {
         for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
-            plate.read("in_proj", channel, column, sign * UNIT);
-            plate.write("out_proj", inner, bit, channel, sign / (UNIT * silu(OPEN)));
+            writer.read("in_proj", channel, column, sign * UNIT);
+            writer.write("out_proj", inner, bit, channel, sign / (UNIT * silu(OPEN)));
         }
     }
 }
 
 /// What the delta family shares. Without negative eigenvalues beta is a sigmoid and wants a high input; with them twice a
 /// sigmoid of zero is one.
-fn delta(plate: &mut Plate<'_>, heads: usize, value_heads: usize, value: usize, gate: f64) {
-    let (key, taps) = (plate.number("key"), plate.number("conv"));
-    plate.keys("k_proj", 0, heads, key, UNIT, 0.0);
-    plate.queries("q_proj", 0, heads, key, UNIT, 0.0);
-    plate.pass("q_conv1d", heads * key, taps);
-    plate.pass("k_conv1d", heads * key, taps);
-    plate.pass("v_conv1d", value_heads * value, taps);
-    plate.all("o_norm.weight", value, 1.0);
+fn delta(writer: &mut CarryWeightWriter<'_>, heads: usize, value_heads: usize, value: usize, gate: f64) {
+    let (key, taps) = (writer.number("key"), writer.number("conv"));
+    writer.keys("k_proj", 0, heads, key, UNIT, 0.0);
+    writer.queries("q_proj", 0, heads, key, UNIT, 0.0);
+    writer.pass("q_conv1d", heads * key, taps);
+    writer.pass("k_conv1d", heads * key, taps);
+    writer.pass("v_conv1d", value_heads * value, taps);
+    writer.all("o_norm.weight", value, 1.0);
     // An odd channel of a head stays empty.
-    plate.normed_pairs(&Pair::bent(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
+    writer.normed_pairs(&Pair::bent(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
 }
 
 /// The giver's gate is open and all others' shut; `tanh` of its bits is them.
-pub(super) fn gated(plate: &mut Plate<'_>) {
-    let channels = plate.number("channels");
-    plate.mark("write_gate", 0..1, SHUT, -SHUT);
-    plate.constant("read_gate", 0..1, SHUT);
-    for (bit, column) in plate.carry.from.columns().enumerate() {
-        plate.read("in_proj", bit, column, SHUT);
-        plate.write("out_proj", channels, bit, bit, 1.0);
+pub(super) fn gated(writer: &mut CarryWeightWriter<'_>) {
+    let channels = writer.number("channels");
+    writer.mark("write_gate", 0..1, SHUT, -SHUT);
+    writer.constant("read_gate", 0..1, SHUT);
+    for (bit, column) in writer.carry.from.columns().enumerate() {
+        writer.read("in_proj", bit, column, SHUT);
+        writer.write("out_proj", channels, bit, bit, 1.0);
     }
 }
 
-pub(super) fn hgrn2(plate: &mut Plate<'_>) {
-    let width = plate.width;
-    plate.mark("f_proj", 0..width, -SHUT, SHUT);
-    plate.constant("q_proj", 0..width, OPEN);
-    plate.all("g_norm.weight", width, 1.0);
-    plate.bits("i_proj", 0);
-    let scale = (plate.carry.from.size as f64 / width as f64).sqrt();
-    (0..plate.carry.from.size).for_each(|bit| plate.write("o_proj", width, bit, bit, scale));
+pub(super) fn hgrn2(writer: &mut CarryWeightWriter<'_>) {
+    let width = writer.width;
+    writer.mark("f_proj", 0..width, -SHUT, SHUT);
+    writer.constant("q_proj", 0..width, OPEN);
+    writer.all("g_norm.weight", width, 1.0);
+    writer.bits("i_proj", 0);
+    let scale = (writer.carry.from.size as f64 / width as f64).sqrt();
+    (0..writer.carry.from.size).for_each(|bit| writer.write("o_proj", width, bit, bit, scale));
 }
 
-pub(super) fn rwkv6(plate: &mut Plate<'_>) {
-    let [heads, head] = ["heads", "head"].map(|option| plate.number(option));
+pub(super) fn rwkv6(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, head] = ["heads", "head"].map(|option| writer.number(option));
     let inner = heads * head;
-    plate.keys("k_proj", 0, heads, head, 1.0, 0.0);
-    plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
-    plate.all("time_decay", inner, FROZEN);
-    plate.all("ln_x.weight", inner, 1.0);
-    plate.constant("g_proj", 0..inner, OPEN);
-    plate.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, silu(OPEN));
+    writer.keys("k_proj", 0, heads, head, 1.0, 0.0);
+    writer.queries("r_proj", 0, heads, head, OPEN, 0.0);
+    writer.all("time_decay", inner, FROZEN);
+    writer.all("ln_x.weight", inner, 1.0);
+    writer.constant("g_proj", 0..inner, OPEN);
+    writer.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, silu(OPEN));
 }
 
 /// Nothing is shifted and nothing decays; a slot is erased before it is written; the token itself has no share.
-pub(super) fn rwkv7(plate: &mut Plate<'_>) {
-    let [heads, head, rank] = ["heads", "head", "rank"].map(|option| plate.number(option));
+pub(super) fn rwkv7(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, head, rank] = ["heads", "head", "rank"].map(|option| writer.number(option));
     let inner = heads * head;
-    plate.keys("k_proj", 0, heads, head, 1.0, 0.0);
-    plate.queries("r_proj", 0, heads, head, OPEN, 0.0);
-    plate.all("k_k", inner, 1.0);
-    plate.all("w_proj.1.bias", inner, FROZEN);
-    plate.all("a_proj.1.bias", inner, -FROZEN);
-    plate.all("g_norm.weight", inner, 1.0);
-    if plate.later {
+    writer.keys("k_proj", 0, heads, head, 1.0, 0.0);
+    writer.queries("r_proj", 0, heads, head, OPEN, 0.0);
+    writer.all("k_k", inner, 1.0);
+    writer.all("w_proj.1.bias", inner, FROZEN);
+    writer.all("a_proj.1.bias", inner, -FROZEN);
+    writer.all("g_norm.weight", inner, 1.0);
+    if writer.later {
         // Its own values, and nothing of the first layer's.
-        plate.all("v_mix.1.bias", inner, FROZEN);
+        writer.all("v_mix.1.bias", inner, FROZEN);
     }
     // The gate is a sum of sigmoids, of which one is open and counts.
-    plate.constant("g_proj.0", 0..1, -FROZEN);
-    (0..inner).for_each(|channel| plate.put("g_proj.1.weight", channel * 2 * rank, 1.0));
-    plate.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, 1.0);
+    writer.constant("g_proj.0", 0..1, -FROZEN);
+    (0..inner).for_each(|channel| writer.put("g_proj.1.weight", channel * 2 * rank, 1.0));
+    writer.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, 1.0);
 }
 
-pub(super) fn window(plate: &mut Plate<'_>) {
-    let [heads, kv, key, value, size] = ["heads", "kv", "key", "value", "size"].map(|option| plate.number(option));
-    let (one, flag) = (plate.carry.one, plate.carry.flag);
+pub(super) fn window(writer: &mut CarryWeightWriter<'_>) {
+    let [heads, kv, key, value, size] = ["heads", "kv", "key", "value", "size"].map(|option| writer.number(option));
+    let (one, flag) = (writer.carry.one, writer.carry.flag);
     let sharp = sharpness(size) * (key as f64).sqrt();
-    let used = plate.carry.from.size.div_ceil(value);
+    let used = writer.carry.from.size.div_ceil(value);
     for slot in 0..used {
-        plate.read("q_proj", slot * (heads / kv) * key, one, sharp);
-        plate.read("k_proj", slot * key, flag, 1.0);
+        writer.read("q_proj", slot * (heads / kv) * key, one, sharp);
+        writer.read("k_proj", slot * key, flag, 1.0);
     }
-    plate.bits("v_proj", 0);
-    for bit in 0..plate.carry.from.size {
+    writer.bits("v_proj", 0);
+    for bit in 0..writer.carry.from.size {
         let channel = bit / value * (heads / kv) * value + bit % value;
-        plate.write("o_proj", heads * value, bit, channel, 1.0);
+        writer.write("o_proj", heads * value, bit, channel, 1.0);
     }
 }
 
-pub(super) fn conv(plate: &mut Plate<'_>) {
-    let [taps, channels] = ["taps", "channels"].map(|option| plate.number(option));
-    let size = plate.carry.from.size;
-    plate.mark("in_proj", 0..size, 1.0, 0.0);
-    plate.constant("in_proj", channels..channels + size, 1.0);
-    plate.bits("in_proj", 2 * channels);
+pub(super) fn conv(writer: &mut CarryWeightWriter<'_>) {
+    let [taps, channels] = ["taps", "channels"].map(|option| writer.number(option));
+    let size = writer.carry.from.size;
+    writer.mark("in_proj", 0..size, 1.0, 0.0);
+    writer.constant("in_proj", channels..channels + size, 1.0);
+    writer.bits("in_proj", 2 * channels);
     for bit in 0..size {
-        plate.put("conv.weight", bit * taps + taps - 2, 1.0);
-        plate.write("out_proj", channels, bit, bit, 1.0);
+        writer.put("conv.weight", bit * taps + taps - 2, 1.0);
+        writer.write("out_proj", channels, bit, bit, 1.0);
     }
 }

@@ -8,7 +8,7 @@ use rung_theory::task::seeded;
 use super::{assert_close, draw};
 use crate::mixer::State;
 use crate::no_fused_kernels::NoFusedKernels;
-use crate::parts::Memory;
+use crate::parts::LinearRecurrence;
 
 const HEADS: usize = 2;
 const KEY: usize = 4;
@@ -90,7 +90,13 @@ impl Inputs {
             Some(decay) => Decay::Vector(decay),
         };
         let state = tensor(&self.state, &[1, HEADS, KEY, VALUE]).map(|state| State::new(0, [Some(state)]));
-        Memory { chunk, rounding: None }.run(ops, [&query, &key, &value], decay, beta.as_ref(), state.as_ref())
+        LinearRecurrence { chunk, rounding: None }.run(
+            ops,
+            [&query, &key, &value],
+            decay,
+            beta.as_ref(),
+            state.as_ref(),
+        )
     }
 
     /// Outputs and last state, which the kernel and the composed body agree on.
@@ -244,8 +250,8 @@ fn extreme_decays_stay_finite() {
                 let key = ops.l2_norm(&key, 1e-6);
                 let (decay, beta) = (weight(&ops, &weights, "decay"), weight(&ops, &weights, "beta"));
                 let decay = if channels == 1 { Decay::Scalar(&decay) } else { Decay::Vector(&decay) };
-                let memory = Memory { chunk: 64, rounding: None };
-                let (out, state) = memory.run(&ops, [&query, &key, &value], decay, delta.then_some(&beta), None);
+                let recurrence = LinearRecurrence { chunk: 64, rounding: None };
+                let (out, state) = recurrence.run(&ops, [&query, &key, &value], decay, delta.then_some(&beta), None);
                 assert!(ops.values(&out).iter().chain(&ops.values(&state)).all(|value| value.is_finite()));
                 ops.backward(&ops.add(&ops.sum_all(&out), &ops.sum_all(&state)));
                 assert!(ops.gradient().iter().all(|slope| slope.is_finite()), "{channels} channels, delta {delta}");

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::Precision;
-use crate::frozen::Frozen;
+use crate::linearized::LinearizedOps;
 
 /// Output for some values, live.
-fn output(ops: &Frozen<f64>, mixer: &Builtin, values: &[f64], time: usize) -> Vec<f64> {
-    let x = ops.enliven(&ops.constant(&[1, time, WIDTH], values));
+fn output(ops: &LinearizedOps<f64>, mixer: &Builtin, values: &[f64], time: usize) -> Vec<f64> {
+    let x = ops.track(&ops.constant(&[1, time, WIDTH], values));
     let out = mixer.forward(ops, &x, None).0;
     ops.native().values(ops.tensor(&out))
 }
@@ -17,7 +17,7 @@ fn parts_of_an_input_give_parts_that_sum_up_to_the_output() {
     for precision in [Precision::default(), Precision::bits(10, 8.0)] {
         for &(text, positions) in CASES {
             let Built { mixer, weights } = build_within::<f64>(text, positions, 4, precision);
-            let ops = Frozen::new(Native::new());
+            let ops = LinearizedOps::new(Native::new());
             ops.native().bind_frozen(&weights);
             let values = &input::<f64>(time, 1.0)[..time * WIDTH];
             let x = ops.native().constant(&[1, time, WIDTH], values);

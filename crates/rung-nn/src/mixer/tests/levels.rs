@@ -14,8 +14,8 @@ use super::super::rwkv6::Rwkv6Config;
 use super::super::{MixerConfig, TokenMixer};
 use super::reductions::{concrete, copy_common, read, set};
 use super::{BATCH, WIDTH, assert_close, build, input, resolve, settings};
+use crate::param_builder::{Depth, ParamBuilder};
 use crate::position::Positions;
-use crate::site::{Depth, Site};
 
 const TIME: usize = 11;
 
@@ -26,9 +26,9 @@ fn floors_rise_evenly_from_none() {
     for layer in 0..4 {
         let mut weights = Parameters::<f64>::new();
         let mut rng = seeded(11);
-        let mut site = Site::new(settings(Positions::None, 4), &mut weights, &mut rng);
-        site.depth = Depth { layer, layers: 4 };
-        let mixer = Hgrn2Config::resolve(&resolve("hgrn2{expand=1}")).unwrap().init(&mut site).unwrap();
+        let mut params = ParamBuilder::new(settings(Positions::None, 4), &mut weights, &mut rng);
+        params.depth = Depth { layer, layers: 4 };
+        let mixer = Hgrn2Config::resolve(&resolve("hgrn2{expand=1}")).unwrap().init(&mut params).unwrap();
         set(&mut weights, "f_proj.weight", -1e3);
         let ops = Native::new();
         ops.bind_frozen(&weights);
@@ -166,10 +166,10 @@ fn lightning_forgets_by_head_and_layer() {
     let (heads, layers) = (4, 5);
     for layer in 0..layers {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
-        let mut site = Site::new(settings(Positions::None, 4), &mut weights, &mut rng);
-        site.depth = Depth { layer, layers };
+        let mut params = ParamBuilder::new(settings(Positions::None, 4), &mut weights, &mut rng);
+        params.depth = Depth { layer, layers };
         let config = LightningConfig::resolve(&resolve("lightning{heads=4,head=2}")).unwrap();
-        let mixer = config.init(&mut site).unwrap();
+        let mixer = config.init(&mut params).unwrap();
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let first = ops.constant(&[1, 1, WIDTH], &input::<f64>(1, 1.0)[..WIDTH]);

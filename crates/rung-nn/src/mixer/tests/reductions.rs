@@ -1,6 +1,6 @@
 //! Mixers that become other mixers, and what each promises of its memory.
 
-use rung_engine::{Attention, Native, Ops, Parameters, Sight, Tensor};
+use rung_engine::{Attention, AttentionMask, Native, Ops, Parameters, Tensor};
 use rung_theory::task::seeded;
 
 use super::super::deltanet::DeltanetConfig;
@@ -14,14 +14,15 @@ use super::super::mamba2::Mamba2Config;
 use super::super::retnet::RetnetConfig;
 use super::super::{MixerConfig, TokenMixer};
 use super::{BATCH, Built, ROTARY, WIDTH, assert_close, build, input, resolve, settings};
+use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
-use crate::site::Site;
 
 /// Builds a mixer of known type into a store of its own.
 pub(super) fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
     let mut weights = Parameters::new();
     let config = C::resolve(&resolve(text)).unwrap();
-    let mixer = config.init(&mut Site::new(settings(Positions::None, 4), &mut weights, &mut seeded(11))).unwrap();
+    let mixer =
+        config.init(&mut ParamBuilder::new(settings(Positions::None, 4), &mut weights, &mut seeded(11))).unwrap();
     (mixer, weights)
 }
 
@@ -352,8 +353,8 @@ fn a_constant_on_all_scores_of_a_query_changes_nothing() {
     let shifts: Vec<f64> = (0..time * time).map(|cell| 40.0 * (cell / time) as f64 - 100.0).collect();
     let bias = ops.constant(&[1, 1, time, time], &shifts);
     let attend = |bias| {
-        let sight = Sight::Past;
-        ops.values(&ops.attention(&Attention { query: &x, key: &x, value: &x, bias, sight, scale: 0.3 }))
+        let mask = AttentionMask::Causal;
+        ops.values(&ops.attention(&Attention { query: &x, key: &x, value: &x, bias, mask, scale: 0.3 }))
     };
     assert_close(&attend(Some(&bias)), &attend(None), 1e-12, "attention");
 }

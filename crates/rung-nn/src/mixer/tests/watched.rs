@@ -5,7 +5,7 @@ use std::cell::Cell;
 use rung_engine::{Attention, BlockAttention};
 
 use super::*;
-use crate::watch::{Watch, Watched};
+use crate::observer::{ObservedOps, OpObserver};
 
 /// Counts the calls of attention.
 #[derive(Default)]
@@ -14,7 +14,7 @@ struct Counter {
     blocks: Cell<usize>,
 }
 
-impl<S: Scalar> Watch<S> for Counter {
+impl<S: Scalar> OpObserver<S> for Counter {
     fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
         self.dense.set(self.dense.get() + 1);
         ops.attention(inputs)
@@ -33,7 +33,7 @@ fn a_listener_changes_no_bit() {
     for &(text, positions) in CASES {
         let Built { mixer, weights } = build::<f32>(text, positions, 4);
         let (alone, counter) = (Native::new(), Counter::default());
-        let ops = Watched { native: Native::new(), watch: &counter };
+        let ops = ObservedOps { native: Native::new(), watch: &counter };
         alone.bind_frozen(&weights);
         ops.native.bind_frozen(&weights);
         let expected = run(&alone, &mixer, &alone.constant(&[BATCH, time, WIDTH], &values), &[time]).0;

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use rung_train::run::{place, record};
-use rung_train::sweep::slurm::{Job, Queued, Request, Ticket, most_tasks};
-use rung_train::sweep::{Event, Shard, Sweep, Tally};
+use rung_train::run::{directory, record};
+use rung_train::sweep::slurm::{Job, JobHandle, Queued, Request, most_tasks};
+use rung_train::sweep::{Event, Shard, Sweep, SweepSummary};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json};
@@ -48,14 +48,14 @@ pub enum Outcome {
     /// A job is queued or running; the command does not wait for it.
     Submitted,
     /// Every run is recorded, or no job is left that works on the others. With the last job, if known.
-    Collected(Tally, Option<Ticket>),
+    Collected(SweepSummary, Option<JobHandle>),
 }
 
 /// The records found so far.
 struct RecordPoller<'a> {
     sweep: &'a Sweep,
     out: &'a Path,
-    tally: Tally,
+    summary: SweepSummary,
 }
 
 impl Cluster {
@@ -73,14 +73,14 @@ impl Cluster {
     ) -> anyhow::Result<Outcome> {
         let job = Job::of(sweep, out)?;
         let records = sweep.runs.iter().map(|_| None).collect();
-        let mut poller = RecordPoller { sweep, out, tally: Tally { records, ..Tally::default() } };
+        let mut poller = RecordPoller { sweep, out, summary: SweepSummary { records, ..SweepSummary::default() } };
         let watcher = SweepWatcher::new(sweep, Shard::WHOLE, !json);
-        poller.poll(&mut |number, record| watcher.show(&Event::Known(number, record)))?;
-        poller.tally.known = poller.tally.records.iter().flatten().count();
+        poller.poll(&mut |number, record| watcher.show(&Event::AlreadyRecorded(number, record)))?;
+        poller.summary.already_recorded = poller.summary.records.iter().flatten().count();
         let missing = poller.missing();
         if missing.is_empty() {
             watcher.finish();
-            return Ok(Outcome::Collected(poller.tally, job.tickets().pop()));
+            return Ok(Outcome::Collected(poller.summary, job.tickets().pop()));
         }
         let queued = job.at_work(job.queued()?, &missing);
         let ticket = if !queued.is_empty() {
@@ -95,7 +95,7 @@ impl Cluster {
         let verb = if queued.is_empty() { "submitted" } else { "found" };
         if self.no_wait {
             watcher.finish();
-            report_submitted(json, verb, &job, ticket.as_ref(), &poller.tally)?;
+            report_submitted(json, verb, &job, ticket.as_ref(), &poller.summary)?;
             return Ok(Outcome::Submitted);
         }
         if !json {
@@ -105,8 +105,8 @@ impl Cluster {
         let stopped = wait(&job, &mut poller, &watcher)?;
         watcher.finish();
         if stopped {
-            poller.tally.interrupted = true;
-            return Ok(Outcome::Collected(poller.tally, ticket));
+            poller.summary.interrupted = true;
+            return Ok(Outcome::Collected(poller.summary, ticket));
         }
         Ok(poller.fail_missing(&job, ticket))
     }
@@ -118,7 +118,7 @@ impl Cluster {
         text: &str,
         threads: usize,
         missing: &[usize],
-    ) -> anyhow::Result<Ticket> {
+    ) -> anyhow::Result<JobHandle> {
         let runs = sweep.runs.len();
         let max = most_tasks().unwrap_or(usize::MAX);
         let tasks = match self.tasks {
@@ -137,8 +137,14 @@ impl Cluster {
 }
 
 /// Prints the result of `--no-wait`.
-fn report_submitted(json: bool, verb: &str, job: &Job, ticket: Option<&Ticket>, tally: &Tally) -> anyhow::Result<()> {
-    let (recorded, runs) = (tally.known, tally.records.len());
+fn report_submitted(
+    json: bool,
+    verb: &str,
+    job: &Job,
+    ticket: Option<&JobHandle>,
+    summary: &SweepSummary,
+) -> anyhow::Result<()> {
+    let (recorded, runs) = (summary.already_recorded, summary.records.len());
     if json {
         return print_json(&json!({"status": verb, "runs": runs, "recorded": recorded, "job": ticket}));
     }
@@ -153,7 +159,7 @@ fn report_submitted(json: bool, verb: &str, job: &Job, ticket: Option<&Ticket>, 
 impl RecordPoller<'_> {
     /// Runs without a record, by number.
     fn missing(&self) -> Vec<usize> {
-        let records = self.tally.records.iter().enumerate();
+        let records = self.summary.records.iter().enumerate();
         records.filter(|(_, record)| record.is_none()).map(|(number, _)| number).collect()
     }
 
@@ -164,19 +170,19 @@ impl RecordPoller<'_> {
             let directory = self.out.join(record::id(run));
             // Network file systems cache that a file is missing; opening its directory refreshes the cache.
             let _ = std::fs::read_dir(&directory);
-            if let Some(record) = place::recorded(run, &directory)? {
+            if let Some(record) = directory::recorded(run, &directory)? {
                 show(number, &record);
-                self.tally.records[number] = Some(record);
+                self.summary.records[number] = Some(record);
             }
         }
         Ok(())
     }
 
     /// No job works on the sweep any more: runs without a record have failed.
-    fn fail_missing(mut self, job: &Job, ticket: Option<Ticket>) -> Outcome {
+    fn fail_missing(mut self, job: &Job, ticket: Option<JobHandle>) -> Outcome {
         let missing = self.missing().into_iter();
-        self.tally.failed = missing.map(|number| (number, job.why_missing(ticket.as_ref(), number))).collect();
-        Outcome::Collected(self.tally, ticket)
+        self.summary.failed = missing.map(|number| (number, job.why_missing(ticket.as_ref(), number))).collect();
+        Outcome::Collected(self.summary, ticket)
     }
 }
 
@@ -199,7 +205,7 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
         let queued = job.queued();
         let out = poller.out;
         poller.poll(&mut |number, record| {
-            let seconds = seconds(&out.join(&record.id).join(place::TIMING));
+            let seconds = seconds(&out.join(&record.id).join(directory::TIMING));
             watcher.show(&Event::Recorded(number, record, seconds));
         })?;
         let missing = poller.missing();

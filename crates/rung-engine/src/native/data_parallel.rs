@@ -12,7 +12,7 @@
 //! size of a piece. So the same seed gives the same bits on the same number of threads. On another number of threads the sums
 //! are taken in another order, and results agree up to rounding.
 
-use super::crew::Crew;
+use super::worker_pool::WorkerPool;
 use super::{Fault, Native, Tensor};
 use crate::kernels::pointwise::accumulate;
 use crate::kernels::update::{all_finite, sum_of_squares};
@@ -30,7 +30,7 @@ pub enum StepError {
     NotFinite(#[from] Fault),
 }
 
-/// What a step gave. Its gradient is in [`Team::gradient`].
+/// What a step gave. Its gradient is in [`DataParallel::gradient`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Sum of the losses of all pieces.
@@ -39,37 +39,37 @@ pub struct Outcome {
     pub gradient_norm: f64,
 }
 
-/// Threads that train together.
-pub struct Team<S: Scalar> {
-    crew: Crew,
-    members: Vec<Member<S>>,
+/// Threads that train together: each takes its part of a batch, and the gradients are added up.
+pub struct DataParallel<S: Scalar> {
+    pool: WorkerPool,
+    workers: Vec<Worker<S>>,
     gradient: Vec<S>,
     piece: usize,
 }
 
 /// One thread's executor, and the loss of its run.
-struct Member<S: Scalar> {
+struct Worker<S: Scalar> {
     ops: Native<S>,
     loss: Mutex<f64>,
 }
 
-impl<S: Scalar> Team<S> {
-    /// A team of this many threads, which takes a batch in pieces of at most `piece` items.
+impl<S: Scalar> DataParallel<S> {
+    /// This many threads, which takes a batch in pieces of at most `piece` items.
     ///
     /// # Panics
     /// If the system refuses the threads.
     pub fn new(threads: usize, piece: usize) -> Self {
         let threads = threads.max(1);
         Self {
-            crew: Crew::new(threads),
-            members: (0..threads).map(|_| Member { ops: Native::new(), loss: Mutex::new(0.0) }).collect(),
+            pool: WorkerPool::new(threads),
+            workers: (0..threads).map(|_| Worker { ops: Native::new(), loss: Mutex::new(0.0) }).collect(),
             gradient: Vec::new(),
             piece: piece.max(1),
         }
     }
 
     /// A piece size that keeps the activations of a model in cache: about `2^16` numbers per activation.
-    pub fn piece_for(tokens: usize, width: usize) -> usize {
+    pub fn micro_batch_for(tokens: usize, width: usize) -> usize {
         ((1 << 16) / (tokens * width).max(1)).max(1)
     }
 
@@ -80,7 +80,7 @@ impl<S: Scalar> Team<S> {
 
     /// Number of threads.
     pub fn threads(&self) -> usize {
-        self.members.len()
+        self.workers.len()
     }
 
     /// Forward and backward pass over `items` items.
@@ -98,11 +98,11 @@ impl<S: Scalar> Team<S> {
         if outcome.loss.is_finite() && outcome.gradient_norm.is_finite() && all_finite(&self.gradient) {
             return Ok(outcome);
         }
-        for member in &self.members {
-            member.ops.watch();
+        for worker in &self.workers {
+            worker.ops.watch();
         }
         self.run(weights, items, &loss);
-        let faults: Vec<_> = self.members.iter().filter_map(|member| member.ops.fault()).collect();
+        let faults: Vec<_> = self.workers.iter().filter_map(|worker| worker.ops.fault()).collect();
         let unknown = || Fault { scope: "the model".to_owned(), operation: "sum of losses", pass: "forward" };
         Err(faults.into_iter().next().unwrap_or_else(unknown).into())
     }
@@ -111,31 +111,31 @@ impl<S: Scalar> Team<S> {
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
     {
-        let (piece, count) = (self.piece, self.members.len());
+        let (piece, count) = (self.piece, self.workers.len());
         self.gradient.resize(weights.size(), S::ZERO);
-        let (members, gradient) = (&self.members, &mut self.gradient);
-        self.crew.run(&|index| {
+        let (workers, gradient) = (&self.workers, &mut self.gradient);
+        self.pool.run(&|index| {
             let items = items * index / count..items * (index + 1) / count;
-            members[index].run(weights, items, piece, loss);
+            workers[index].run(weights, items, piece, loss);
         });
         let parts = Mutex::new(gradient.chunks_mut(PART).enumerate());
         let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-        self.crew.run(&|_| {
+        self.pool.run(&|_| {
             while let Some((index, part)) = next() {
-                reduce(members, part, index * PART);
+                reduce(workers, part, index * PART);
             }
         });
-        for member in members {
-            member.ops.release();
+        for worker in workers {
+            worker.ops.release();
         }
         Outcome {
-            loss: members.iter().map(|member| *member.loss.lock().unwrap_or_else(PoisonError::into_inner)).sum(),
+            loss: workers.iter().map(|worker| *worker.loss.lock().unwrap_or_else(PoisonError::into_inner)).sum(),
             gradient_norm: sum_of_squares(gradient).sqrt(),
         }
     }
 }
 
-impl<S: Scalar> Member<S> {
+impl<S: Scalar> Worker<S> {
     fn run<F>(&self, weights: &Parameters<S>, items: Range<usize>, piece: usize, loss: &F)
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
@@ -155,10 +155,10 @@ impl<S: Scalar> Member<S> {
 /// Numbers of a gradient that a thread adds up at a time.
 const PART: usize = 1 << 14;
 
-/// Adds the members' gradients, in their order, element by element: which thread takes which part does not matter to the sum.
-fn reduce<S: Scalar>(members: &[Member<S>], out: &mut [S], start: usize) {
+/// Adds the workers' gradients, in their order, element by element: which thread takes which part does not matter to the sum.
+fn reduce<S: Scalar>(workers: &[Worker<S>], out: &mut [S], start: usize) {
     out.fill(S::ZERO);
-    for member in members {
-        accumulate(&member.ops.lock().gradient[start..start + out.len()], out);
+    for worker in workers {
+        accumulate(&worker.ops.lock().gradient[start..start + out.len()], out);
     }
 }

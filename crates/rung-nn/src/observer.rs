@@ -1,13 +1,13 @@
 //! An executor with a listener.
 //!
-//! [`Watched`] runs every operation on [`Native`], kernels included, and lets a [`Watch`] stand beside the operations that
+//! [`ObservedOps`] runs every operation on [`Native`], kernels included, and lets an [`OpObserver`] stand beside the operations that
 //! move things between tokens: attention, recurrences and convolutions, and beside choices by softmax. A listener may only write down what passes
 //! ([`trace`](crate::trace)), or do the work itself in another way ([`protocol`](crate::protocol)).
 
 use rung_engine::{Attention, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops};
 
 /// Who listens. Each method does the work, by default as [`Native`] does.
-pub trait Watch<S: Scalar> {
+pub trait OpObserver<S: Scalar> {
     /// A named part of the model begins.
     fn enter(&self, name: &str) {
         let _ = name;
@@ -39,13 +39,13 @@ pub trait Watch<S: Scalar> {
     }
 
     /// See [`Ops::short_convolution`].
-    fn short_convolution(&self, ops: &Native<S>, inputs: &Convolved<'_, S>) -> (Tensor<S>, Tensor<S>) {
+    fn short_convolution(&self, ops: &Native<S>, inputs: &ConvolutionInputs<'_, S>) -> (Tensor<S>, Tensor<S>) {
         ops.short_convolution(inputs.x, inputs.filters, inputs.bias, inputs.state)
     }
 }
 
 /// The inputs of [`Ops::short_convolution`].
-pub struct Convolved<'a, S: Scalar> {
+pub struct ConvolutionInputs<'a, S: Scalar> {
     /// `[batch, time, channels]`.
     pub x: &'a Tensor<S>,
     /// `[channels, taps]`.
@@ -57,14 +57,14 @@ pub struct Convolved<'a, S: Scalar> {
 }
 
 /// An executor and its listener.
-pub struct Watched<'a, S: Scalar, W: ?Sized> {
+pub struct ObservedOps<'a, S: Scalar, W: ?Sized> {
     /// What runs.
     pub native: Native<S>,
     /// Who listens.
     pub watch: &'a W,
 }
 
-impl<S: Scalar, W: Watch<S> + ?Sized> Ops for Watched<'_, S, W> {
+impl<S: Scalar, W: OpObserver<S> + ?Sized> Ops for ObservedOps<'_, S, W> {
     type Scalar = S;
     type Tensor = Tensor<S>;
     delegate_ops!(native => primitives);
@@ -97,6 +97,6 @@ impl<S: Scalar, W: Watch<S> + ?Sized> Ops for Watched<'_, S, W> {
         bias: Option<&Tensor<S>>,
         state: Option<&Tensor<S>>,
     ) -> (Tensor<S>, Tensor<S>) {
-        self.watch.short_convolution(&self.native, &Convolved { x, filters, bias, state })
+        self.watch.short_convolution(&self.native, &ConvolutionInputs { x, filters, bias, state })
     }
 }

@@ -1,14 +1,14 @@
-//! Channel mixers: what happens to each token by itself.
+//! Feed-forward blocks, which treat each token by itself.
 
 use rung_engine::{Ops, Role, Scalar};
 
 use super::experts::Experts;
+use crate::param_builder::ParamBuilder;
 use crate::parts::Linear;
-use crate::site::Site;
 
 /// Kind and size of the channel mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChannelConfig {
+pub enum FeedForwardConfig {
     /// None: attention-only layers.
     None,
     /// `W_down gelu(W_up x)`, with the [`Gelu`] of the model.
@@ -38,7 +38,7 @@ pub enum Gelu {
     Exact,
 }
 
-impl Default for ChannelConfig {
+impl Default for FeedForwardConfig {
     fn default() -> Self {
         Self::Mlp { hidden: None }
     }
@@ -80,7 +80,7 @@ pub struct Dense {
 }
 
 /// A channel mixer.
-pub enum Channel {
+pub enum FeedForward {
     /// One network.
     Dense(Dense),
     /// Several, of which a router picks.
@@ -130,29 +130,29 @@ impl Activation {
     }
 }
 
-impl Channel {
+impl FeedForward {
     /// Adds its weights under `mlp`.
-    pub fn init<S: Scalar>(site: &mut Site<'_, S>, config: ChannelConfig, gelu: Gelu) -> Option<Self> {
-        let width = site.settings.width;
+    pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, config: FeedForwardConfig, gelu: Gelu) -> Option<Self> {
+        let width = params.settings.width;
         let (hidden, gated) = match config {
-            ChannelConfig::None => return None,
-            ChannelConfig::Mlp { hidden } | ChannelConfig::Relu { hidden } => {
+            FeedForwardConfig::None => return None,
+            FeedForwardConfig::Mlp { hidden } | FeedForwardConfig::Relu { hidden } => {
                 (hidden.unwrap_or(width.saturating_mul(4)), false)
             }
-            ChannelConfig::Glu { hidden } => {
+            FeedForwardConfig::Glu { hidden } => {
                 (hidden.unwrap_or((width.saturating_mul(8) / 3).next_multiple_of(8)), true)
             }
         };
         let activation = match (config, gelu) {
-            (ChannelConfig::Glu { .. }, _) => Activation::Silu,
-            (ChannelConfig::Relu { .. }, _) => Activation::Relu,
+            (FeedForwardConfig::Glu { .. }, _) => Activation::Silu,
+            (FeedForwardConfig::Relu { .. }, _) => Activation::Relu,
             (_, Gelu::Tanh) => Activation::GeluTanh,
             (_, Gelu::Exact) => Activation::GeluExact,
         };
-        Some(Self::Dense(site.within("mlp", |site| Dense {
-            gate: gated.then(|| site.linear("gate_proj", width, hidden)),
-            up: site.linear("up_proj", width, hidden),
-            down: site.role(Role::Output).linear("down_proj", hidden, width),
+        Some(Self::Dense(params.within("mlp", |params| Dense {
+            gate: gated.then(|| params.linear("gate_proj", width, hidden)),
+            up: params.linear("up_proj", width, hidden),
+            down: params.role(Role::Output).linear("down_proj", hidden, width),
             activation,
         })))
     }

@@ -1,7 +1,7 @@
 //! Forward passes that somebody looks into, or changes, while they run.
 //!
-//! An analysis asks what a stack does without some mixers, without skips, or with another stream put in its place. A [`Surgeon`]
-//! stands beside the ordinary forward pass ([`Model::operated`](super::Model::operated)) and may look at, or replace, what passes:
+//! An analysis asks what a stack does without some mixers, without skips, or with another stream put in its place. [`Hooks`]
+//! stands beside the ordinary forward pass ([`Model::forward_with_hooks`](super::Model::forward_with_hooks)) and may look at, or replace, what passes:
 //!
 //! ```text
 //! embed -> stream(0) -> [ mixers -> mixed(layer, mixer) -> sum -> skip? -> between(layer) -> channel? ] -> stream(1) -> ..
@@ -21,7 +21,7 @@ pub struct Place {
 }
 
 /// Who stands beside a forward pass.
-pub trait Surgeon<O: Ops> {
+pub trait Hooks<O: Ops> {
     /// The stream as embedded (level 0) and after every layer (from 1): what it returns goes on.
     fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
         let _ = (ops, level);
@@ -52,15 +52,15 @@ pub trait Surgeon<O: Ops> {
     }
 }
 
-/// Nobody.
-pub struct Nobody;
+/// Changes nothing.
+pub struct NoHooks;
 
-impl<O: Ops> Surgeon<O> for Nobody {}
+impl<O: Ops> Hooks<O> for NoHooks {}
 
 /// Sees every stream and changes nothing.
 pub(super) struct Each<F>(pub F);
 
-impl<O: Ops, F: FnMut(&O::Tensor)> Surgeon<O> for Each<F> {
+impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for Each<F> {
     fn stream(&mut self, _: &O, _: usize, x: O::Tensor) -> O::Tensor {
         (self.0)(&x);
         x
@@ -77,7 +77,7 @@ pub(super) struct Asked<'a, F> {
     pub positions: &'a [usize],
 }
 
-impl<O: Ops, F: FnMut(&O::Tensor)> Surgeon<O> for Asked<'_, F> {
+impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for Asked<'_, F> {
     fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
         self.each.stream(ops, level, x)
     }

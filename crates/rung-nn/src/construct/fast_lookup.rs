@@ -18,7 +18,7 @@ use crate::position::Positions;
 use crate::precision::Precision;
 
 /// What is the same for all prompts.
-pub struct Swift<S: Scalar> {
+pub struct FastLookup<S: Scalar> {
     layers: Vec<Layer<S>>,
     tables: Vec<Tensor<S>>,
     /// The unembedding without its columns of zeros, and which columns those are that remain.
@@ -58,7 +58,7 @@ struct Layout<S: Scalar> {
     values: Vec<Option<Tensor<S>>>,
 }
 
-impl<S: Scalar> Swift<S> {
+impl<S: Scalar> FastLookup<S> {
     /// Prepares a construction, if it is of this kind. The executor must be bound to its weights.
     pub fn new(built: &Network<S>, ops: &Native<S>) -> Option<Self> {
         let ModelConfig { norm, causal, positions, precision, .. } = built.config;

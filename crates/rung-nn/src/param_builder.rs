@@ -1,14 +1,14 @@
 //! Where a mixer is built: the place that takes its weights.
 //!
-//! A [`Site`] knows the name so far (`layers.3.mixer`), the settings that all layers share, and the random numbers. Weights
-//! go through it into [`Parameters`] under names that a PyTorch user recognises. The same code runs twice: first on a site
+//! A [`ParamBuilder`] knows the name so far (`layers.3.mixer`), the settings that all layers share, and the random numbers. Weights
+//! go through it into [`Parameters`] under names that a PyTorch user recognises. The same code runs twice: first on a builder
 //! that only counts, so that a plan of a trillion weights is refused before anything is allocated, then on one that fills.
 
 use rand_chacha::rand_core::Rng as _;
 use rung_engine::{Parameter, Parameters, Role, Scalar};
 use rung_theory::task::Rng;
 
-use crate::parts::{Convolution, Gain, Linear, Memory};
+use crate::parts::{Convolution, Gain, Linear, LinearRecurrence};
 use crate::position::Positions;
 use crate::precision::Precision;
 
@@ -50,7 +50,7 @@ impl Default for Settings {
 
 /// The first values of a weight.
 #[derive(Clone, Copy)]
-pub enum Fill<'a> {
+pub enum Init<'a> {
     /// All the same.
     Constant(f64),
     /// Normal with mean zero and this deviation.
@@ -58,12 +58,12 @@ pub enum Fill<'a> {
     /// Uniform from the first to the second.
     Uniform(f64, f64),
     /// A function of a uniform number in `[0, 1)`.
-    Drawn(&'a dyn Fn(f64) -> f64),
+    FromUniform(&'a dyn Fn(f64) -> f64),
 }
 
 /// A weight before it has values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ParamShape {
     /// The name a checkpoint uses.
     pub name: String,
     /// Extents.
@@ -72,7 +72,7 @@ pub struct Listed {
 
 /// What becomes of the weights.
 enum Store<'a, S> {
-    Count { total: u128, stand_in: Parameter, list: Option<Vec<Listed>> },
+    Count { total: u128, stand_in: Parameter, list: Option<Vec<ParamShape>> },
     Keep(&'a mut Parameters<S>),
 }
 
@@ -91,7 +91,7 @@ impl Depth {
 }
 
 /// The place in a model where weights are being added.
-pub struct Site<'a, S> {
+pub struct ParamBuilder<'a, S> {
     /// What all layers share.
     pub settings: Settings,
     /// The layer that is being built.
@@ -105,13 +105,13 @@ pub struct Site<'a, S> {
     common: Vec<(&'static str, Parameter)>,
 }
 
-impl<'a, S: Scalar> Site<'a, S> {
-    /// A site that adds weights to a store.
+impl<'a, S: Scalar> ParamBuilder<'a, S> {
+    /// A builder that adds weights to a store.
     pub fn new(settings: Settings, weights: &'a mut Parameters<S>, rng: &'a mut Rng) -> Self {
         Self::empty(settings, Store::Keep(weights), rng)
     }
 
-    /// A site that counts weights and keeps none. What is built on it cannot run.
+    /// A builder that counts weights and keeps none. What is built on it cannot run.
     pub fn counting(settings: Settings, rng: &'a mut Rng) -> Self {
         let stand_in = Parameters::<S>::new().add("stand-in", &[0], Vec::new()).id();
         Self::empty(settings, Store::Count { total: 0, stand_in, list: None }, rng)
@@ -121,17 +121,17 @@ impl<'a, S: Scalar> Site<'a, S> {
         Self { settings, depth: Depth::ALONE, store, rng, prefix: String::new(), role: Role::Other, common: Vec::new() }
     }
 
-    /// A site that counts weights and keeps their names and shapes alone; see [`listed`](Self::listed).
+    /// A builder that counts weights and keeps their names and shapes alone; see [`listed`](Self::listed).
     pub fn listing(settings: Settings, rng: &'a mut Rng) -> Self {
-        let mut site = Self::counting(settings, rng);
-        if let Store::Count { list, .. } = &mut site.store {
+        let mut params = Self::counting(settings, rng);
+        if let Store::Count { list, .. } = &mut params.store {
             *list = Some(Vec::new());
         }
-        site
+        params
     }
 
-    /// Names and shapes so far, of a listing site; nothing of others.
-    pub fn listed(self) -> Vec<Listed> {
+    /// Names and shapes so far, of a listing builder; nothing of others.
+    pub fn listed(self) -> Vec<ParamShape> {
         match self.store {
             Store::Count { list, .. } => list.unwrap_or_default(),
             Store::Keep(_) => Vec::new(),
@@ -156,24 +156,24 @@ impl<'a, S: Scalar> Site<'a, S> {
         result
     }
 
-    /// Says what the next weight is for: `site.role(Role::Query).linear(..)`.
+    /// Says what the next weight is for: `params.role(Role::Query).linear(..)`.
     pub fn role(&mut self, role: Role) -> &mut Self {
         self.role = role;
         self
     }
 
     /// A weight that decays: a matrix or a table.
-    pub fn weight(&mut self, name: &str, shape: &[usize], fill: Fill<'_>) -> Parameter {
+    pub fn weight(&mut self, name: &str, shape: &[usize], fill: Init<'_>) -> Parameter {
         self.add(name, shape, fill, true)
     }
 
     /// A weight that does not decay: a bias, the gain of a norm, an offset of a gate.
-    pub fn offset(&mut self, name: &str, shape: &[usize], fill: Fill<'_>) -> Parameter {
+    pub fn offset(&mut self, name: &str, shape: &[usize], fill: Init<'_>) -> Parameter {
         self.add(name, shape, fill, false)
     }
 
     /// An offset of the whole model, under its own name alone: the first layer that asks adds it, later ones get the same.
-    pub fn common_offset(&mut self, name: &'static str, shape: &[usize], fill: Fill<'_>) -> Parameter {
+    pub fn common_offset(&mut self, name: &'static str, shape: &[usize], fill: Init<'_>) -> Parameter {
         if let Some((_, known)) = self.common.iter().find(|(known, _)| *known == name) {
             return *known;
         }
@@ -186,12 +186,12 @@ impl<'a, S: Scalar> Site<'a, S> {
 
     /// A projection without bias, of the model's deviation.
     pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
-        let fill = Fill::Normal(self.settings.deviation);
+        let fill = Init::Normal(self.settings.deviation);
         self.linear_from(name, inputs, outputs, fill)
     }
 
     /// A projection without bias, filled as said.
-    pub fn linear_from(&mut self, name: &str, inputs: usize, outputs: usize, fill: Fill<'_>) -> Linear {
+    pub fn linear_from(&mut self, name: &str, inputs: usize, outputs: usize, fill: Init<'_>) -> Linear {
         let weight = self.weight(&format!("{name}.weight"), &[outputs, inputs], fill);
         Linear { weight, bias: None }
     }
@@ -200,23 +200,23 @@ impl<'a, S: Scalar> Site<'a, S> {
     pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
         let role = std::mem::take(&mut self.role);
         let bias_role = if role == Role::Output { Role::OutputBias } else { Role::Other };
-        let bias = self.role(bias_role).offset(&format!("{name}.bias"), &[outputs], Fill::Constant(0.0));
+        let bias = self.role(bias_role).offset(&format!("{name}.bias"), &[outputs], Init::Constant(0.0));
         Linear { bias: Some(bias), ..self.role(role).linear(name, inputs, outputs) }
     }
 
     /// The gain of an RMS norm, all ones.
     pub fn gain(&mut self, name: &str, width: usize) -> Gain {
-        Gain { weight: self.offset(&format!("{name}.weight"), &[width], Fill::Constant(1.0)) }
+        Gain { weight: self.offset(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
     }
 
     /// The matrix state of a recurrence, which has no weights.
-    pub fn memory(&self) -> Memory {
-        Memory { chunk: self.settings.chunk, rounding: self.settings.precision.state }
+    pub fn recurrence(&self) -> LinearRecurrence {
+        LinearRecurrence { chunk: self.settings.chunk, rounding: self.settings.precision.state }
     }
 
     /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; none for no taps.
     pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
-        let (fill, role) = (Fill::Normal(self.settings.deviation), std::mem::take(&mut self.role));
+        let (fill, role) = (Init::Normal(self.settings.deviation), std::mem::take(&mut self.role));
         (taps > 0).then(|| Convolution {
             weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, taps], fill),
             bias: None,
@@ -262,14 +262,14 @@ impl<'a, S: Scalar> Site<'a, S> {
         }
     }
 
-    fn add(&mut self, name: &str, shape: &[usize], fill: Fill<'_>, decays: bool) -> Parameter {
+    fn add(&mut self, name: &str, shape: &[usize], fill: Init<'_>, decays: bool) -> Parameter {
         let role = std::mem::take(&mut self.role);
         match &mut self.store {
             Store::Count { total, stand_in, list } => {
                 let size = shape.iter().fold(1_u128, |size, &extent| size.saturating_mul(extent as u128));
                 *total = total.saturating_add(size);
                 if let Some(list) = list {
-                    list.push(Listed { name: format!("{}{name}", self.prefix), shape: shape.to_vec() });
+                    list.push(ParamShape { name: format!("{}{name}", self.prefix), shape: shape.to_vec() });
                 }
                 *stand_in
             }
@@ -282,13 +282,13 @@ impl<'a, S: Scalar> Site<'a, S> {
     }
 }
 
-impl Fill<'_> {
+impl Init<'_> {
     fn values<S: Scalar>(self, count: usize, rng: &mut Rng) -> Vec<S> {
         match self {
-            Fill::Constant(value) => vec![S::of(value); count],
-            Fill::Normal(deviation) => (0..count).map(|_| S::of(deviation * normal(rng))).collect(),
-            Fill::Uniform(low, high) => (0..count).map(|_| S::of(low + (high - low) * uniform(rng))).collect(),
-            Fill::Drawn(function) => (0..count).map(|_| S::of(function(uniform(rng)))).collect(),
+            Init::Constant(value) => vec![S::of(value); count],
+            Init::Normal(deviation) => (0..count).map(|_| S::of(deviation * normal(rng))).collect(),
+            Init::Uniform(low, high) => (0..count).map(|_| S::of(low + (high - low) * uniform(rng))).collect(),
+            Init::FromUniform(function) => (0..count).map(|_| S::of(function(uniform(rng)))).collect(),
         }
     }
 }

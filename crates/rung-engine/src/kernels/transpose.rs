@@ -1,6 +1,6 @@
 //! Rows and columns of a matrix exchanged.
 //!
-//! A matrix is turned in blocks of eight by eight, small enough for registers. The compiler moves such a block number by number,
+//! A matrix is transposed in blocks of eight by eight, small enough for registers. The compiler moves such a block number by number,
 //! at one a cycle; the vector instructions that exchange halves, quarters and neighbours of two rows need three rounds for all
 //! of it. So this is the one loop that is written with instructions by name, for single precision where AVX is at hand.
 
@@ -14,20 +14,20 @@ pub(crate) type Block<S> = [[S; SIDE]; SIDE];
 
 /// Exchanges rows and columns of a block, number by number.
 #[inline(always)]
-pub(crate) fn plainly<S: Scalar>(block: &Block<S>) -> Block<S> {
+pub(crate) fn transpose_scalar<S: Scalar>(block: &Block<S>) -> Block<S> {
     std::array::from_fn(|column| std::array::from_fn(|row| block[row][column]))
 }
 
 /// Exchanges rows and columns of a block in single precision.
 #[inline(always)]
-pub(crate) fn single(block: &Block<f32>) -> Block<f32> {
+pub(crate) fn transpose_f32(block: &Block<f32>) -> Block<f32> {
     #[cfg(target_arch = "x86_64")]
     if crate::kernels::vectorised::level() != crate::kernels::vectorised::Level::Baseline {
         #[expect(unsafe_code, reason = "a function built for more instructions than the target promises")]
         // SAFETY: every level above the baseline has AVX.
-        return unsafe { by_vectors(block) };
+        return unsafe { transpose_avx(block) };
     }
-    plainly(block)
+    transpose_scalar(block)
 }
 
 /// The same with vectors: neighbours, then quarters, then halves.
@@ -35,7 +35,7 @@ pub(crate) fn single(block: &Block<f32>) -> Block<f32> {
 #[target_feature(enable = "avx")]
 #[inline]
 #[expect(unsafe_code, reason = "vectors are read and written as the arrays they are")]
-fn by_vectors(block: &Block<f32>) -> Block<f32> {
+fn transpose_avx(block: &Block<f32>) -> Block<f32> {
     use std::arch::x86_64::{
         __m256, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
     };
@@ -52,18 +52,18 @@ fn by_vectors(block: &Block<f32>) -> Block<f32> {
         quarters[4 * half + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(high, next_high);
         quarters[4 * half + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(high, next_high);
     }
-    let mut turned = rows;
+    let mut transposed = rows;
     for row in 0..SIDE / 2 {
-        turned[row] = _mm256_permute2f128_ps::<0x20>(quarters[row], quarters[row + 4]);
-        turned[row + 4] = _mm256_permute2f128_ps::<0x31>(quarters[row], quarters[row + 4]);
+        transposed[row] = _mm256_permute2f128_ps::<0x20>(quarters[row], quarters[row + 4]);
+        transposed[row + 4] = _mm256_permute2f128_ps::<0x31>(quarters[row], quarters[row + 4]);
     }
     // SAFETY: as above.
-    unsafe { std::mem::transmute(turned) }
+    unsafe { std::mem::transmute(transposed) }
 }
 
 vectorised! {
     /// `out[j, i] = x[i, j]` for a matrix of `rows` by `columns` whose rows are `stride` apart.
-    pub(crate) fn turn<S>(x: &[S], rows: usize, columns: usize, stride: usize, out: &mut [S], out_stride: usize) {
+    pub(crate) fn transpose<S>(x: &[S], rows: usize, columns: usize, stride: usize, out: &mut [S], out_stride: usize) {
         for top in (0..rows).step_by(SIDE) {
             let height = SIDE.min(rows - top);
             for side in (0..columns).step_by(SIDE) {
@@ -73,9 +73,9 @@ vectorised! {
                         let start = (top + row) * stride + side;
                         *x[start..start + SIDE].first_chunk().expect("a whole row")
                     });
-                    for (column, turned) in S::turn(&block).iter().enumerate() {
+                    for (column, transposed) in S::transpose_block(&block).iter().enumerate() {
                         let start = (side + column) * out_stride + top;
-                        out[start..start + SIDE].copy_from_slice(turned);
+                        out[start..start + SIDE].copy_from_slice(transposed);
                     }
                     continue;
                 }
@@ -94,9 +94,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_and_numbers_turn_a_block_alike() {
+    fn vectors_and_numbers_transpose_a_block_alike() {
         let block: Block<f32> = std::array::from_fn(|row| std::array::from_fn(|column| (10 * row + column) as f32));
-        assert_eq!(single(&block), plainly(&block));
-        assert_eq!(single(&block)[3][5].to_bits(), 53.0_f32.to_bits());
+        assert_eq!(transpose_f32(&block), transpose_scalar(&block));
+        assert_eq!(transpose_f32(&block)[3][5].to_bits(), 53.0_f32.to_bits());
     }
 }

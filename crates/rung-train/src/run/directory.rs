@@ -3,7 +3,7 @@
 //! | file | what | when |
 //! |---|---|---|
 //! | `run.toml` | the config, every default spelled out | first |
-//! | `resume.safetensors` | the checkpoint | at every look, and when the watcher says stop; gone when the run is over |
+//! | `resume.safetensors` | the checkpoint | at every evaluation, and when the watcher says stop; gone when the run is over |
 //! | `weights.safetensors` | the last weights, for `rung eval` and PyTorch | at the end |
 //! | `timing.json` | seconds of work | at the end |
 //! | `record.json` | the record | last |
@@ -13,7 +13,7 @@
 //!
 //! The lock saves work and nothing else. Two processes that share a run without it take the same steps, rename the same bytes into
 //! place, and may only set each other's checkpoint back; so clusters, whose file systems have no locks or keep those of machines
-//! that died, do without ([`Keeping::Shared`]).
+//! that died, do without ([`LockMode::Shared`]).
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -21,7 +21,7 @@ use std::path::Path;
 use super::config::{Run, RunConfig};
 use super::error::RunError;
 use super::record::Record;
-use super::trainer::{Moment, Trainer};
+use super::trainer::{StepReport, Trainer};
 use super::{checkpoint, record};
 use rung_nn::file::write_atomically;
 use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
@@ -36,9 +36,9 @@ const LOCK: &str = ".lock";
 
 /// Who may work on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeping {
+pub enum LockMode {
     /// One process at a time, if the file system has locks.
-    Locked,
+    Exclusive,
     /// Whoever comes; at worst the work is done twice.
     Shared,
 }
@@ -49,7 +49,7 @@ pub struct Outcome {
     /// The record, unless the watcher said stop.
     pub record: Option<Record>,
     /// Whether it had been recorded before.
-    pub known: bool,
+    pub already_recorded: bool,
     /// Seconds of work, in all processes that took part.
     pub seconds: f64,
 }
@@ -59,33 +59,33 @@ pub struct Outcome {
 ///
 /// # Errors
 /// The directory holds another run or cannot be written, or training fails.
-pub fn carry_out(
+pub fn execute(
     run: &Run,
     directory: Option<&Path>,
-    watch: &mut dyn FnMut(&Moment<'_>) -> bool,
+    watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
 ) -> Result<Outcome, RunError> {
-    carry_out_kept(run, directory, Keeping::Locked, watch)
+    execute_with(run, directory, LockMode::Exclusive, watch)
 }
 
-/// As [`carry_out`], with a lock or without.
+/// As [`execute`], with a lock or without.
 ///
 /// # Errors
-/// As [`carry_out`].
-pub fn carry_out_kept(
+/// As [`execute`].
+pub fn execute_with(
     run: &Run,
     directory: Option<&Path>,
-    keeping: Keeping,
-    watch: &mut dyn FnMut(&Moment<'_>) -> bool,
+    lock_mode: LockMode,
+    watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
 ) -> Result<Outcome, RunError> {
     let Some(directory) = directory else {
         let mut trainer = Trainer::new(run)?;
         let over = go(&mut trainer, watch, |_| Ok(()))?;
         let record = if over { Some(trainer.record()?) } else { None };
-        return Ok(Outcome { record, known: false, seconds: trainer.seconds() });
+        return Ok(Outcome { record, already_recorded: false, seconds: trainer.seconds() });
     };
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
-    let _lock = if keeping == Keeping::Locked { lock(directory)? } else { None };
-    let known = |record| Ok(Outcome { record: Some(record), known: true, seconds: 0.0 });
+    let _lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
+    let known = |record| Ok(Outcome { record: Some(record), already_recorded: true, seconds: 0.0 });
     if let Some(record) = recorded(run, directory)? {
         return known(record);
     }
@@ -95,7 +95,7 @@ pub fn carry_out_kept(
             return Err(RunError::file(place(RUN_CONFIG), "another run is kept here; choose another directory"));
         }
         Ok(_) => {}
-        Err(_) => write_atomically(&place(RUN_CONFIG), run.config.text().as_bytes()).map_err(RunError::unwritten)?,
+        Err(_) => write_atomically(&place(RUN_CONFIG), run.config.text().as_bytes()).map_err(RunError::write)?,
     }
     let mut trainer = Trainer::new(run)?;
     let resume = place(RESUME);
@@ -111,16 +111,16 @@ pub fn carry_out_kept(
     let over = go(&mut trainer, watch, save)?;
     if !over {
         save(&trainer)?;
-        return Ok(Outcome { record: None, known: false, seconds: before + trainer.seconds() });
+        return Ok(Outcome { record: None, already_recorded: false, seconds: before + trainer.seconds() });
     }
     let record = trainer.record()?;
     let seconds = before + trainer.seconds();
     checkpoint::save_weights(&place(RUN_WEIGHTS), run, trainer.weights())?;
     let timing = serde_json::json!({"id": record.id, "seconds": seconds, "threads": run.config.train.threads});
-    write_atomically(&place(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::unwritten)?;
-    write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::unwritten)?;
+    write_atomically(&place(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::write)?;
+    write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::write)?;
     let _ = fs::remove_file(&resume);
-    Ok(Outcome { record: Some(record), known: false, seconds })
+    Ok(Outcome { record: Some(record), already_recorded: false, seconds })
 }
 
 /// A config with every default, if the text is one.
@@ -128,19 +128,19 @@ fn resolved(text: &str) -> Option<RunConfig> {
     RunConfig::read(text).and_then(|config| config.resolve()).ok().map(|run| run.config)
 }
 
-/// Steps until the run is over (true) or the watcher says stop (false), with a checkpoint at every look.
+/// Steps until the run is over (true) or the watcher says stop (false), with a checkpoint at every evaluation.
 fn go(
     trainer: &mut Trainer<'_>,
-    watch: &mut dyn FnMut(&Moment<'_>) -> bool,
+    watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
     save: impl Fn(&Trainer<'_>) -> Result<(), RunError>,
 ) -> Result<bool, RunError> {
-    while trainer.progress().over.is_none() {
-        let moment = trainer.step()?;
-        let (looked, go_on) = (moment.look.is_some(), watch(&moment));
-        if looked {
+    while trainer.progress().stop_reason.is_none() {
+        let report = trainer.step()?;
+        let (evaluated, go_on) = (report.evaluation.is_some(), watch(&report));
+        if evaluated {
             save(trainer)?;
         }
-        if !go_on && trainer.progress().over.is_none() {
+        if !go_on && trainer.progress().stop_reason.is_none() {
             return Ok(false);
         }
     }
@@ -178,7 +178,7 @@ fn lock(directory: &Path) -> Result<Option<File>, RunError> {
 mod tests {
     use super::*;
 
-    /// A run of a moment, and an empty directory for it.
+    /// A run of a report, and an empty directory for it.
     fn run(name: &str) -> (Run, std::path::PathBuf) {
         let text = "stack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\n[model]\nheads = 1\nhead = 8\n\
                     [train]\nsteps = 24\nbatch = 2\n[evaluate]\nevery = 2\nprompts = 2\nlast = 4\n";
@@ -193,30 +193,30 @@ mod tests {
         fs::create_dir_all(&place).unwrap();
         let held = lock(&place).unwrap();
         assert!(held.is_some());
-        assert!(matches!(carry_out(&run, Some(&place), &mut |_| true), Err(RunError::Busy { .. })));
-        let shared = carry_out_kept(&run, Some(&place), Keeping::Shared, &mut |_| true).unwrap();
+        assert!(matches!(execute(&run, Some(&place), &mut |_| true), Err(RunError::Busy { .. })));
+        let shared = execute_with(&run, Some(&place), LockMode::Shared, &mut |_| true).unwrap();
         drop(held);
-        let again = carry_out(&run, Some(&place), &mut |_| true).unwrap();
-        assert!(again.known && again.record == shared.record);
+        let again = execute(&run, Some(&place), &mut |_| true).unwrap();
+        assert!(again.already_recorded && again.record == shared.record);
         fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]
     fn many_without_locks_leave_the_record_of_one_alone() {
         let (run, place) = run("shared");
-        let alone = carry_out(&run, None, &mut |_| true).unwrap().record.unwrap();
+        let alone = execute(&run, None, &mut |_| true).unwrap().record.unwrap();
         std::thread::scope(|scope| {
             for stop_at in [5, 9, usize::MAX, usize::MAX] {
                 let (run, place) = (&run, &place);
                 scope.spawn(move || {
-                    let mut go_on = |moment: &Moment<'_>| moment.step < stop_at;
-                    carry_out_kept(run, Some(place), Keeping::Shared, &mut go_on).unwrap();
+                    let mut go_on = |report: &StepReport<'_>| report.step < stop_at;
+                    execute_with(run, Some(place), LockMode::Shared, &mut go_on).unwrap();
                 });
             }
         });
         assert_eq!(fs::read_to_string(place.join(RECORD)).unwrap(), alone.line());
-        let again = carry_out(&run, Some(&place), &mut |_| true).unwrap();
-        assert!(again.known && again.record == Some(alone));
+        let again = execute(&run, Some(&place), &mut |_| true).unwrap();
+        assert!(again.already_recorded && again.record == Some(alone));
         fs::remove_dir_all(&place).unwrap();
     }
 }

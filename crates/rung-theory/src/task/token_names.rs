@@ -3,12 +3,12 @@
 use super::{AnyTask, Field};
 
 /// Names the tokens of a task.
-pub struct Namer {
+pub struct TokenNames {
     fields: Vec<Field>,
     composition: bool,
 }
 
-impl Namer {
+impl TokenNames {
     /// For a task.
     pub fn new(task: &dyn AnyTask) -> Self {
         Self { fields: task.fields(), composition: task.name() == "funccomp" }
@@ -69,8 +69,8 @@ mod tests {
         let task = task::parse(spec).unwrap();
         let mut prompt = Prompt::new();
         task.prompt(&mut seeded(0), &mut prompt);
-        let namer = Namer::new(&*task);
-        prompt.tokens().chunks_exact(namer.width()).map(|token| namer.name(token)).collect()
+        let names = TokenNames::new(&*task);
+        prompt.tokens().chunks_exact(names.width()).map(|token| names.name(token)).collect()
     }
 
     #[test]

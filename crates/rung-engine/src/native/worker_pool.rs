@@ -1,6 +1,6 @@
 //! Threads that do one thing together, again and again.
 //!
-//! A training step gives every thread the same function to run and waits for all of them. That is all a crew does: it keeps
+//! A training step gives every thread the same function to run and waits for all of them. That is all a pool does: it keeps
 //! its threads asleep between steps, wakes them with a function of the thread's number, and returns when the last one is done.
 //! The general thread pools keep queues, and their queues ask the system for memory now and then; a step must not.
 
@@ -13,19 +13,19 @@ use std::thread::JoinHandle;
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
 /// The calling thread, as number 0, and some others.
-pub(super) struct Crew {
-    board: Arc<Board>,
+pub(super) struct WorkerPool {
+    shared: Arc<SharedState>,
     others: Vec<JoinHandle<()>>,
 }
 
 /// Where work is announced.
-struct Board {
-    notice: Mutex<Notice>,
+struct SharedState {
+    job: Mutex<Job>,
     announced: Condvar,
     finished: Condvar,
 }
 
-struct Notice {
+struct Job {
     /// Counts the announcements; a thread works once for each.
     round: u64,
     work: Option<&'static Work<'static>>,
@@ -34,53 +34,54 @@ struct Notice {
     closing: bool,
 }
 
-impl Board {
-    fn lock(&self) -> MutexGuard<'_, Notice> {
-        self.notice.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedState {
+    fn lock(&self) -> MutexGuard<'_, Job> {
+        self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the other threads do until the crew is dropped.
+    /// What the other threads do until the pool is dropped.
     fn serve(&self, number: usize) {
         let mut seen = 0;
         loop {
-            let mut notice = self.lock();
-            while notice.round == seen && !notice.closing {
-                notice = self.announced.wait(notice).unwrap_or_else(PoisonError::into_inner);
+            let mut job = self.lock();
+            while job.round == seen && !job.closing {
+                job = self.announced.wait(job).unwrap_or_else(PoisonError::into_inner);
             }
-            if notice.closing {
+            if job.closing {
                 return;
             }
-            seen = notice.round;
-            let work = notice.work.expect("an announcement has work");
-            drop(notice);
+            seen = job.round;
+            let work = job.work.expect("an announcement has work");
+            drop(job);
             let outcome = catch_unwind(AssertUnwindSafe(|| work(number)));
-            let mut notice = self.lock();
-            notice.busy -= 1;
+            let mut job = self.lock();
+            job.busy -= 1;
             if let Err(panic) = outcome {
-                notice.panic = Some(panic);
+                job.panic = Some(panic);
             }
-            if notice.busy == 0 {
+            if job.busy == 0 {
                 self.finished.notify_one();
             }
         }
     }
 }
 
-impl Crew {
-    /// A crew of this many threads, the calling one included.
+impl WorkerPool {
+    /// A pool of this many threads, the calling one included.
     ///
     /// # Panics
     /// If the system refuses the threads.
     pub(super) fn new(threads: usize) -> Self {
-        let notice = Notice { round: 0, work: None, busy: 0, panic: None, closing: false };
-        let board = Arc::new(Board { notice: Mutex::new(notice), announced: Condvar::new(), finished: Condvar::new() });
-        let hire = |number: usize| {
-            let board = Arc::clone(&board);
+        let job = Job { round: 0, work: None, busy: 0, panic: None, closing: false };
+        let shared =
+            Arc::new(SharedState { job: Mutex::new(job), announced: Condvar::new(), finished: Condvar::new() });
+        let spawn = |number: usize| {
+            let shared = Arc::clone(&shared);
             let name = format!("rung {number}");
-            std::thread::Builder::new().name(name).spawn(move || board.serve(number)).expect("a thread of a crew")
+            std::thread::Builder::new().name(name).spawn(move || shared.serve(number)).expect("a thread of a pool")
         };
-        let others = (1..threads).map(hire).collect();
-        Self { board, others }
+        let others = (1..threads).map(spawn).collect();
+        Self { shared, others }
     }
 
     /// Number of threads.
@@ -98,30 +99,30 @@ impl Crew {
         // them reported, and `&mut self` keeps a second call away until then.
         let shared = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
         {
-            let mut notice = self.board.lock();
-            notice.round += 1;
-            notice.work = Some(shared);
-            notice.busy = self.others.len();
+            let mut job = self.shared.lock();
+            job.round += 1;
+            job.work = Some(shared);
+            job.busy = self.others.len();
         }
-        self.board.announced.notify_all();
+        self.shared.announced.notify_all();
         let own = catch_unwind(AssertUnwindSafe(|| work(0)));
-        let mut notice = self.board.lock();
-        while notice.busy > 0 {
-            notice = self.board.finished.wait(notice).unwrap_or_else(PoisonError::into_inner);
+        let mut job = self.shared.lock();
+        while job.busy > 0 {
+            job = self.shared.finished.wait(job).unwrap_or_else(PoisonError::into_inner);
         }
-        notice.work = None;
-        let theirs = notice.panic.take();
-        drop(notice);
+        job.work = None;
+        let theirs = job.panic.take();
+        drop(job);
         if let Some(panic) = own.err().or(theirs) {
             resume_unwind(panic);
         }
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
-        self.board.lock().closing = true;
-        self.board.announced.notify_all();
+        self.shared.lock().closing = true;
+        self.shared.announced.notify_all();
         for other in self.others.drain(..) {
             // A thread catches the panics of its work, so it has nothing to report here.
             let _ = other.join();
@@ -136,10 +137,10 @@ mod tests {
 
     #[test]
     fn every_thread_works_once_a_round() {
-        let mut crew = Crew::new(3);
+        let mut pool = WorkerPool::new(3);
         let counts: [AtomicUsize; 3] = std::array::from_fn(|_| AtomicUsize::new(0));
         for round in 1..=100 {
-            crew.run(&|number| {
+            pool.run(&|number| {
                 counts[number].fetch_add(1, Ordering::Relaxed);
             });
             assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == round));
@@ -147,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_on_any_thread_reaches_the_caller_and_the_crew_goes_on() {
-        let mut crew = Crew::new(2);
+    fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_goes_on() {
+        let mut pool = WorkerPool::new(2);
         for number in 0..2 {
-            let outcome = catch_unwind(AssertUnwindSafe(|| crew.run(&|own| assert_ne!(own, number, "on purpose"))));
+            let outcome = catch_unwind(AssertUnwindSafe(|| pool.run(&|own| assert_ne!(own, number, "on purpose"))));
             assert!(outcome.is_err());
         }
         let sum = AtomicUsize::new(0);
-        crew.run(&|number| {
+        pool.run(&|number| {
             sum.fetch_add(number + 1, Ordering::Relaxed);
         });
         assert_eq!(sum.into_inner(), 3);

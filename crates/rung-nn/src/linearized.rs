@@ -4,8 +4,8 @@
 //! to *steer* what happens to it — attention weights, gates, decays, the scale of every norm, the slope of every activation, what
 //! was selected — and what is left is affine, `y = T x + b`, and gives the same output on that input. No derivative is taken.
 //!
-//! [`Frozen`] runs any model like that. The first pass *records*: every tensor is either **live**, an affine function of what was
-//! put in ([`Frozen::enliven`]), or **still**. An operation on live tensors that is not affine is made so:
+//! [`LinearizedOps`] runs any model like that. The first pass *records*: every tensor is either **live**, an affine function of what was
+//! put in ([`LinearizedOps::track`]), or **still**. An operation on live tensors that is not affine is made so:
 //!
 //! | operation | live | held still |
 //! |---|---|---|
@@ -30,7 +30,7 @@ use rung_engine::{
 
 /// A tensor that is an affine function of what was put in, or one that is not.
 #[derive(Clone)]
-pub struct Part<S: Scalar> {
+pub struct LinearizedTensor<S: Scalar> {
     x: Tensor<S>,
     live: bool,
 }
@@ -42,14 +42,14 @@ enum Kept<S: Scalar> {
 }
 
 /// The executor.
-pub struct Frozen<S: Scalar> {
+pub struct LinearizedOps<S: Scalar> {
     native: Native<S>,
     kept: RefCell<Vec<Kept<S>>>,
     /// What comes next of what was kept; none while recording.
     next: Cell<Option<usize>>,
 }
 
-impl<S: Scalar> Frozen<S> {
+impl<S: Scalar> LinearizedOps<S> {
     /// An executor that records.
     pub fn new(native: Native<S>) -> Self {
         Self { native, kept: RefCell::new(Vec::new()), next: Cell::new(None) }
@@ -66,17 +66,17 @@ impl<S: Scalar> Frozen<S> {
     }
 
     /// The same values, as something that the result is a function of.
-    pub fn enliven(&self, x: &Part<S>) -> Part<S> {
-        Part { x: x.x.clone(), live: true }
+    pub fn track(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
+        LinearizedTensor { x: x.x.clone(), live: true }
     }
 
     /// A weight that the result is a function of, with a gradient.
-    pub fn leaf(&self, id: Parameter) -> Part<S> {
-        Part { x: self.native.parameter(id), live: true }
+    pub fn leaf(&self, id: Parameter) -> LinearizedTensor<S> {
+        LinearizedTensor { x: self.native.parameter(id), live: true }
     }
 
     /// The tensor itself, with its gradient.
-    pub fn tensor<'a>(&self, x: &'a Part<S>) -> &'a Tensor<S> {
+    pub fn tensor<'a>(&self, x: &'a LinearizedTensor<S>) -> &'a Tensor<S> {
         &x.x
     }
 
@@ -105,19 +105,24 @@ impl<S: Scalar> Frozen<S> {
     }
 
     /// A tensor as it was when recorded.
-    fn still(&self, x: &Part<S>) -> Tensor<S> {
+    fn still(&self, x: &LinearizedTensor<S>) -> Tensor<S> {
         if x.live { self.hold(|| x.x.clone()) } else { x.x.clone() }
     }
 
     /// A result that is held still if an input is live.
-    fn stilled(&self, live: bool, make: impl FnOnce() -> Tensor<S>) -> Part<S> {
-        Part { x: if live { self.hold(make) } else { make() }, live: false }
+    fn stilled(&self, live: bool, make: impl FnOnce() -> Tensor<S>) -> LinearizedTensor<S> {
+        LinearizedTensor { x: if live { self.hold(make) } else { make() }, live: false }
     }
 
     /// `x` times what `function` makes of it over x; `limit` at zero.
-    fn by_ratio(&self, x: &Part<S>, limit: f64, function: impl FnOnce(&Tensor<S>) -> Tensor<S>) -> Part<S> {
+    fn by_ratio(
+        &self,
+        x: &LinearizedTensor<S>,
+        limit: f64,
+        function: impl FnOnce(&Tensor<S>) -> Tensor<S>,
+    ) -> LinearizedTensor<S> {
         if !x.live {
-            return Part { x: function(&x.x), live: false };
+            return LinearizedTensor { x: function(&x.x), live: false };
         }
         let ratio = self.hold(|| {
             let (from, to) = (self.native.values(&x.x), self.native.values(&function(&x.x)));
@@ -127,7 +132,7 @@ impl<S: Scalar> Frozen<S> {
             let ratios: Vec<S> = from.iter().zip(&to).map(ratio).collect();
             self.native.constant(&self.native.shape(&x.x), &ratios)
         });
-        Part { x: self.native.mul(&x.x, &ratio), live: true }
+        LinearizedTensor { x: self.native.mul(&x.x, &ratio), live: true }
     }
 
     /// `x` divided by the root of its squares over the last axis, times factor, plus epsilon; the root is held still.
@@ -141,8 +146,8 @@ impl<S: Scalar> Frozen<S> {
     }
 
     /// A linear function of one tensor.
-    fn moved(x: &Part<S>, function: impl FnOnce(&Tensor<S>) -> Tensor<S>) -> Part<S> {
-        Part { x: function(&x.x), live: x.live }
+    fn moved(x: &LinearizedTensor<S>, function: impl FnOnce(&Tensor<S>) -> Tensor<S>) -> LinearizedTensor<S> {
+        LinearizedTensor { x: function(&x.x), live: x.live }
     }
 
     /// An operation that is linear in what `live` says as long as nothing is rounded, and returns two tensors.
@@ -150,8 +155,8 @@ impl<S: Scalar> Frozen<S> {
         &self,
         (steered, live, rounds): (bool, bool, bool),
         run: impl Fn(bool) -> (Tensor<S>, Tensor<S>),
-    ) -> (Part<S>, Part<S>) {
-        let part = |x: Tensor<S>, live: bool| Part { x, live };
+    ) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
+        let part = |x: Tensor<S>, live: bool| LinearizedTensor { x, live };
         if !live {
             if !steered {
                 let (out, state) = run(rounds);
@@ -183,26 +188,26 @@ impl<S: Scalar> Frozen<S> {
     }
 }
 
-impl<S: Scalar> Ops for Frozen<S> {
+impl<S: Scalar> Ops for LinearizedOps<S> {
     type Scalar = S;
-    type Tensor = Part<S>;
+    type Tensor = LinearizedTensor<S>;
 
-    fn parameter(&self, id: Parameter) -> Part<S> {
-        Part { x: self.native.detach(&self.native.parameter(id)), live: false }
+    fn parameter(&self, id: Parameter) -> LinearizedTensor<S> {
+        LinearizedTensor { x: self.native.detach(&self.native.parameter(id)), live: false }
     }
-    fn constant(&self, shape: &[usize], values: &[S]) -> Part<S> {
-        Part { x: self.native.constant(shape, values), live: false }
+    fn constant(&self, shape: &[usize], values: &[S]) -> LinearizedTensor<S> {
+        LinearizedTensor { x: self.native.constant(shape, values), live: false }
     }
-    fn full(&self, shape: &[usize], value: f64) -> Part<S> {
-        Part { x: self.native.full(shape, value), live: false }
+    fn full(&self, shape: &[usize], value: f64) -> LinearizedTensor<S> {
+        LinearizedTensor { x: self.native.full(shape, value), live: false }
     }
-    fn detach(&self, x: &Part<S>) -> Part<S> {
+    fn detach(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         x.clone()
     }
-    fn shape(&self, x: &Part<S>) -> Shape {
+    fn shape(&self, x: &LinearizedTensor<S>) -> Shape {
         self.native.shape(&x.x)
     }
-    fn values(&self, x: &Part<S>) -> Vec<S> {
+    fn values(&self, x: &LinearizedTensor<S>) -> Vec<S> {
         if !x.live {
             return self.native.values(&x.x);
         }
@@ -211,99 +216,107 @@ impl<S: Scalar> Ops for Frozen<S> {
             Kept::Tensor(_) => unreachable!("a replay goes the way of the record"),
         }
     }
-    fn unary(&self, kind: Unary, x: &Part<S>) -> Part<S> {
+    fn unary(&self, kind: Unary, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         if kind == Unary::Relu {
             return self.by_ratio(x, 0.0, |x| self.native.relu(x));
         }
         self.stilled(x.live, || self.native.unary(kind, &x.x))
     }
-    fn binary(&self, kind: Binary, left: &Part<S>, right: &Part<S>) -> Part<S> {
+    fn binary(&self, kind: Binary, left: &LinearizedTensor<S>, right: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         let native = &self.native;
         match kind {
             Binary::Add | Binary::Sub => {
-                Part { x: native.binary(kind, &left.x, &right.x), live: left.live || right.live }
+                LinearizedTensor { x: native.binary(kind, &left.x, &right.x), live: left.live || right.live }
             }
-            Binary::Mul if left.live && right.live => Part { x: native.mul(&self.still(left), &right.x), live: true },
-            Binary::Mul => Part { x: native.mul(&left.x, &right.x), live: left.live || right.live },
-            Binary::Div if left.live => Part { x: native.div(&left.x, &self.still(right)), live: true },
+            Binary::Mul if left.live && right.live => {
+                LinearizedTensor { x: native.mul(&self.still(left), &right.x), live: true }
+            }
+            Binary::Mul => LinearizedTensor { x: native.mul(&left.x, &right.x), live: left.live || right.live },
+            Binary::Div if left.live => LinearizedTensor { x: native.div(&left.x, &self.still(right)), live: true },
             Binary::Div => self.stilled(right.live, || native.div(&left.x, &right.x)),
         }
     }
-    fn affine(&self, x: &Part<S>, factor: f64, offset: f64) -> Part<S> {
+    fn affine(&self, x: &LinearizedTensor<S>, factor: f64, offset: f64) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.affine(x, factor, offset))
     }
-    fn product(&self, left: &Part<S>, flip_left: bool, right: &Part<S>, flip_right: bool) -> Part<S> {
+    fn product(
+        &self,
+        left: &LinearizedTensor<S>,
+        flip_left: bool,
+        right: &LinearizedTensor<S>,
+        flip_right: bool,
+    ) -> LinearizedTensor<S> {
         let live = left.live || right.live;
         let left = if left.live && right.live { self.still(left) } else { left.x.clone() };
-        Part { x: self.native.product(&left, flip_left, &right.x, flip_right), live }
+        LinearizedTensor { x: self.native.product(&left, flip_left, &right.x, flip_right), live }
     }
-    fn reshape(&self, x: &Part<S>, shape: &[usize]) -> Part<S> {
+    fn reshape(&self, x: &LinearizedTensor<S>, shape: &[usize]) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.reshape(x, shape))
     }
-    fn permute(&self, x: &Part<S>, order: &[usize]) -> Part<S> {
+    fn permute(&self, x: &LinearizedTensor<S>, order: &[usize]) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.permute(x, order))
     }
-    fn slice(&self, x: &Part<S>, axis: usize, range: Range<usize>) -> Part<S> {
+    fn slice(&self, x: &LinearizedTensor<S>, axis: usize, range: Range<usize>) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.slice(x, axis, range))
     }
-    fn concat(&self, parts: &[Part<S>], axis: usize) -> Part<S> {
+    fn concat(&self, parts: &[LinearizedTensor<S>], axis: usize) -> LinearizedTensor<S> {
         let live = parts.iter().any(|part| part.live);
         let parts: Vec<Tensor<S>> = parts.iter().map(|part| part.x.clone()).collect();
-        Part { x: self.native.concat(&parts, axis), live }
+        LinearizedTensor { x: self.native.concat(&parts, axis), live }
     }
-    fn broadcast(&self, x: &Part<S>, shape: &[usize]) -> Part<S> {
+    fn broadcast(&self, x: &LinearizedTensor<S>, shape: &[usize]) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.broadcast(x, shape))
     }
-    fn gather_rows(&self, x: &Part<S>, rows: &[usize]) -> Part<S> {
+    fn gather_rows(&self, x: &LinearizedTensor<S>, rows: &[usize]) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.gather_rows(x, rows))
     }
-    fn sum(&self, x: &Part<S>, axis: usize) -> Part<S> {
+    fn sum(&self, x: &LinearizedTensor<S>, axis: usize) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.sum(x, axis))
     }
-    fn max(&self, x: &Part<S>, axis: usize) -> Part<S> {
+    fn max(&self, x: &LinearizedTensor<S>, axis: usize) -> LinearizedTensor<S> {
         self.stilled(x.live, || self.native.max(&x.x, axis))
     }
-    fn cumulative_sum(&self, x: &Part<S>, axis: usize) -> Part<S> {
+    fn cumulative_sum(&self, x: &LinearizedTensor<S>, axis: usize) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.cumulative_sum(x, axis))
     }
     delegate_ops!(native => scope);
     // Made of operations that are affine in what is live.
     delegate_ops!(composed => linear, gated_scan);
-    fn softmax(&self, x: &Part<S>) -> Part<S> {
+    fn softmax(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         self.stilled(x.live, || self.native.softmax(&x.x))
     }
-    fn attention(&self, inputs: &Attention<'_, Part<S>>) -> Part<S> {
+    fn attention(&self, inputs: &Attention<'_, LinearizedTensor<S>>) -> LinearizedTensor<S> {
         let steers = [Some(inputs.query), Some(inputs.key), inputs.bias];
         let run = |[query, key, bias]: [Option<&Tensor<S>>; 3]| {
             let (Some(query), Some(key)) = (query, key) else { unreachable!("both are given") };
-            let (sight, scale) = (inputs.sight, inputs.scale);
-            self.native.attention(&Attention { query, key, value: &inputs.value.x, bias, sight, scale })
+            let (mask, scale) = (inputs.mask, inputs.scale);
+            self.native.attention(&Attention { query, key, value: &inputs.value.x, bias, mask, scale })
         };
         if !inputs.value.live {
             let live = steers.iter().flatten().any(|part| part.live);
             return self.stilled(live, || run(steers.map(|part| part.map(|part| &part.x))));
         }
         let steers = steers.map(|part| part.map(|part| self.still(part)));
-        Part { x: run(steers.each_ref().map(Option::as_ref)), live: true }
+        LinearizedTensor { x: run(steers.each_ref().map(Option::as_ref)), live: true }
     }
     fn left_to_right_attention(
         &self,
-        inputs: &Attention<'_, Part<S>>,
+        inputs: &Attention<'_, LinearizedTensor<S>>,
         rounding: Option<AccumulatorRounding>,
-    ) -> Part<S> {
-        let Attention { query, key, value, bias, sight, scale } = *inputs;
+    ) -> LinearizedTensor<S> {
+        let Attention { query, key, value, bias, mask, scale } = *inputs;
         let rounded = || {
             let (query, key, value, bias) = (&query.x, &key.x, &value.x, bias.map(|bias| &bias.x));
-            self.native.left_to_right_attention(&Attention { query, key, value, bias, sight, scale }, rounding)
+            self.native.left_to_right_attention(&Attention { query, key, value, bias, mask, scale }, rounding)
         };
         if !value.live {
             return self.stilled(query.live || key.live || bias.is_some_and(|bias| bias.live), rounded);
         }
         let exact = self.attention(inputs);
         let more = self.hold(|| self.native.sub(&rounded(), &exact.x));
-        Part { x: self.native.add(&exact.x, &more), live: true }
+        LinearizedTensor { x: self.native.add(&exact.x, &more), live: true }
     }
-    fn block_attention(&self, inputs: &BlockAttention<'_, Part<S>>) -> Part<S> {
+    fn block_attention(&self, inputs: &BlockAttention<'_, LinearizedTensor<S>>) -> LinearizedTensor<S> {
         let (choice, scale) = (inputs.choice, inputs.scale);
         let run = |query: &Tensor<S>, key: &Tensor<S>| {
             self.native.block_attention(&BlockAttention { query, key, value: &inputs.value.x, choice, scale })
@@ -311,9 +324,9 @@ impl<S: Scalar> Ops for Frozen<S> {
         if !inputs.value.live {
             return self.stilled(inputs.query.live || inputs.key.live, || run(&inputs.query.x, &inputs.key.x));
         }
-        Part { x: run(&self.still(inputs.query), &self.still(inputs.key)), live: true }
+        LinearizedTensor { x: run(&self.still(inputs.query), &self.still(inputs.key)), live: true }
     }
-    fn recurrence(&self, inputs: &Recurrence<'_, Part<S>>) -> (Part<S>, Part<S>) {
+    fn recurrence(&self, inputs: &Recurrence<'_, LinearizedTensor<S>>) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
         let decay = match inputs.decay {
             Decay::None => None,
             Decay::Scalar(decay) | Decay::Vector(decay) => Some(decay),
@@ -342,7 +355,10 @@ impl<S: Scalar> Ops for Frozen<S> {
         };
         self.pair((steered, live, inputs.rounding.is_some()), run)
     }
-    fn general_delta(&self, inputs: &GeneralDelta<'_, Part<S>>) -> (Part<S>, Part<S>) {
+    fn general_delta(
+        &self,
+        inputs: &GeneralDelta<'_, LinearizedTensor<S>>,
+    ) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
         let steers = [inputs.query, inputs.key, inputs.decay, inputs.sought, inputs.removed];
         let steered = steers.iter().any(|part| part.live);
         let live = inputs.value.live || inputs.state.is_some_and(|state| state.live);
@@ -363,67 +379,83 @@ impl<S: Scalar> Ops for Frozen<S> {
         };
         self.pair((steered, live, inputs.rounding.is_some()), run)
     }
-    fn rms_norm(&self, x: &Part<S>, weight: Option<&Part<S>>, epsilon: f64) -> Part<S> {
+    fn rms_norm(
+        &self,
+        x: &LinearizedTensor<S>,
+        weight: Option<&LinearizedTensor<S>>,
+        epsilon: f64,
+    ) -> LinearizedTensor<S> {
         let native = &self.native;
         let gain = weight.map(|weight| self.still(weight));
         if !x.live {
-            return Part { x: native.rms_norm(&x.x, gain.as_ref(), epsilon), live: false };
+            return LinearizedTensor { x: native.rms_norm(&x.x, gain.as_ref(), epsilon), live: false };
         }
         let normed = self.by_root(&x.x, 1.0 / native.shape(&x.x).width() as f64, epsilon);
-        Part { x: gain.map_or(normed.clone(), |gain| native.mul(&normed, &gain)), live: true }
+        LinearizedTensor { x: gain.map_or(normed.clone(), |gain| native.mul(&normed, &gain)), live: true }
     }
-    fn layer_norm(&self, x: &Part<S>, weight: Option<&Part<S>>, bias: Option<&Part<S>>, epsilon: f64) -> Part<S> {
+    fn layer_norm(
+        &self,
+        x: &LinearizedTensor<S>,
+        weight: Option<&LinearizedTensor<S>>,
+        bias: Option<&LinearizedTensor<S>>,
+        epsilon: f64,
+    ) -> LinearizedTensor<S> {
         let centred = self.sub(x, &self.mean(x, self.shape(x).len() - 1));
         let normed = self.rms_norm(&centred, weight, epsilon);
         bias.map_or(normed.clone(), |bias| self.add(&normed, bias))
     }
-    fn l2_norm(&self, x: &Part<S>, epsilon: f64) -> Part<S> {
+    fn l2_norm(&self, x: &LinearizedTensor<S>, epsilon: f64) -> LinearizedTensor<S> {
         if !x.live {
-            return Part { x: self.native.l2_norm(&x.x, epsilon), live: false };
+            return LinearizedTensor { x: self.native.l2_norm(&x.x, epsilon), live: false };
         }
-        Part { x: self.by_root(&x.x, 1.0, epsilon), live: true }
+        LinearizedTensor { x: self.by_root(&x.x, 1.0, epsilon), live: true }
     }
-    fn silu(&self, x: &Part<S>) -> Part<S> {
+    fn silu(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         self.by_ratio(x, 0.5, |x| self.native.silu(x))
     }
-    fn gelu(&self, x: &Part<S>) -> Part<S> {
+    fn gelu(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         self.by_ratio(x, 0.5, |x| self.native.gelu(x))
     }
-    fn gelu_exact(&self, x: &Part<S>) -> Part<S> {
+    fn gelu_exact(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         self.by_ratio(x, 0.5, |x| self.native.gelu_exact(x))
     }
-    fn elu_plus_one(&self, x: &Part<S>) -> Part<S> {
+    fn elu_plus_one(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         self.stilled(x.live, || self.native.elu_plus_one(&x.x))
     }
-    fn silu_gate(&self, gate: &Part<S>, x: &Part<S>) -> Part<S> {
+    fn silu_gate(&self, gate: &LinearizedTensor<S>, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         let gate = if x.live { self.stilled(gate.live, || self.native.silu(&gate.x)) } else { self.silu(gate) };
         self.mul(&gate, x)
     }
     fn short_convolution(
         &self,
-        x: &Part<S>,
-        filters: &Part<S>,
-        bias: Option<&Part<S>>,
-        state: Option<&Part<S>>,
-    ) -> (Part<S>, Part<S>) {
+        x: &LinearizedTensor<S>,
+        filters: &LinearizedTensor<S>,
+        bias: Option<&LinearizedTensor<S>>,
+        state: Option<&LinearizedTensor<S>>,
+    ) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
         let (filters, bias) = (self.still(filters), bias.map(|bias| self.still(bias)));
         let live = x.live || state.is_some_and(|state| state.live);
         let state = state.map(|state| &state.x);
         let (out, next) = self.native.short_convolution(&x.x, &filters, bias.as_ref(), state);
-        (Part { x: out, live }, Part { x: next, live })
+        (LinearizedTensor { x: out, live }, LinearizedTensor { x: next, live })
     }
-    fn rotary(&self, x: &Part<S>, cosine: &Part<S>, sine: &Part<S>) -> Part<S> {
+    fn rotary(
+        &self,
+        x: &LinearizedTensor<S>,
+        cosine: &LinearizedTensor<S>,
+        sine: &LinearizedTensor<S>,
+    ) -> LinearizedTensor<S> {
         Self::moved(x, |x| self.native.rotary(x, &cosine.x, &sine.x))
     }
-    fn round_to_bits(&self, x: &Part<S>, bits: u32, range: f64) -> Part<S> {
+    fn round_to_bits(&self, x: &LinearizedTensor<S>, bits: u32, range: f64) -> LinearizedTensor<S> {
         let native = &self.native;
         if !x.live {
-            return Part { x: native.round_to_bits(&x.x, bits, range), live: false };
+            return LinearizedTensor { x: native.round_to_bits(&x.x, bits, range), live: false };
         }
         let more = self.hold(|| native.sub(&native.round_to_bits(&x.x, bits, range), &x.x));
-        Part { x: native.add(&x.x, &more), live: true }
+        LinearizedTensor { x: native.add(&x.x, &more), live: true }
     }
-    fn cross_entropy(&self, logits: &Part<S>, targets: &[usize]) -> Part<S> {
+    fn cross_entropy(&self, logits: &LinearizedTensor<S>, targets: &[usize]) -> LinearizedTensor<S> {
         self.stilled(logits.live, || self.native.cross_entropy(&logits.x, targets))
     }
 }

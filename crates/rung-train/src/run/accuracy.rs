@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 /// Right answers out of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Tally {
+pub struct AnswerCount {
     /// Right ones.
     pub right: u64,
     /// All.
     pub count: u64,
 }
 
-/// A tally for each group of questions: for function composition, each number of hops.
-pub type Accuracy = BTreeMap<u16, Tally>;
+/// Counts of right answers for each group of questions: for function composition, each number of hops.
+pub type Accuracy = BTreeMap<u16, AnswerCount>;
 
 /// The 97.5% point of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
 
-impl Tally {
+impl AnswerCount {
     /// Share of right answers; not a number if none was asked.
     pub fn mean(&self) -> f64 {
         self.right as f64 / self.count as f64
@@ -47,11 +47,11 @@ impl Tally {
     }
 }
 
-impl Serialize for Tally {
+impl Serialize for AnswerCount {
     fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let (low, high) = self.interval();
-        let mut tally = out.serialize_struct("Tally", 5)?;
+        let mut tally = out.serialize_struct("AnswerCount", 5)?;
         tally.serialize_field("mean", &rounded(self.mean()))?;
         tally.serialize_field("low", &rounded(low))?;
         tally.serialize_field("high", &rounded(high))?;
@@ -87,18 +87,18 @@ mod tests {
     #[test]
     fn intervals_are_wilsons() {
         // From the formula by hand: 8 of 10, and the ends.
-        let (low, high) = Tally { right: 8, count: 10 }.interval();
+        let (low, high) = AnswerCount { right: 8, count: 10 }.interval();
         assert!((low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4, "{low} {high}");
-        let (low, high) = Tally { right: 256, count: 256 }.interval();
+        let (low, high) = AnswerCount { right: 256, count: 256 }.interval();
         assert!((high - 1.0).abs() < 1e-12 && low < 0.986 && low > 0.98);
-        assert_eq!(Tally::default().interval(), (0.0, 1.0));
+        assert_eq!(AnswerCount::default().interval(), (0.0, 1.0));
     }
 
     #[test]
-    fn a_tally_is_written_with_its_interval_and_read_back() {
-        let tally = Tally { right: 3, count: 7 };
+    fn a_count_is_written_with_its_interval_and_read_back() {
+        let tally = AnswerCount { right: 3, count: 7 };
         let text = serde_json::to_string(&tally).unwrap();
         assert!(text.contains("\"mean\":0.428571") && text.contains("\"low\":"), "{text}");
-        assert_eq!(serde_json::from_str::<Tally>(&text).unwrap(), tally);
+        assert_eq!(serde_json::from_str::<AnswerCount>(&text).unwrap(), tally);
     }
 }
