@@ -87,6 +87,18 @@ impl Projections {
     }
 }
 
+/// `x` within a range, whose ends may be infinite. Numbers inside of it come out as they are.
+pub fn clamp<O: Ops>(ops: &O, x: &O::Tensor, [low, high]: [f64; 2]) -> O::Tensor {
+    let mut x = x.clone();
+    if low.is_finite() {
+        x = ops.add(&x, &ops.relu(&ops.affine(&x, -1.0, low)));
+    }
+    if high.is_finite() {
+        x = ops.sub(&x, &ops.relu(&ops.affine(&x, 1.0, -high)));
+    }
+    x
+}
+
 /// `x` divided by the root of its width: the usual scale of queries.
 pub fn scaled<O: Ops>(ops: &O, x: &O::Tensor) -> O::Tensor {
     ops.scale(x, (ops.shape(x).width() as f64).powf(-0.5))
@@ -140,11 +152,11 @@ impl Gain {
     }
 
     /// Norm of each of `groups` equal parts of the last axis of `[batch, time, channels]` by itself, with a gain per channel.
-    pub fn norm_groups<O: Ops>(&self, ops: &O, x: &O::Tensor, groups: usize) -> O::Tensor {
+    pub fn norm_groups<O: Ops>(&self, ops: &O, x: &O::Tensor, groups: usize, epsilon: f64) -> O::Tensor {
         if groups == 1 {
-            return self.norm(ops, x);
+            return self.norm_with(ops, x, epsilon);
         }
-        let normed = ops.rms_norm(&split(ops, x, groups), None, Self::EPSILON);
+        let normed = ops.rms_norm(&split(ops, x, groups), None, epsilon);
         ops.mul(&join(ops, &normed), &ops.parameter(self.weight))
     }
 }

@@ -49,14 +49,14 @@ pub struct AttentionParts {
 }
 
 impl AttentionParts {
-    /// Heads that turn, and nothing else.
-    pub fn plain(rotation: Rotation) -> Self {
+    /// Heads that turn, or do not, and nothing else.
+    pub fn plain(rotation: impl Into<Option<Rotation>>) -> Self {
         Self {
             bias: false,
             output_bias: false,
             norm: QueryKeyNorm::None,
             epsilon: 0.0,
-            rotation: Some(rotation),
+            rotation: rotation.into(),
             pairs_side_by_side: false,
             scale: None,
             score_cap: None,
@@ -194,6 +194,10 @@ pub fn activation<S>(loader: &Loader<'_, S>, default: &str) -> Result<Activation
 pub struct Frame {
     /// Prefix of the embeddings and the last norm, `model.` mostly; the head stands outside.
     pub prefix: &'static str,
+    /// The embeddings' name after the prefix.
+    pub embedding: &'static str,
+    /// The last norm's name after the prefix.
+    pub norm: &'static str,
     /// Factor on embeddings.
     pub embedding_scale: Option<f64>,
     /// The last norm's weight is stored as its distance from one.
@@ -213,6 +217,8 @@ impl Frame {
     pub fn plain(epsilon: f64) -> Self {
         Self {
             prefix: "model",
+            embedding: "embed_tokens",
+            norm: "norm",
             embedding_scale: None,
             norm_beyond_one: false,
             epsilon,
@@ -222,7 +228,7 @@ impl Frame {
         }
     }
 
-    /// Reads `embed_tokens`, `norm` and `lm_head` (or none of its own, if `tie_word_embeddings`) and puts the layers between them.
+    /// Reads the embeddings, the last norm and `lm_head` (or none of its own, if `tie_word_embeddings`) and puts the layers between them.
     ///
     /// # Errors
     /// A tensor is missing or of another shape.
@@ -234,10 +240,11 @@ impl Frame {
         let fields = loader.fields;
         let (width, vocabulary) = (fields.required_size("hidden_size")?, fields.required_size("vocab_size")?);
         let table = loader.within(self.prefix, |loader| {
-            loader.role(Role::Embedding).tensor("embed_tokens.weight", &[vocabulary, width])
+            let values = loader.values(&format!("{}.weight", self.embedding), &[vocabulary, width])?;
+            Ok::<_, FamilyError>(loader.role(Role::Embedding).add("embed_tokens.weight", &[vocabulary, width], values))
         })?;
         let gain = loader.within(self.prefix, |loader| {
-            let mut values = loader.values("norm.weight", &[width])?;
+            let mut values = loader.values(&format!("{}.weight", self.norm), &[width])?;
             let beyond = if self.norm_beyond_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
             for x in &mut values {
                 *x = (*x + beyond) * S::of(self.logit_scale);

@@ -86,7 +86,7 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
         bias: None,
         limit: None,
     };
-    Ok(FeedForward::Experts(Box::new(Experts { router, routing, experts, shared: None, shared_gate: None })))
+    Ok(FeedForward::Experts(Box::new(Experts { router, routing, experts, latent: None, shared: None, shared_gate: None })))
 }
 
 /// Some columns of a matrix `[rows, columns]`, as rows.

@@ -28,6 +28,8 @@ pub struct Loader<'a, S> {
     weights: Parameters<S>,
     used: HashSet<String>,
     prefix: String,
+    /// What a mixer of the layer at hand is called here.
+    mixer_name: String,
     role: Role,
 }
 
@@ -43,7 +45,8 @@ impl<'a, S: Scalar> Loader<'a, S> {
         let mut weights = Parameters::new();
         weights.reserve(files.tensors().map(|(_, tensor)| tensor.numbers()).sum());
         let (path, used, prefix) = (path.to_owned(), HashSet::new(), String::new());
-        Self { fields, layers, names, path, files, weights, used, prefix, role: Role::Other }
+        let mixer_name = "mixer".to_owned();
+        Self { fields, layers, names, path, files, weights, used, prefix, mixer_name, role: Role::Other }
     }
 
     /// Whether the weights come from a GGUF file, where some are stored otherwise.
@@ -58,6 +61,15 @@ impl<'a, S: Scalar> Loader<'a, S> {
         self.prefix.push('.');
         let result = read(self);
         self.prefix.truncate(length);
+        result
+    }
+
+    /// Reads weights of a part that transformers calls a mixer and a model of this crate otherwise: `mixers.1` where two stand side by
+    /// side, `mlp` where it is none.
+    pub fn own_part<R>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = std::mem::replace(&mut self.mixer_name, name.to_owned());
+        let result = read(self);
+        self.mixer_name = outer;
         result
     }
 
@@ -110,7 +122,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
 
     /// Adds a weight with values that were made of a tensor's. It gets the name that a model of this crate has for it.
     pub fn add(&mut self, name: &str, shape: &[usize], values: Vec<S>) -> Parameter {
-        let name = own_name(&format!("{}{name}", self.prefix));
+        let name = own_name(&format!("{}{name}", self.prefix), &self.mixer_name);
         self.weights.add(name, shape, values).with_role(std::mem::take(&mut self.role)).id()
     }
 
@@ -187,6 +199,21 @@ impl<'a, S: Scalar> Loader<'a, S> {
         Ok(self.add(&name, &[width], values))
     }
 
+    /// Multiplies the rows of a weight that was read by factors of the config. One that is not there, such as a bias, has none.
+    pub fn fold(&mut self, name: &str, factor: impl Fn(usize) -> f64) {
+        let name = own_name(&format!("{}{name}", self.prefix), &self.mixer_name);
+        let Some(id) = self.weights.find(&name) else { return };
+        let rows = self.weights.entry(id).shape[0];
+        let values = self.weights.get_mut(id);
+        let length = (values.len() / rows).max(1);
+        for (row, values) in values.chunks_mut(length).enumerate() {
+            let factor = S::of(factor(row));
+            for x in values {
+                *x *= factor;
+            }
+        }
+    }
+
     /// Takes note of a tensor that is not used on purpose, if it is there.
     pub fn ignore(&mut self, name: &str) {
         let stored = self.stored_name(name);
@@ -208,16 +235,17 @@ impl<'a, S: Scalar> Loader<'a, S> {
 }
 
 /// Parts of a layer that are its mixer.
-const MIXERS: [&str; 4] = ["self_attn.", "linear_attn.", "mamba.", "attention."];
+const MIXERS: [&str; 5] = ["self_attn.", "linear_attn.", "mamba.", "attention.", "mixer."];
 
 /// What a model of this crate calls a weight: `layers.3.mixer.q_proj.weight` for `model.layers.3.self_attn.q_proj.weight`.
-fn own_name(name: &str) -> String {
+fn own_name(name: &str, mixer_name: &str) -> String {
     let Some((_, inner)) = name.split_once("layers.") else {
-        return name.rsplit_once("model.").map_or(name, |(_, rest)| rest).to_owned();
+        let outside = ["model.", "backbone."].into_iter().find_map(|prefix| name.rsplit_once(prefix));
+        return outside.map_or(name, |(_, rest)| rest).to_owned();
     };
     let Some((number, rest)) = inner.split_once('.') else { return name.to_owned() };
     match MIXERS.iter().find_map(|mixer| rest.strip_prefix(mixer)) {
-        Some(rest) => format!("layers.{number}.mixer.{rest}"),
+        Some(rest) => format!("layers.{number}.{mixer_name}.{rest}"),
         None => format!("layers.{number}.{rest}"),
     }
 }

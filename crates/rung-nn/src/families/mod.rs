@@ -32,6 +32,7 @@ mod fields;
 mod gguf;
 mod loader;
 mod rotary;
+mod state_space;
 
 pub use error::FamilyError;
 pub use fields::Fields;
@@ -85,6 +86,7 @@ macro_rules! registry {
 
 registry! {
     llama qwen gemma olmo gpt_oss
+    mamba mamba2 bamba granite_hybrid nemotron_h falcon_h1
 }
 
 /// A checkpoint as a network.

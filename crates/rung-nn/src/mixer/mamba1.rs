@@ -43,12 +43,54 @@ pub struct Mamba1 {
     skip: Parameter,
     output: Linear,
     recurrence: LinearRecurrence,
+    norms: Option<SelectNorms>,
+}
+
+/// RMS norms of the low-rank step, B and C, each with a gain or without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SelectNorms {
+    pub(crate) gains: [Option<Parameter>; 3],
+    pub(crate) epsilon: f64,
+}
+
+/// The weights of a mixer that were read from a checkpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Mamba1Parts {
+    /// Into x and the gate.
+    pub(crate) input: Linear,
+    /// Weight and bias.
+    pub(crate) convolution: (Parameter, Option<Parameter>),
+    /// Into the low rank of the step, B and C.
+    pub(crate) select: Linear,
+    pub(crate) step: Linear,
+    pub(crate) log_rate: Parameter,
+    pub(crate) skip: Parameter,
+    pub(crate) output: Linear,
+    pub(crate) norms: Option<SelectNorms>,
 }
 
 impl Mamba1Config {
     /// Tokens per chunk at most. A value is one number wide, so that scores between tokens cost as much as the state itself
     /// already in short chunks.
     const CHUNK: usize = 16;
+
+    /// A mixer with weights that exist.
+    pub(crate) fn assemble(self, parts: Mamba1Parts) -> Mamba1 {
+        let (weight, bias) = parts.convolution;
+        let convolution = Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None };
+        Mamba1 {
+            config: self,
+            input: parts.input,
+            convolution,
+            select: parts.select,
+            step: parts.step,
+            log_rate: parts.log_rate,
+            skip: parts.skip,
+            output: parts.output,
+            recurrence: LinearRecurrence { chunk: Self::CHUNK, rounding: None },
+            norms: parts.norms,
+        }
+    }
 }
 
 impl MixerConfig for Mamba1Config {
@@ -91,6 +133,7 @@ impl MixerConfig for Mamba1Config {
             skip: params.offset("D", &[inner], Init::Constant(1.0)),
             output: params.role(Role::Output).linear("out_proj", inner, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
+            norms: None,
         })
     }
 }
@@ -109,9 +152,16 @@ impl Mamba1 {
         let (x, tail) = self.convolution.apply(ops, x, State::part(state, 1));
         let x = ops.silu(&x);
         let select = self.select.apply(ops, &x);
-        let shared = |start: usize| ops.reshape(&ops.slice(&select, 2, start..start + size), &[batch, time, 1, size]);
-        let (entry, exit) = (shared(rank), shared(rank + size));
-        let step = ops.softplus(&self.step.apply(ops, &ops.slice(&select, 2, 0..rank)));
+        let selected = |part: usize, range: std::ops::Range<usize>| {
+            let part_of_select = ops.slice(&select, 2, range);
+            let Some(SelectNorms { gains, epsilon }) = &self.norms else { return part_of_select };
+            let gain = gains[part].map(|gain| ops.parameter(gain));
+            ops.rms_norm(&part_of_select, gain.as_ref(), *epsilon)
+        };
+        let shared = |x: O::Tensor| ops.reshape(&x, &[batch, time, 1, size]);
+        let entry = shared(selected(1, rank..rank + size));
+        let exit = shared(selected(2, rank + size..rank + 2 * size));
+        let step = ops.softplus(&self.step.apply(ops, &selected(0, 0..rank)));
         let value = ops.reshape(&ops.mul(&step, &x), &[batch, time, inner, 1]);
         let rate = ops.exp(&ops.parameter(self.log_rate));
         let decay = ops.neg(&ops.mul(&ops.reshape(&step, &[batch, time, inner, 1]), &rate));

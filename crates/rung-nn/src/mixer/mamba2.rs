@@ -11,7 +11,7 @@ use rung_theory::stack::Mixer;
 use super::fenwick::Writes;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, join, split};
+use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, clamp, join, split};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba-2.
@@ -37,14 +37,64 @@ pub struct Mamba2 {
     step_bias: Parameter,
     log_rate: Parameter,
     skip: Parameter,
-    norm: Gain,
+    norm: Option<GatedNorm>,
     output: Linear,
     recurrence: LinearRecurrence,
+    /// Steps are kept within it.
+    step_range: Option<[f64; 2]>,
+}
+
+/// The norm of what the heads read, over each group by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatedNorm {
+    pub(crate) gain: Gain,
+    pub(crate) epsilon: f64,
+    /// Whether the gate comes after it.
+    pub(crate) before_gate: bool,
+}
+
+/// The weights of a mixer that were read from a checkpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Mamba2Parts {
+    /// Into the gate, x, B, C and the step.
+    pub(crate) input: Linear,
+    /// Over x, B and C: weight and bias.
+    pub(crate) convolution: (Parameter, Option<Parameter>),
+    pub(crate) step_bias: Parameter,
+    pub(crate) log_rate: Parameter,
+    pub(crate) skip: Parameter,
+    pub(crate) norm: Option<GatedNorm>,
+    pub(crate) output: Linear,
+    pub(crate) step_range: Option<[f64; 2]>,
 }
 
 impl Mamba2Config {
-    fn inner(&self) -> usize {
+    /// Channels of all heads.
+    pub(crate) fn inner(&self) -> usize {
         self.heads * self.head
+    }
+
+    /// Channels that the convolution runs over: x, B and C.
+    pub(crate) fn channels(&self) -> usize {
+        self.inner() + 2 * self.shared()
+    }
+
+    /// A mixer with weights that exist.
+    pub(crate) fn assemble(self, parts: Mamba2Parts) -> Mamba2 {
+        let (weight, bias) = parts.convolution;
+        let convolution = Convolution { weight, bias, channels: self.channels(), taps: self.taps, rounding: None };
+        Mamba2 {
+            config: self,
+            input: parts.input,
+            convolution,
+            step_bias: parts.step_bias,
+            log_rate: parts.log_rate,
+            skip: parts.skip,
+            norm: parts.norm,
+            output: parts.output,
+            recurrence: LinearRecurrence { chunk: 64, rounding: None },
+            step_range: parts.step_range,
+        }
     }
 
     /// Channels of B, and of C.
@@ -73,7 +123,7 @@ impl MixerConfig for Mamba2Config {
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Mamba2, ModelError> {
         causal_only(Self::NAME, params)?;
         let (width, inner, heads) = (params.settings.width, self.inner(), self.heads);
-        let channels = inner + 2 * self.shared();
+        let channels = self.channels();
         // PyTorch's own start of a convolution: uniform within the root of the number of taps.
         let reach = (self.taps as f64).powf(-0.5);
         let fill = Init::Uniform(-reach, reach);
@@ -90,16 +140,17 @@ impl MixerConfig for Mamba2Config {
             step_bias: params.offset("dt_bias", &[heads], Init::FromUniform(&step_bias)),
             log_rate: params.offset("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
             skip: params.offset("D", &[heads], Init::Constant(1.0)),
-            norm: params.gain("norm", inner),
+            norm: Some(GatedNorm { gain: params.gain("norm", inner), epsilon: Gain::EPSILON, before_gate: false }),
             output: params.role(Role::Output).linear("out_proj", inner, width),
             recurrence: params.recurrence(),
+            step_range: None,
         })
     }
 }
 
 impl Mamba2 {
     /// The read of every head before gate and norm, `[batch, time, heads * head]`, and the state. `all` is the token through the
-    /// input projection; `run` is the memory.
+    /// input projection; `run` is the recurrence.
     pub(super) fn read_by<O: Ops>(
         &self,
         ops: &O,
@@ -118,6 +169,7 @@ impl Mamba2 {
         let key = split(ops, &ops.slice(&mixed, 2, inner..inner + shared), config.groups);
         let query = split(ops, &ops.slice(&mixed, 2, inner + shared..channels), config.groups);
         let step = ops.softplus(&ops.add(&step, &ops.parameter(self.step_bias)));
+        let step = self.step_range.map_or(step.clone(), |range| clamp(ops, &step, range));
         let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
         let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
         let (read, matrix) = run(&Writes { query: &query, key: &key, value: &stepped, decay: &decay, beta: None });
@@ -146,7 +198,16 @@ impl Mamba2 {
         let all = self.input.apply(ops, x);
         let (out, rest) = read(&all);
         let gate = ops.slice(&all, 2, 0..self.config.inner());
-        let out = self.norm.norm_groups(ops, &ops.silu_gate(&gate, &out), self.config.groups);
+        let groups = self.config.groups;
+        let out = match &self.norm {
+            None => ops.silu_gate(&gate, &out),
+            Some(GatedNorm { gain, epsilon, before_gate: true }) => {
+                ops.silu_gate(&gate, &gain.norm_groups(ops, &out, groups, *epsilon))
+            }
+            Some(GatedNorm { gain, epsilon, before_gate: false }) => {
+                gain.norm_groups(ops, &ops.silu_gate(&gate, &out), groups, *epsilon)
+            }
+        };
         (self.output.apply(ops, &out), rest)
     }
 }

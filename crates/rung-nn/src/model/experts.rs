@@ -56,6 +56,8 @@ pub struct Experts {
     pub routing: Routing,
     /// The experts.
     pub experts: Vec<Dense>,
+    /// Projections into the experts' own, narrower input and back from it, where they do not read the stream itself.
+    pub latent: Option<(Linear, Linear)>,
     /// A network that every token goes through besides.
     pub shared: Option<Dense>,
     /// The shared network's output is multiplied by the sigmoid of this.
@@ -86,6 +88,7 @@ impl Experts {
             weights = ops.div(&weights, &ops.affine(&ops.sum(&weights, 1), 1.0, 1e-20));
         }
         let weights = ops.reshape(&ops.scale(&weights, self.routing.scale), &[rows, chosen, 1]);
+        let inputs = self.latent.as_ref().map_or(flat.clone(), |(down, _)| down.apply(ops, &flat));
         // Every expert sees its tokens together; then each token gathers its results.
         let (mut outputs, mut places, mut next) = (Vec::new(), vec![0; rows * chosen], 0);
         for (number, expert) in self.experts.iter().enumerate() {
@@ -94,15 +97,19 @@ impl Experts {
                 continue;
             }
             let tokens: Vec<usize> = slots.iter().map(|at| at / chosen).collect();
-            outputs.push(expert.apply(ops, &ops.gather_rows(&flat, &tokens)));
+            outputs.push(expert.apply(ops, &ops.gather_rows(&inputs, &tokens)));
             for at in slots {
                 places[at] = next;
                 next += 1;
             }
         }
         let gathered = ops.gather_rows(&ops.concat(&outputs, 0), &places);
-        let weighted = ops.mul(&ops.reshape(&gathered, &[rows, chosen, width]), &weights);
-        let mut sum = ops.reshape(&ops.sum(&weighted, 1), &[rows, width]);
+        let inner = ops.shape(&inputs).width();
+        let weighted = ops.mul(&ops.reshape(&gathered, &[rows, chosen, inner]), &weights);
+        let mut sum = ops.reshape(&ops.sum(&weighted, 1), &[rows, inner]);
+        if let Some((_, up)) = &self.latent {
+            sum = up.apply(ops, &sum);
+        }
         if let Some(shared) = &self.shared {
             let mut out = shared.apply(ops, &flat);
             if let Some(gate) = &self.shared_gate {
