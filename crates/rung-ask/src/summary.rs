@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rung_theory::statistics::wilson_interval;
+
 use crate::score::{Answer, ReadBy};
 
 /// Accuracy of one variant at one number of hops and rows.
@@ -51,7 +53,7 @@ fn rate(variant: &str, entries: usize, hops: usize, answers: &[&Answer]) -> Rate
         answers: counted.len(),
         right,
         accuracy: if counted.is_empty() { 0.0 } else { right as f64 / counted.len() as f64 },
-        interval: wilson(right, counted.len()),
+        interval: wilson_interval(right as u64, counted.len() as u64),
         chance: 1.0 / entries.max(1) as f64,
         mass: (!masses.is_empty()).then(|| masses.iter().sum::<f64>() / masses.len() as f64),
         reasoned: reasoned.len(),
@@ -65,18 +67,6 @@ pub fn measured_hops(rates: &[Rate], variant: &str, entries: usize, threshold: f
         rates.iter().filter(|rate| rate.variant == variant && rate.entries == entries).collect();
     cells.sort_by_key(|rate| rate.hops);
     cells.iter().take_while(|rate| rate.interval.0 > threshold).last().map(|rate| rate.hops)
-}
-
-/// Wilson's 95% interval of a share.
-pub fn wilson(right: usize, total: usize) -> (f64, f64) {
-    if total == 0 {
-        return (0.0, 1.0);
-    }
-    let (count, share, z) = (total as f64, right as f64 / total as f64, 1.959_963_984_540_054_f64);
-    let centre = share + z * z / (2.0 * count);
-    let half = z * (share * (1.0 - share) / count + z * z / (4.0 * count * count)).sqrt();
-    let scale = 1.0 + z * z / count;
-    (((centre - half) / scale).max(0.0), ((centre + half) / scale).min(1.0))
 }
 
 #[cfg(test)]
@@ -110,13 +100,5 @@ mod tests {
     fn replies_that_reasoned_are_counted_apart() {
         let rates = rates(&[answer(1, true, false), answer(1, true, true), answer(1, false, false)]);
         assert_eq!((rates[0].answers, rates[0].right, rates[0].reasoned), (2, 1, 1));
-    }
-
-    #[test]
-    fn intervals_agree_with_published_values() {
-        // 8 of 10: 0.4902 to 0.9433 (Wilson without continuity correction).
-        let (low, high) = wilson(8, 10);
-        assert!((low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4);
-        assert_eq!(wilson(0, 0), (0.0, 1.0));
     }
 }

@@ -21,4 +21,5 @@ pub mod page;
 pub mod report;
 pub mod spec;
 pub mod stack;
+pub mod statistics;
 pub mod task;

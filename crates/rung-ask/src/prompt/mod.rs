@@ -17,7 +17,7 @@ mod two_sum;
 
 use std::any::Any;
 
-use rung_theory::task::{self, AnyTask, Rng, seeded, shuffle};
+use rung_theory::task::{self, AnyTask, Rng, seeded, shuffle, splitmix64};
 use rung_theory::task::{chain::Chain, funccomp::FuncComp, khop::KHop, mqar::Mqar, twosum::TwoSum, word::Word};
 
 use crate::AskError;
@@ -356,12 +356,5 @@ fn shuffled(rng: &mut Rng, symbols: &[String]) -> Vec<String> {
 
 /// The random stream of a seed and some numbers: SplitMix64 over all of them.
 fn stream(seed: u64, numbers: &[u64]) -> Rng {
-    let mut state = seed;
-    for number in numbers {
-        state = state.wrapping_add(*number).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        state ^= state >> 31;
-    }
-    seeded(state)
+    seeded(numbers.iter().fold(seed, |state, number| splitmix64(state.wrapping_add(*number))))
 }

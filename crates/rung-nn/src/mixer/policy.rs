@@ -5,6 +5,7 @@
 //! knowing what the cache holds; the heavy-hitter policy looks at how much each cached token was read.
 
 use rung_theory::stack::mixer::EvictionPolicy;
+use rung_theory::task::splitmix64;
 
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,19 +66,16 @@ impl Numbered {
                 self.slot(odd * stride / 2, size)
             }
             Self::Reservoir => {
-                let drawn = (stirred(token as u64) % (token as u64 + 1)) as usize;
+                let drawn = (hash(token as u64) % (token as u64 + 1)) as usize;
                 (drawn < size).then_some(drawn)
             }
         }
     }
 }
 
-/// A number that looks random, from a number.
-fn stirred(number: u64) -> u64 {
-    let mut x = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+/// A hash of a token's number.
+fn hash(number: u64) -> u64 {
+    splitmix64(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub mod word;
 
 pub use options::{MAX_CELLS, MAX_TOKENS, TaskError};
 pub use prompt::{Field, NO_TARGET, Prompt};
-pub use random::{Distinct, Rng, below, below_wide, coin, fill, seeded, shuffle};
+pub use random::{Distinct, Rng, below, below_wide, coin, fill, seeded, shuffle, splitmix64};
 pub use token_names::TokenNames;
 
 use options::Options;

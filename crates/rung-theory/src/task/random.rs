@@ -22,6 +22,14 @@ pub fn seeded(seed: u64) -> Rng {
     rand_chacha::rand_core::SeedableRng::seed_from_u64(seed)
 }
 
+/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a permutation that changes half the bits for any change of one.
+pub fn splitmix64(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
 /// A number below `bound` (0 if `bound` is 0).
 pub fn below(rng: &mut Rng, bound: u32) -> u32 {
     let mut product = u64::from(rng.next_u32()) * u64::from(bound);

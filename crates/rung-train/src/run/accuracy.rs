@@ -1,10 +1,8 @@
-//! Right answers, counted, with the interval that goes with a count.
-//!
-//! The interval is Wilson's at 95%: it stays between 0 and 1 and is honest at both ends, where a count of 256 out of 256 does not
-//! mean certainty. It treats questions as independent; those of one prompt share its tables, so it is a little too narrow.
+//! Right answers, counted, with Wilson's 95% interval ([`wilson_interval`]).
 
 use std::collections::BTreeMap;
 
+use rung_theory::statistics::wilson_interval;
 use serde::{Deserialize, Serialize};
 
 /// Right answers out of all.
@@ -19,9 +17,6 @@ pub struct AnswerCount {
 /// Counts of right answers for each group of questions: for function composition, each number of hops.
 pub type Accuracy = BTreeMap<u16, AnswerCount>;
 
-/// The 97.5% point of the normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
-
 impl AnswerCount {
     /// Share of right answers; not a number if none was asked.
     pub fn mean(&self) -> f64 {
@@ -30,14 +25,7 @@ impl AnswerCount {
 
     /// Wilson's interval at 95%; from 0 to 1 if none was asked.
     pub fn interval(&self) -> (f64, f64) {
-        if self.count == 0 {
-            return (0.0, 1.0);
-        }
-        let (share, count) = (self.mean(), self.count as f64);
-        let middle = share + Z * Z / (2.0 * count);
-        let half = Z * (share * (1.0 - share) / count + Z * Z / (4.0 * count * count)).sqrt();
-        let whole = 1.0 + Z * Z / count;
-        (((middle - half) / whole).max(0.0), ((middle + half) / whole).min(1.0))
+        wilson_interval(self.right, self.count)
     }
 
     /// One more answer.
@@ -51,13 +39,13 @@ impl Serialize for AnswerCount {
     fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let (low, high) = self.interval();
-        let mut tally = out.serialize_struct("AnswerCount", 5)?;
-        tally.serialize_field("mean", &rounded(self.mean()))?;
-        tally.serialize_field("low", &rounded(low))?;
-        tally.serialize_field("high", &rounded(high))?;
-        tally.serialize_field("count", &self.count)?;
-        tally.serialize_field("right", &self.right)?;
-        tally.end()
+        let mut fields = out.serialize_struct("AnswerCount", 5)?;
+        fields.serialize_field("mean", &rounded(self.mean()))?;
+        fields.serialize_field("low", &rounded(low))?;
+        fields.serialize_field("high", &rounded(high))?;
+        fields.serialize_field("count", &self.count)?;
+        fields.serialize_field("right", &self.right)?;
+        fields.end()
     }
 }
 
@@ -66,18 +54,18 @@ pub fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// Adds the tallies of `more` to `all`.
+/// Adds the counts of `more` to `all`.
 pub fn merge(all: &mut Accuracy, more: &Accuracy) {
-    for (group, tally) in more {
+    for (group, answers) in more {
         let sum = all.entry(*group).or_default();
-        sum.right += tally.right;
-        sum.count += tally.count;
+        sum.right += answers.right;
+        sum.count += answers.count;
     }
 }
 
 /// Whether every group has at least this share right.
 pub fn reached(accuracy: &Accuracy, share: f64) -> bool {
-    !accuracy.is_empty() && accuracy.values().all(|tally| tally.mean() >= share)
+    !accuracy.is_empty() && accuracy.values().all(|answers| answers.mean() >= share)
 }
 
 #[cfg(test)]
@@ -96,9 +84,9 @@ mod tests {
 
     #[test]
     fn a_count_is_written_with_its_interval_and_read_back() {
-        let tally = AnswerCount { right: 3, count: 7 };
-        let text = serde_json::to_string(&tally).unwrap();
+        let answers = AnswerCount { right: 3, count: 7 };
+        let text = serde_json::to_string(&answers).unwrap();
         assert!(text.contains("\"mean\":0.428571") && text.contains("\"low\":"), "{text}");
-        assert_eq!(serde_json::from_str::<AnswerCount>(&text).unwrap(), tally);
+        assert_eq!(serde_json::from_str::<AnswerCount>(&text).unwrap(), answers);
     }
 }

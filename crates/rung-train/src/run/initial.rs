@@ -10,7 +10,7 @@ use rung_theory::task::{Rng, seeded};
 
 use super::config::{InitialName, Run};
 use super::error::RunError;
-use super::source::splitmix64;
+use rung_theory::task::splitmix64;
 
 /// A model and its first weights: fresh ones, with embeddings and the query and key projections of full layers scaled as the
 /// config says, and blanks at zero: what says nothing adds nothing.

@@ -11,8 +11,8 @@ use std::path::Path;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
 use rung_theory::stack::{Convention, Plan};
-use rung_theory::task::AnyTask;
 use rung_theory::task::funccomp::FuncComp;
+use rung_theory::task::{AnyTask, splitmix64};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,7 +20,6 @@ use super::accuracy::{Accuracy, rounded};
 use super::config::{Run, RunConfig};
 use super::error::RunError;
 use super::evaluate::EvaluationResult;
-use super::source::splitmix64;
 use super::trainer::{Evaluation, Progress, StopReason};
 
 /// The edition of the numerics: raised whenever a run of the same config gives other numbers. It is part of a run's id, so runs of

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::Run;
 use super::error::RunError;
-use super::source::splitmix64;
+use rung_theory::task::splitmix64;
 
 /// Repulsion as typed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use rung_theory::task::{AnyTask, Field, Prompt, seeded};
+use rung_theory::task::{AnyTask, Field, Prompt, seeded, splitmix64};
 
 use super::error::RunError;
 
@@ -33,14 +33,6 @@ pub fn seed_of(seed: u64, purpose: Purpose, step: u64, item: u64) -> u64 {
     };
     // Each number is hashed in before the next, so that no two sums of small numbers meet.
     [stream, step, item].into_iter().fold(splitmix64(seed), |state, number| splitmix64(state ^ splitmix64(number)))
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a permutation that changes half the bits for any change of one.
-pub fn splitmix64(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Some prompts, one row each.

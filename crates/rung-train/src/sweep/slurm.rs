@@ -20,9 +20,9 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::list::Sweep;
-use crate::run::source::splitmix64;
 use crate::run::{RunError, record};
 use rung_nn::file::write_atomically;
+use rung_theory::task::splitmix64;
 
 const JOBS: &str = "jobs.json";
 
