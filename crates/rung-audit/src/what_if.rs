@@ -13,6 +13,7 @@
 //! `window` and `none`. A changed layer gets the sizes of the model's own layers of that kind; where it has none, the
 //! sizes are derived from its full layers and the audit says so.
 
+use rung_theory::stack::mixer::DEFAULT_RECURRENCE;
 use rung_theory::stack::{Layer, Mixer, Reach};
 
 use crate::audit::Options;
@@ -170,7 +171,7 @@ pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<
             });
             let (name, layer) = match existing {
                 Some(found) => found,
-                None => (Some("gdn"), default_recurrent_layer(audit, edit)?),
+                None => (Some(DEFAULT_RECURRENCE), default_recurrent_layer(audit, edit)?),
             };
             (Attention::None, name, layer)
         }
@@ -211,7 +212,7 @@ fn heads(audit: &Audit, edit: &str) -> Result<(u64, u64, u64), AuditError> {
 fn default_recurrent_layer(audit: &mut Audit, edit: &str) -> Result<Layer, AuditError> {
     let (heads, _, head) = heads(audit, edit)?;
     let numbers = [("heads", heads), ("key", head), ("value", head), ("conv", 4)];
-    let layer = Layer::new(build(audit, "gdn", &numbers, audit.state_dtype.bits)?);
+    let layer = Layer::new(build(audit, DEFAULT_RECURRENCE, &numbers, audit.state_dtype.bits)?);
     add_assumption(
         audit,
         format!(

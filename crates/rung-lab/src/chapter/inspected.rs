@@ -73,17 +73,8 @@ struct ConvertedLayers {
 /// An instrument, with the figures that it gives: name and caption.
 type InstrumentFigures = (&'static str, &'static [(&'static str, &'static str)]);
 
-const CONSTRUCTED: [InstrumentFigures; 2] = [
-    (
-        "lens",
-        &[(
-            "lens-u1",
-            "The score of U1's answer in parts, gates held still. U1 snaps what it reads to bits, and a step has no slope: all \
-             of the score is at the token that answers. Trained networks do not snap.",
-        )],
-    ),
-    ("ablate", &[("ablate-u1", "U1 without one layer at a time: it needs all of them.")]),
-];
+const CONSTRUCTED: [InstrumentFigures; 1] =
+    [("ablate", &[("ablate-u1", "U1 without one layer at a time: it needs all of them.")])];
 
 const TRAINED: [InstrumentFigures; 7] = [
     ("ablate", &[("ablate-trained", "Right answers without some of its mixers: what each number of hops needs.")]),
@@ -383,7 +374,7 @@ fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConvertedLay
         Preset::Quick => 150,
         Preset::Full => 1000,
     };
-    let options = ConvertOptions { to: "gdn".to_owned(), steps, ..ConvertOptions::default() };
+    let options = ConvertOptions { steps, ..ConvertOptions::default() };
     let (found, _) = convert(network, &options, &|| {}).map_err(|error| error.to_string())?;
     Ok(ConvertedLayers {
         threshold: found.threshold,
@@ -431,7 +422,7 @@ mod tests {
             summary.contains("i_1 after layer 1, i_2 after layer 2, i_3 after layer 3, as its weights say"),
             "{summary}"
         );
-        for name in ["probe-u1", "lens-u1", "ablate-u1"] {
+        for name in ["probe-u1", "ablate-u1"] {
             assert!(output.artefacts.iter().any(|file| file.path == format!("figures/{name}.svg")), "{name}");
         }
         let blocks = format!("{:?}", output.chapter.blocks);

@@ -39,6 +39,7 @@ mod show;
 
 use rung_engine::{Parameters, Scalar};
 use rung_nn::{ModelConfig, ModelError, Network, NoHooks, Provenance};
+use rung_theory::stack::mixer::DEFAULT_RECURRENCE;
 use rung_theory::stack::{Defaults, Layer, Mixer, Plan};
 use rung_theory::task::{self, seeded, shuffle};
 use serde::Serialize;
@@ -77,7 +78,7 @@ pub struct ConvertOptions {
 impl Default for ConvertOptions {
     fn default() -> Self {
         Self {
-            to: "gdn".to_owned(),
+            to: DEFAULT_RECURRENCE.to_owned(),
             instrument: InstrumentOptions::default(),
             threshold: None,
             steps: 300,

@@ -28,6 +28,9 @@ use super::{
     VALUE_HEADS, family, gated_delta,
 };
 
+/// The recurrent mixer that is taken where a command needs one and its user names none: the most usual one in hybrids.
+pub const DEFAULT_RECURRENCE: &str = KIND.name;
+
 pub(super) static KIND: MixerKind = MixerKind {
     name: "gdn",
     aliases: &["gated-deltanet", "gated-delta"],

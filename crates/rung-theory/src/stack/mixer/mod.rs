@@ -53,6 +53,7 @@ registry! {
 }
 
 pub use evicting::EvictionPolicy;
+pub use gdn::DEFAULT_RECURRENCE;
 pub use linear::FeatureMap;
 pub use moba::BlockSummary;
 
