@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
-use rung_train::run::source::splitmix64;
+use rung_theory::task::splitmix64;
 
 /// The most tokens kept for a position.
 const MOST: usize = 256;

@@ -11,8 +11,8 @@ use super::check::write_down;
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
+use rung_theory::task::splitmix64;
 use rung_train::parallel;
-use rung_train::run::source::splitmix64;
 
 /// All instances are asked if there are no more than this.
 pub const FEW: u128 = 1 << 20;

@@ -15,8 +15,9 @@ use rung_train::network::initial_network;
 use serde::{Deserialize, Serialize};
 
 use super::FalsifyError;
+use rung_theory::task::splitmix64;
 use rung_train::run::RunConfig;
-use rung_train::run::source::{Fit, splitmix64};
+use rung_train::run::source::Fit;
 use rung_train::strict;
 
 /// The longest prompts that are searched.

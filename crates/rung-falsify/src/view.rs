@@ -21,8 +21,8 @@ use super::check::write_down;
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
+use rung_theory::task::splitmix64;
 use rung_train::parallel;
-use rung_train::run::source::splitmix64;
 
 /// Prompts that one thread reads at a time.
 const ROWS: u64 = 64;
