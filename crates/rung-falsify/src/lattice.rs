@@ -186,7 +186,7 @@ mod tests {
     fn small_bases_become_as_short_as_they_can_be_nearly() {
         for seed in 0..20_u64 {
             let entry = |row: u64, column: u64| {
-                i64::try_from(rung_train::run::source::splitmix64(seed * 99 + row * 9 + column) % 41).unwrap() - 20
+                i64::try_from(rung_theory::task::splitmix64(seed * 99 + row * 9 + column) % 41).unwrap() - 20
             };
             let mut basis: Vec<Vec<i64>> =
                 (0..4).map(|row| (0..4).map(|column| entry(row, column)).collect()).collect();
@@ -236,7 +236,7 @@ mod tests {
     fn rows_that_go_to_their_place_at_once_end_where_single_exchanges_lead() {
         for seed in 0..20_u64 {
             let entry = |row: u64, column: u64| {
-                i64::try_from(rung_train::run::source::splitmix64(seed * 999 + row * 20 + column) % 201).unwrap() - 100
+                i64::try_from(rung_theory::task::splitmix64(seed * 999 + row * 20 + column) % 201).unwrap() - 100
             };
             let mut basis: Vec<Vec<i64>> =
                 (0..12).map(|row| (0..14).map(|column| entry(row, column)).collect()).collect();
@@ -253,7 +253,7 @@ mod tests {
     fn relations_are_relations() {
         for (count, width) in [(8, 4), (24, 10), (60, 30)] {
             let entry = |row: u64, column: u64| {
-                i64::try_from(rung_train::run::source::splitmix64(row * 1000 + column) % 9).unwrap() - 4
+                i64::try_from(rung_theory::task::splitmix64(row * 1000 + column) % 9).unwrap() - 4
             };
             let vectors: Vec<Vec<i64>> =
                 (0..count).map(|row| (0..width).map(|column| entry(row, column)).collect()).collect();
