@@ -7,7 +7,7 @@ mod support;
 
 use num_bigint::BigUint;
 use rung_theory::bound::checker::{
-    Case, Cells, Certificate, Embedding, Lazy, Lists, Refusal, Theorem, TokensPer, check,
+    Case, Cells, Certificate, Embedding, Lazy, Lists, Refusal, Theorem, TokensPer, check, inequalities,
 };
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::smallest;
@@ -563,7 +563,12 @@ fn no_mutant_is_accepted_that_the_text_does_not_allow() {
         for _ in 0..=generator.below(2) {
             mutate(&mut mutant, &mut generator);
         }
-        match (check(&mutant), may_hold(&mutant)) {
+        let judged = check(&mutant);
+        assert!(
+            matches!(judged, Err(Refusal::Malformed(_))) || inequalities_agree(&mutant, judged.is_ok()),
+            "{mutant:?}"
+        );
+        match (judged, may_hold(&mutant)) {
             (Ok(_), true) => accepted += 1,
             (Err(_), false) => refused += 1,
             (Err(Refusal::Malformed(what)), true) => panic!("malformed ({what}), but the text allows {mutant:?}"),
@@ -573,6 +578,19 @@ fn no_mutant_is_accepted_that_the_text_does_not_allow() {
     }
     println!("{accepted} accepted, {refused} refused, {by_rounding} refused though close");
     assert!(accepted > 800 && refused > 800 && by_rounding < MUTANTS / 20, "{accepted} {refused} {by_rounding}");
+}
+
+/// The last inequality that was compared decides, and each is as its two numbers say.
+fn inequalities_agree(point: &Certificate, accepted: bool) -> bool {
+    let compared = inequalities(point);
+    let as_shown = compared.iter().all(|one| match (&one.left, one.formula[1].as_str()) {
+        (None, _) => one.holds,
+        (Some(left), "<") => one.holds == (*left < one.right),
+        // Equal where the left side was cut, or where powers decided what logarithms could not.
+        (Some(left), ">") => *left == one.right || one.holds == (*left > one.right),
+        (Some(left), _) => one.holds == (*left >= one.right),
+    });
+    as_shown && compared.last().is_some_and(|last| last.holds == accepted)
 }
 
 /// The same lists under Theorem 2, with borders frozen where that serves best.

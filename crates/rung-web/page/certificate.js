@@ -38,9 +38,23 @@ function numbers(certificate) {
     h("tbody", {}, Object.entries(certificate).filter(([name]) => !["stack", "conventions"].includes(name)).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, name)), h("td", {}, words(value)), h("td", { class: "muted" }, MEANING[name] ?? "")))));
 }
 
-/** @param {any} inequalities */
-function explained(inequalities) {
-  return inequalities?.length > 0 && [h("h3", {}, "Inequalities"), h("ul", { class: "inequalities" }, inequalities.map((/** @type {string} */ line) => h("li", {}, h("code", {}, line))))];
+/** Bits with their fraction, or the power of two of a number too long to read. @param {string | null} text */
+function bits(text) {
+  if (text === null) return "without limit";
+  const [whole, fraction] = text.split(".");
+  return whole.length <= 15 ? `${commas(Number(whole))}.${fraction}` : long(whole);
+}
+
+/** Both sides of every inequality, as the checker compared them. @param {any} answer */
+function inequalities(answer) {
+  if (!answer.inequalities?.length) return null;
+  const head = ["Inequality", "left side", "", "right side", ""];
+  return [h("h3", {}, "Inequalities"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Inequalities" },
+    h("table", { class: "inequalities" }, h("thead", {}, h("tr", {}, head.map((text) => h(text ? "th" : "td", text ? { scope: "col" } : {}, text)))),
+      h("tbody", {}, answer.inequalities.map((/** @type {any} */ one) => h("tr", { class: one.holds ? "" : "worse" }, h("th", { scope: "row" }, h("code", {}, `${one.left} ${one.relation} ${one.right}`)),
+        h("td", { class: "number" }, bits(one.left_bits)), h("td", {}, one.relation), h("td", { class: "number" }, bits(one.right_bits)), h("td", {}, one.holds ? "✓ holds" : "✗ fails")))))),
+  h("p", { class: "muted" }, "In bits, exact integers scaled by 2^80 and rounded against the claim. Letters as in docs/proof.md. ",
+    answer.accepted && answer.theorem === "entropy" ? "One of (i), (ii), (iii) is enough." : "")];
 }
 
 /** @param {HTMLElement} root @param {Record<string, string>} values */
@@ -74,8 +88,8 @@ export async function render(root, values) {
   async function check(content) {
     area.value = content.length < 200000 ? content : "";
     try {
-      const answer = await ask({ ask: "check", text: content });
-      show(checked, verdict(answer), await inequalitiesOf(content));
+      const answer = await ask({ ask: "check", text: content, explain: true });
+      show(checked, verdict(answer), inequalities(answer));
     } catch (error) {
       show(checked, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
     }
@@ -93,15 +107,6 @@ export async function render(root, values) {
         h("div", { class: "row" }, button("Check", () => void check(area.value), { class: "primary", id: "check" }), h("label", { class: "file" }, "or a file: ", file)), checked)));
   if (values.stack) void run();
 
-  /** @param {string} content */
-  async function inequalitiesOf(content) {
-    try {
-      return explained((await ask({ ask: "explain_check", text: content })).lines);
-    } catch {
-      return null;
-    }
-  }
-
   /** @param {any} answer @param {string} command @param {string} seconds */
   async function found(answer, command, seconds) {
     const head = h("p", { class: "verdict" }, h("strong", {}, answer.verdict), ` — ${answer.reason}`);
@@ -111,7 +116,7 @@ export async function render(root, values) {
       h("p", {}, "from ", h("strong", {}, `${long(answer.tokens).replace(/^\d+$/, (/** @type {string} */ n) => commas(Number(n)))} tokens`), ` = ${power(answer.log2_tokens)} `, evidence("proved"), h("span", { class: "muted" }, ` found in ${seconds} s`)),
       answer.papers_log2_tokens !== null && h("p", { class: "muted" }, `For comparison, the constants of the published proof give ${power(answer.papers_log2_tokens)} tokens.`),
       answer.trivial && h("p", {}, "Trivial: one message cannot even carry an answer."),
-      numbers(answer.certificate), await inequalitiesOf(content),
+      inequalities(await ask({ ask: "check", text: content, explain: true })), h("h3", {}, "Numbers"), numbers(answer.certificate),
       h("div", { class: "row" }, button("Download", () => download("certificate.json", new Blob([content], { type: "application/json" })), { id: "download" }), button("Check it", () => void check(content), { id: "check-found" })),
       commandLine(command)];
   }

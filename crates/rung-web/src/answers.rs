@@ -41,7 +41,10 @@ pub(crate) fn answer(request: &Request, file: &[u8]) -> Answer<Value> {
         Request::Bound(asked) => bound(asked),
         Request::Map(asked) => map(asked),
         Request::Rung(asked) => rung(asked, file),
-        Request::Check(asked) => Ok(check_certificate(&asked.text).json()),
+        Request::Check(asked) => {
+            let said = check_certificate(&asked.text);
+            Ok(if asked.explain { said.explained_json() } else { said.json() })
+        }
         Request::Pass(_) => Err("forward passes are answered by another module".to_owned()),
     }
 }

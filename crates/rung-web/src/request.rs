@@ -210,6 +210,9 @@ pub struct RungRequest {
 pub struct CheckRequest {
     /// Its text.
     pub text: String,
+    /// With what each sentence rests on and the numbers of every inequality, as `rung check --explain --json`.
+    #[serde(default)]
+    pub explain: bool,
 }
 
 /// A construction and a prompt.

@@ -71,8 +71,10 @@ for (const text of ["full", "linear full linear full", "(gdn*3 full)*4", "full+m
     if (!certificate) continue;
     const file = JSON.stringify(certificate);
     same({ ask: "check", text: file }, ["check", "-"], file);
+    same({ ask: "check", text: file, explain: true }, ["check", "-", "--explain"], file);
     const wrong = JSON.stringify({ ...certificate, m: "2" });
     same({ ask: "check", text: wrong }, ["check", "-"], wrong);
+    same({ ask: "check", text: wrong, explain: true }, ["check", "-", "--explain"], wrong);
   }
 }
 console.log(`${compared} answers compared, ${different} different`);

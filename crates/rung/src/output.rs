@@ -101,15 +101,6 @@ pub fn steps(steps: u64) -> ProgressBar {
     }
 }
 
-/// A number that may have hundreds of digits: whole if short, else its first digits and its logarithm.
-pub fn brief(number: &num_bigint::BigUint) -> String {
-    let digits = number.to_string();
-    if digits.len() <= 18 {
-        return commas(digits);
-    }
-    format!("{}.. ({} digits, 2^{:.1})", &digits[..6], digits.len(), rung_theory::bound::input::log2(number))
-}
-
 /// "1 hop", "2 hops".
 pub fn hops(count: usize) -> String {
     if count == 1 { "1 hop".to_owned() } else { format!("{count} hops") }

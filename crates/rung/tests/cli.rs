@@ -129,11 +129,21 @@ fn every_sentence_of_check_says_what_it_rests_on() {
         assert!(long.contains(sentence["rests_on"]["section"].as_str().unwrap()), "{line}");
     }
     assert!(explanation[0]["lemmas"].as_array().unwrap().iter().any(|lemma| lemma["name"] == "theorem_one"));
+    let inequalities = said["inequalities"].as_array().unwrap();
+    assert!(
+        inequalities.last().unwrap()["holds"] == true && !inequalities[0]["right_bits"].is_null(),
+        "{inequalities:?}"
+    );
+    for inequality in inequalities {
+        let formula = ["left", "relation", "right"].map(|side| inequality[side].as_str().unwrap()).join(" ");
+        assert!(long.contains(&format!("{formula}: ")), "{formula}");
+    }
     let wider = std::fs::read_to_string(path).unwrap().replace(r#""message_bits": "32""#, r#""message_bits": "99999""#);
     std::fs::write(path, wider).unwrap();
     let refused = rung(&["check", path, "--explain"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("Theorem 1: two hops, one full layer"));
+    let refused = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.contains("Theorem 1: two hops, one full layer") && refused.contains(", fails"), "{refused}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The records of a folder, in brief and whole, without reading any of them twice.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,7 +15,9 @@ use super::http::{JSON, Response};
 const RECORD: &str = "record.json";
 /// The file of a run that has begun.
 const CONFIG: &str = "run.toml";
-/// Larger records are not read.
+/// The file of a run that has been evaluated at least once, until it is finished.
+const CHECKPOINT: &str = "resume.safetensors";
+/// Larger records, configs and headers of checkpoints are not read.
 const MOST_BYTES: u64 = 16 << 20;
 /// More folders are not listed.
 const MOST_RUNS: usize = 100_000;
@@ -64,13 +68,21 @@ impl Runs {
         Response { status: 200, kind: JSON, body: body.to_string().into_bytes() }
     }
 
-    /// One record, byte for byte. Only names that were listed are looked up, so a name is never a path.
+    /// One record, byte for byte; of a run that is not finished, what its checkpoint says so far. Only names that were listed are
+    /// looked up, so a name is never a path.
     pub(super) fn record(&self, name: &str) -> Response {
-        let listed = self.known.lock().unwrap_or_else(PoisonError::into_inner).runs.contains_key(name);
-        let path = self.path(name).join(RECORD);
-        match listed.then(|| std::fs::read(path)) {
-            Some(Ok(body)) => Response { status: 200, kind: JSON, body },
-            _ => Response::text(404, "there is no such record".to_owned()),
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = known.runs.get(name).map(|run| run.brief["state"] == "finished");
+        drop(known);
+        let folder = self.path(name);
+        let body = match state {
+            Some(true) => read(&folder.join(RECORD)),
+            Some(false) => unfinished(&folder, name).map(|record| record.to_string().into_bytes()),
+            None => None,
+        };
+        match body {
+            Some(body) => Response { status: 200, kind: JSON, body },
+            None => Response::text(404, "there is no such record".to_owned()),
         }
     }
 
@@ -86,19 +98,17 @@ impl Runs {
         let names = names.filter_map(|entry| entry.file_name().into_string().ok()).take(MOST_RUNS);
         for name in own.chain(names) {
             let folder = self.path(&name);
-            // A link could lead out of the folder, so only plain files are read.
-            let file = std::fs::symlink_metadata(folder.join(RECORD)).ok().filter(std::fs::Metadata::is_file);
+            let finished = plain_file(&folder.join(RECORD));
+            let file = finished.clone().or_else(|| plain_file(&folder.join(CHECKPOINT)));
             let modified = file.as_ref().and_then(|file| file.modified().ok());
             if known.runs.get(&name).is_some_and(|run| run.modified == modified) {
                 continue;
             }
-            let brief = match file {
-                Some(file) if file.len() <= MOST_BYTES => std::fs::read(folder.join(RECORD)).ok().and_then(|bytes| {
-                    let record: Value = serde_json::from_slice(&bytes).ok()?;
-                    Some(brief(&name, &record))
-                }),
-                Some(_) => None,
-                None => folder.join(CONFIG).is_file().then(|| json!({"name": name, "state": "running"})),
+            let brief = if finished.is_some() {
+                let record = read(&folder.join(RECORD)).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                record.map(|record| brief(&name, "finished", &record))
+            } else {
+                unfinished(&folder, &name).map(|record| brief(&name, "running", &record))
             };
             if let Some(brief) = brief {
                 known.version += 1;
@@ -109,8 +119,53 @@ impl Runs {
     }
 }
 
+/// A file that is no link, as a link could lead out of the folder.
+fn plain_file(path: &Path) -> Option<Metadata> {
+    std::fs::symlink_metadata(path).ok().filter(Metadata::is_file)
+}
+
+/// The content of a plain file that is not too large.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    plain_file(path).filter(|file| file.len() <= MOST_BYTES)?;
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// As much of a record as a run that is not finished has: its config and, once there is a checkpoint, its evaluations so far.
+fn unfinished(folder: &Path, name: &str) -> Option<Value> {
+    let config = String::from_utf8(read(&folder.join(CONFIG))?).ok()?;
+    // A config of another version is no reason to hide the run.
+    let config = toml::from_str(&config).unwrap_or(Value::Null);
+    let progress = progress(&folder.join(CHECKPOINT)).unwrap_or(Value::Null);
+    let evaluations = progress.get("evaluations").or_else(|| progress.get("looks"));
+    let last = evaluations.and_then(Value::as_array).and_then(|all| all.last()).unwrap_or(&Value::Null);
+    Some(json!({
+        "id": name,
+        "config": config,
+        "steps": progress["step"],
+        "loss": last["loss"],
+        "accuracy": last["accuracy"],
+        "evaluations": evaluations,
+    }))
+}
+
+/// How far a checkpoint is: a note in its header, so that no weight is read.
+fn progress(path: &Path) -> Option<Value> {
+    plain_file(path)?;
+    let mut file = File::open(path).ok()?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = u64::from_le_bytes(length);
+    let mut header = Vec::new();
+    file.take(length.min(MOST_BYTES)).read_to_end(&mut header).ok()?;
+    let header: Value = serde_json::from_slice(&header).ok()?;
+    let note: Value = serde_json::from_str(header["__metadata__"]["rung.progress"].as_str()?).ok()?;
+    Some(note["progress"].clone())
+}
+
 /// What the table shows of a record.
-fn brief(name: &str, record: &Value) -> Value {
+fn brief(name: &str, state: &str, record: &Value) -> Value {
     let config = &record["config"];
     let share = |tally: &Value| {
         let (right, count) = (tally["right"].as_f64()?, tally["count"].as_f64()?);
@@ -120,7 +175,7 @@ fn brief(name: &str, record: &Value) -> Value {
         record["accuracy"].as_object().into_iter().flatten().map(|(group, tally)| (group, share(tally))).collect();
     json!({
         "name": name,
-        "state": "finished",
+        "state": state,
         "id": record["id"],
         "stack": config["stack"],
         "task": config["task"],

@@ -93,6 +93,15 @@ fn malformed_and_large_requests_get_an_answer_and_no_harm() {
     assert_eq!(get(address, "/").0, 200);
 }
 
+/// The header of a checkpoint, and no weights.
+fn checkpoint(step: usize) -> Vec<u8> {
+    let progress = format!(
+        r#"{{"progress": {{"step": {step}, "looks": [{{"step": 5, "loss": 0.5, "accuracy": {{"1": {{"right": 3, "count": 4}}}}}}]}}}}"#
+    );
+    let header = serde_json::json!({"__metadata__": {"rung.progress": progress}}).to_string();
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()
+}
+
 #[test]
 fn nothing_outside_of_the_folder_is_served() {
     let folder = std::env::temp_dir().join(format!("rung-web-runs-{}", std::process::id()));
@@ -103,7 +112,11 @@ fn nothing_outside_of_the_folder_is_served() {
     let record = r#"{"id": "a", "config": {"stack": "gdn full", "task": "mqar", "seed": 0}, "facts": {"rungs": 1, "hops": 1},
         "steps": 5, "loss": 0.5, "over": "steps", "accuracy": {"1": {"right": 3, "count": 4}}, "looks": []}"#;
     std::fs::write(folder.join("runs/first/record.json"), record).unwrap();
-    std::fs::write(folder.join("runs/begun/run.toml"), "").unwrap();
+    std::fs::write(folder.join("runs/begun/run.toml"), "stack = \"gdn full\"\n").unwrap();
+    std::fs::write(folder.join("runs/begun/resume.safetensors"), checkpoint(7)).unwrap();
+    std::fs::create_dir_all(folder.join("runs/broken")).unwrap();
+    std::fs::write(folder.join("runs/broken/run.toml"), "no = = toml").unwrap();
+    std::fs::write(folder.join("runs/broken/resume.safetensors"), [0xff; 64]).unwrap();
     std::fs::write(outside.join("record.json"), record).unwrap();
     #[cfg(unix)]
     {
@@ -115,9 +128,21 @@ fn nothing_outside_of_the_folder_is_served() {
     let (status, list) = get(address, "/runs/list");
     assert_eq!(status, 200);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
-    assert_eq!(list["total"], 2, "{list}");
-    assert_eq!(list["runs"][1]["accuracy"]["1"], 0.75);
-    assert_eq!(list["runs"][0]["state"], "running");
+    assert_eq!(list["total"], 3, "{list}");
+    assert_eq!(list["runs"][2]["accuracy"]["1"], 0.75);
+    let states: Vec<_> = list["runs"].as_array().unwrap().iter().map(|run| run["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["running", "running", "finished"]);
+    assert_eq!((&list["runs"][0]["stack"], &list["runs"][0]["steps"]), (&"gdn full".into(), &7.into()));
+    assert_eq!(list["runs"][1]["steps"], serde_json::Value::Null);
+    let begun: serde_json::Value = serde_json::from_str(&get(address, "/runs/record?name=begun").1).unwrap();
+    assert_eq!(begun["evaluations"][0]["accuracy"]["1"]["right"], 3);
+    // A later checkpoint is a change that the page hears of.
+    let version = list["version"].as_u64().unwrap();
+    std::fs::write(folder.join("runs/begun/resume.safetensors"), checkpoint(9)).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let later = get(address, &format!("/runs/list?since={version}")).1;
+    assert!(later.contains("\"steps\":9") && later.matches("\"name\"").count() == 1, "{later}");
+    let list: serde_json::Value = serde_json::from_str(&later).unwrap();
     let version = list["version"].as_u64().unwrap();
     assert_eq!(get(address, &format!("/runs/list?since={version}")).1.matches("\"name\"").count(), 0);
     assert_eq!(get(address, "/runs/record?name=first"), (200, record.to_owned()));

@@ -12,12 +12,12 @@ use rung_theory::bound::checker::{Case, Cells, Certificate, Theorem, TokensPer};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::{CheckedCertificate, MAX_SEARCH_HOPS};
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::report::{BoundAnswer, BoundRequest, heads_dim_bits};
+use rung_theory::report::{BoundAnswer, BoundRequest, brief, heads_dim_bits};
 use rung_theory::stack::Plan;
 use serde_json::Value;
 
 use super::stack::Sizes;
-use crate::output::{brief, check_destination, commas, hops, print, print_json, spinner};
+use crate::output::{check_destination, commas, hops, print, print_json, spinner};
 
 /// Find a prompt length at which a number of hops is impossible.
 ///

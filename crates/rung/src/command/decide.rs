@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::bound::certificate_json;
 use super::stack::Sizes;
-use crate::output::{brief, hops, print, print_json, spinner};
+use crate::output::{hops, print, print_json, spinner};
+use rung_theory::report::brief;
 
 /// Decide whether a stack can compose tables of given sizes.
 ///

@@ -13,17 +13,21 @@ pub(super) fn check(p: &Instance<'_>, cells: &Cells) -> Result<(), Refusal> {
     let (rows, border) = (nu * log2(&p.size[1], &one, false), s2 << FRACTION);
     let carried = (nu * b * if *s2 == BigUint::ZERO { &one } else { tw }) << FRACTION; // C
     let theta = b * te * m * r + b * tw * n1 + b * t0 * m;
-    if rows <= border || r * (&rows - &border) <= carried {
+    if !p.note(["nu log N_1", ">", "s_2"], rows > border, || (Some(rows.clone()), border.clone())) {
         return Err(Refusal::Cells);
     }
     let cell = r * (rows - border); // r V'
+    if !p.note(["r V'", ">", "C"], cell > carried, || (Some(cell.clone()), carried.clone())) {
+        return Err(Refusal::Cells);
+    }
     let gap = &cell - &carried; // r V' - C
     // (m - r theta nu / (n_1 gap)) log(r V' / C) > B tw nu, times n_1 gap.
     let (all, lost) = (m * n1 * &gap, (r * theta * nu) << FRACTION);
-    if all <= lost || (all - lost) * log2(&cell, &carried, false) <= (b * tw * nu * n1 * gap) << FRACTION {
-        return Err(Refusal::Cells);
-    }
-    Ok(())
+    let left = if all > lost { (all - lost) * log2(&cell, &carried, false) } else { BigUint::ZERO };
+    let (need, scale) = ((b * tw * nu) << FRACTION, n1 * gap);
+    let formula = ["(m - r theta nu / (n_1 (r V' - C))) log(r V' / C)", ">", "B tw nu"];
+    let holds = p.note(formula, left > &need * &scale, || (Some(&left / &scale), need.clone()));
+    if holds { Ok(()) } else { Err(Refusal::Cells) }
 }
 
 impl Cells {

@@ -19,7 +19,10 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists) -> Result<(), Refusal> {
         let layer = if p.case == Case::OneLayerFewer { e + 1 } else { e + 2 };
         let first = p.case == Case::AsManyLayers && e == 0;
         delta = step * delta + 1_u8;
-        if !Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]).reaches(&delta) {
+        let tail = Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
+        let formula = format!("E(k_{e} N_{e}, x_{0} D_{0}, sigma_{0})", e + 1);
+        let need = format!("x_{} Delta + 1", e + 1);
+        if !p.note_draw([&formula, ">=", &need], &tail, &BigUint::from(1_u8), &delta, tail.reaches(&delta)) {
             return Err(Refusal::Tail { step: e + 1 });
         }
         // Mixers in parallel with layer 1; messages into w and, where it was not frozen before, into z_0.

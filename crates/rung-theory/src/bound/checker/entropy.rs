@@ -2,7 +2,7 @@
 
 use num_bigint::BigUint;
 
-use super::exact::{log2, power_exceeds};
+use super::exact::{FRACTION, log2, power_exceeds};
 use super::{Case, Instance, Refusal, malformed};
 
 /// Binary digits of V after the point.
@@ -14,28 +14,40 @@ pub(super) fn check(p: &Instance<'_>) -> Result<(), Refusal> {
     }
     let ([s0, s1], m, n1) = ([&p.s[0], &p.s[1]], p.m, &p.n[0]);
     let beta = if *s1 == BigUint::ZERO { p.b.clone() } else { p.b * &p.tokens_per.query };
-    let v = log2(&p.size[1], &BigUint::from(1_u8), false) >> (super::exact::FRACTION - DIGITS);
+    let v = log2(&p.size[1], &BigUint::from(1_u8), false) >> (FRACTION - DIGITS);
     let state = (s0 + p.parallel_bits) << DIGITS; // S
     let carried = (n1 * beta) << DIGITS; // C
     let (rows, border) = (n1 * v, s1 << DIGITS);
-    if rows <= border {
+    let scaled = |side: &BigUint| side << (FRACTION - DIGITS);
+    if !p.note(["n_1 log N_1", ">", "s_1"], rows > border, || (Some(scaled(&rows)), scaled(&border))) {
         return Err(Refusal::Entropy);
     }
     let value = rows - border; // V'
     let less = |a: BigUint| if a > state { a - &state } else { BigUint::ZERO };
     // (i)
-    if power_exceeds(&less(m * &value), &carried, m, s0) {
+    let first = less(m * &value);
+    let formula = ["(i) m log((m V' - S) / C)", ">", "s_0"];
+    if p.note_power(formula, [&first, &carried], s0, power_exceeds(&first, &carried, m, s0)) {
         return Ok(());
     }
     // (ii)
     let r = &carried / &value;
     let gap = (&r + 1_u8) * &value - &carried; // G
-    if r != BigUint::ZERO && power_exceeds(&less(m * &gap), &(&r * &gap), m, s0) {
-        return Ok(());
+    if r != BigUint::ZERO {
+        let (second, divisor) = (less(m * &gap), &r * &gap);
+        let formula = ["(ii) m log((m G - S) / (r G))", ">", "s_0"];
+        if p.note_power(formula, [&second, &divisor], s0, power_exceeds(&second, &divisor, m, s0)) {
+            return Ok(());
+        }
     }
     // (iii)
     let k = (&carried + &state) / &value;
-    if k == BigUint::ZERO || power_exceeds(m, &k, m, s0) {
+    let formula = ["(iii) m log(m / k)", ">", "s_0"];
+    if k == BigUint::ZERO {
+        p.note(formula, true, || (None, s0 << FRACTION));
+        return Ok(());
+    }
+    if p.note_power(formula, [m, &k], s0, power_exceeds(m, &k, m, s0)) {
         return Ok(());
     }
     Err(Refusal::Entropy)

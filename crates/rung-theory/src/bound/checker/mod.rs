@@ -1,7 +1,7 @@
 //! The lower bounds on function composition, and their checker: exact integers, no search, no floats.
 //!
-//! This is the folder to read first: whoever believes it needs to believe nothing else here. It has 569 lines of code in
-//! seven files and shares nothing with the search; one file is one theorem, with its conditions in the order of `docs/proof.md`.
+//! This is the folder to read first: whoever believes it needs to believe nothing else here. It has 661 lines of code in
+//! eight files and shares nothing with the search; one file is one theorem, with its conditions in the order of `docs/proof.md`.
 //!
 //! # Claim
 //! If [`check`] accepts a [`Certificate`], then no causal stack with the point's full layers, message bits and block states
@@ -40,9 +40,13 @@ mod cells;
 mod decomposition;
 mod entropy;
 mod exact;
+mod inequality;
 mod product;
 
+use std::cell::RefCell;
+
 use exact::{FRACTION, log2};
+pub use inequality::Inequality;
 use num_bigint::BigUint;
 
 /// How many full layers a stack has beside the number of hops L: the two cases of the theorems.
@@ -261,11 +265,13 @@ struct Instance<'a> {
     /// N_0 .. N_{L-1}.
     size: Vec<BigUint>,
     tokens_per: TokensPer,
+    /// Where comparisons are noted, if anybody wants to see them.
+    notes: Option<&'a RefCell<Vec<Inequality>>>,
 }
 
 impl<'a> Instance<'a> {
     /// The point's instance or, with an embedding, the smaller one inside it.
-    fn of(p: &'a Certificate) -> Result<Self, Refusal> {
+    fn of(p: &'a Certificate, notes: Option<&'a RefCell<Vec<Inequality>>>) -> Result<Self, Refusal> {
         let (hops, middle) = match p.embedding {
             Some(Embedding { hops, middle }) if hops >= 1 && hops < p.hops && middle <= p.hops - hops => (hops, middle),
             Some(_) => return malformed("embedding must have fewer hops than the task, and room for its tables"),
@@ -287,13 +293,16 @@ impl<'a> Instance<'a> {
             n,
             size: sizes(&p.m, n),
             tokens_per: TokensPer { entry: te.clone(), start: t0 + te * middle * &p.m, query: tw.clone() },
+            notes,
         })
     }
 
     /// The last inequality of Theorems 0 and 2: lost bits < D_L log N_{L-1}.
     fn compare_with_answers(&self, lost: &BigUint, reach: &BigUint) -> Result<(), Refusal> {
         let answer = log2(&self.size[self.hops - 1], &BigUint::from(1_u8), false);
-        if (lost << FRACTION) < reach * answer { Ok(()) } else { Err(Refusal::Final) }
+        let (lost, reach) = (lost << FRACTION, reach * answer);
+        let holds = self.note(["Delta", "<", "D_L log N_(L-1)"], lost < reach, || (Some(lost.clone()), reach.clone()));
+        if holds { Ok(()) } else { Err(Refusal::Final) }
     }
 }
 
@@ -360,7 +369,9 @@ fn check_state(p: &Instance<'_>) -> Result<(), Refusal> {
     }
     let largest = &p.size[p.hops - 1];
     let table = largest * log2(largest, &BigUint::from(1_u8), false);
-    if (&p.s[0] << FRACTION) < table { Ok(()) } else { Err(Refusal::State) }
+    let state = &p.s[0] << FRACTION;
+    let holds = p.note(["s_0", "<", "N_(L-1) log N_(L-1)"], state < table, || (Some(state.clone()), table.clone()));
+    if holds { Ok(()) } else { Err(Refusal::State) }
 }
 
 /// Checks a point.
@@ -368,8 +379,19 @@ fn check_state(p: &Instance<'_>) -> Result<(), Refusal> {
 /// # Errors
 /// What is malformed, or the first inequality that fails.
 pub fn check(p: &Certificate) -> Result<Accepted, Refusal> {
+    compare(p, None)
+}
+
+/// The inequalities that [`check`] compares, with their numbers, up to the first that decides; none of a malformed point.
+pub fn inequalities(p: &Certificate) -> Vec<Inequality> {
+    let notes = RefCell::default();
+    let _: Result<Accepted, Refusal> = compare(p, Some(&notes));
+    notes.into_inner()
+}
+
+fn compare(p: &Certificate, notes: Option<&RefCell<Vec<Inequality>>>) -> Result<Accepted, Refusal> {
     well_formed(p)?;
-    let instance = Instance::of(p)?;
+    let instance = Instance::of(p, notes)?;
     match &p.theorem {
         Theorem::State => check_state(&instance)?,
         Theorem::Entropy => entropy::check(&instance)?,

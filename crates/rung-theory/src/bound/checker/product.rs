@@ -30,9 +30,14 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), 
         let (step, next) = (&x[e + 1], freeze[e]); // X, j_e + 1
         let tail = Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
         let drawn = if e == 0 {
-            tail.exceeds(&(u / &x[0]), &(step * &independent))
+            let (groups, need) = (u / &x[0], step * &independent);
+            let formula = ["E(k_0 N_0, x_1 D_1, sigma_1) u / x_0", ">", "x_1 P"];
+            p.note_draw(formula, &tail, &groups, &need, tail.exceeds(&groups, &need))
         } else {
-            tail.reaches(&(step * (&independent + &joint) + 1_u8))
+            let need = step * (&independent + &joint) + 1_u8;
+            let formula = format!("E(k_{e} N_{e}, x_{0} D_{0}, sigma_{0})", e + 1);
+            let needed = format!("x_{} (P + J) + 1", e + 1);
+            p.note_draw([&formula, ">=", &needed], &tail, &BigUint::from(1_u8), &need, tail.reaches(&need))
         };
         if !drawn {
             return Err(Refusal::Tail { step: e + 1 });

@@ -2,14 +2,14 @@
 //!
 //! Counts that may outgrow 64 bits are written as numbers where they fit and as decimal strings where they do not.
 
-use num_bigint::BigUint;
+mod check;
+
+pub use check::{CheckAnswer, brief, check_certificate};
 use serde_json::{Value, json};
 
 use crate::bound::certificate;
-use crate::bound::checker::{Accepted, Certificate, Refusal, check};
-use crate::bound::explanation::Claim;
 use crate::bound::hop_map::Rung;
-use crate::bound::input::{BoundInput, log2};
+use crate::bound::input::BoundInput;
 use crate::bound::papers;
 use crate::bound::search::CheckedCertificate;
 use crate::bound::stack_bounds::LowerBound;
@@ -129,63 +129,4 @@ impl BoundRequest<'_> {
 pub fn heads_dim_bits(plan: &Plan) -> Option<u128> {
     let paper = plan.message_bits(Convention::Paper);
     (paper > 0).then_some(paper / 2)
-}
-
-/// What the checker says of a certificate.
-#[derive(Debug)]
-pub enum CheckAnswer {
-    /// It is no certificate.
-    Malformed(String),
-    /// An inequality fails, or its stack is not the one of its numbers.
-    Refused(String),
-    /// Every inequality holds.
-    Accepted {
-        /// The numbers.
-        certificate: Box<Certificate>,
-        /// What they prove.
-        accepted: Accepted,
-        /// Whether the stack that it names was counted again and found to be one of those it speaks of.
-        names_stack: bool,
-    },
-}
-
-/// Checks the text of a certificate.
-pub fn check_certificate(text: &str) -> CheckAnswer {
-    let certificate = match certificate::read(text) {
-        Ok(certificate) => certificate,
-        Err(error) => return CheckAnswer::Malformed(format!("malformed: {error}")),
-    };
-    match check(&certificate) {
-        Ok(accepted) => match certificate::names_its_stack(text, &certificate) {
-            Ok(names_stack) => CheckAnswer::Accepted { certificate: Box::new(certificate), accepted, names_stack },
-            Err(reason) => CheckAnswer::Refused(format!("refused: {reason}")),
-        },
-        Err(refusal @ Refusal::Malformed(_)) => CheckAnswer::Malformed(refusal.to_string()),
-        Err(refusal) => CheckAnswer::Refused(refusal.to_string()),
-    }
-}
-
-impl CheckAnswer {
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        let refusal = |status: &str, reason: &str| json!({"status": status, "accepted": false, "reason": reason});
-        match self {
-            Self::Malformed(reason) => refusal("malformed", reason),
-            Self::Refused(reason) => refusal("refused", reason),
-            Self::Accepted { certificate, accepted, names_stack } => json!({
-                "status": "accepted",
-                "accepted": true,
-                "hops": certificate.hops,
-                "theorem": certificate.theorem.name(),
-                "machine_checked": Claim::OutOfReach.basis(certificate).is_machine_checked(),
-                "needs_w_major_tables": certificate.needs_w_major(),
-                "tokens": accepted.tokens.to_string(),
-                "log2_tokens": log2(&accepted.tokens),
-                "trivial": accepted.trivial,
-                "message_bits": certificate.message_bits.to_string(),
-                "state_bits": certificate.state_bits.iter().map(BigUint::to_string).collect::<Vec<_>>(),
-                "stack_verified": names_stack,
-            }),
-        }
-    }
 }

@@ -1,0 +1,205 @@
+//! What the checker says of a certificate, sentence by sentence, and on what each sentence rests.
+
+use num_bigint::BigUint;
+use serde_json::{Value, json};
+
+use crate::bound::certificate;
+use crate::bound::checker::{Accepted, Certificate, Inequality, Refusal, check, inequalities};
+use crate::bound::explanation::{Basis, Claim};
+use crate::bound::input::log2;
+
+/// What the checker says of a certificate.
+#[derive(Debug)]
+pub enum CheckAnswer {
+    /// It is no certificate.
+    Malformed(String),
+    /// An inequality fails, or its stack is not the one of its numbers.
+    Refused {
+        /// The numbers.
+        certificate: Box<Certificate>,
+        /// Which inequality, or what does not fit.
+        reason: String,
+    },
+    /// Every inequality holds.
+    Accepted {
+        /// The numbers.
+        certificate: Box<Certificate>,
+        /// What they prove.
+        accepted: Accepted,
+        /// Whether the stack that it names was counted again and found to be one of those it speaks of.
+        names_stack: bool,
+    },
+}
+
+/// Checks the text of a certificate.
+pub fn check_certificate(text: &str) -> CheckAnswer {
+    let certificate = match certificate::read(text) {
+        Ok(certificate) => Box::new(certificate),
+        Err(error) => return CheckAnswer::Malformed(format!("malformed: {error}")),
+    };
+    match check(&certificate) {
+        Ok(accepted) => match certificate::names_its_stack(text, &certificate) {
+            Ok(names_stack) => CheckAnswer::Accepted { certificate, accepted, names_stack },
+            Err(reason) => CheckAnswer::Refused { certificate, reason: format!("refused: {reason}") },
+        },
+        Err(refusal @ Refusal::Malformed(_)) => CheckAnswer::Malformed(refusal.to_string()),
+        Err(refusal) => CheckAnswer::Refused { certificate, reason: refusal.to_string() },
+    }
+}
+
+impl CheckAnswer {
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let refusal = |status: &str, reason: &str| json!({"status": status, "accepted": false, "reason": reason});
+        match self {
+            Self::Malformed(reason) => refusal("malformed", reason),
+            Self::Refused { reason, .. } => refusal("refused", reason),
+            Self::Accepted { certificate, accepted, names_stack } => json!({
+                "status": "accepted",
+                "accepted": true,
+                "hops": certificate.hops,
+                "theorem": certificate.theorem.name(),
+                "machine_checked": Claim::OutOfReach.basis(certificate).is_machine_checked(),
+                "needs_w_major_tables": certificate.needs_w_major(),
+                "tokens": accepted.tokens.to_string(),
+                "log2_tokens": log2(&accepted.tokens),
+                "trivial": accepted.trivial,
+                "message_bits": certificate.message_bits.to_string(),
+                "state_bits": certificate.state_bits.iter().map(BigUint::to_string).collect::<Vec<_>>(),
+                "stack_verified": names_stack,
+            }),
+        }
+    }
+
+    /// As JSON, with what each sentence rests on and the inequalities with their numbers.
+    pub fn explained_json(&self) -> Value {
+        let mut said = self.json();
+        let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return said };
+        let sentences = self.sentences();
+        if sentences.is_empty() {
+            let section = Claim::OutOfReach.basis(certificate).section;
+            said["rests_on"] = json!({"file": "docs/proof.md", "section": section});
+        } else {
+            said["explanation"] =
+                sentences.iter().map(|(claim, sentence)| explanation(sentence, &claim.basis(certificate))).collect();
+        }
+        said["inequalities"] = inequalities(certificate).iter().map(inequality_json).collect();
+        said
+    }
+
+    /// What an accepted certificate says; nothing of any other.
+    pub fn sentences(&self) -> Vec<(Claim, String)> {
+        let Self::Accepted { certificate, accepted, names_stack } = self else { return Vec::new() };
+        let states: Vec<String> = certificate.state_bits.iter().map(brief).collect();
+        let hops = if certificate.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", certificate.hops) };
+        let full = certificate.state_bits.len() - 1;
+        let layers = if full == 1 { "layer" } else { "layers" };
+        let bits = brief(&certificate.message_bits);
+        let mut sentences = vec![
+            (Claim::OutOfReach, format!("{hops} out of reach for tables of {} tokens", brief(&accepted.tokens))),
+            (Claim::Messages, format!("of any stack with {full} full {layers}, messages of at most {bits} bits")),
+            (Claim::States, format!("and states of at most {} bits between them", states.join(" | "))),
+            (Claim::Inequalities, format!("by theorem `{}`", certificate.theorem.name())),
+        ];
+        if certificate.needs_w_major() {
+            sentences.push((Claim::TableOrder, "for tables that list w as the major index".to_owned()));
+        }
+        sentences.push(if *names_stack {
+            (Claim::StackCounted, "its stack is one of these: the bits were counted again".to_owned())
+        } else {
+            let reason = "it names no stack, or not how its bits were counted: that part is not verified";
+            (Claim::StackNotCounted, reason.to_owned())
+        });
+        if accepted.trivial {
+            sentences.push((Claim::Trivial, "trivial: one message cannot even carry an answer".to_owned()));
+        }
+        sentences
+    }
+
+    /// The inequalities as lines; nothing of a malformed certificate.
+    pub fn inequality_lines(&self) -> Vec<String> {
+        let (Self::Refused { certificate, .. } | Self::Accepted { certificate, .. }) = self else { return Vec::new() };
+        inequalities(certificate).iter().map(line).collect()
+    }
+}
+
+fn explanation(sentence: &str, basis: &Basis) -> Value {
+    let lemmas: Vec<Value> =
+        basis.lemmas.iter().map(|lemma| json!({"name": lemma.name, "file": format!("proof/{}", lemma.file)})).collect();
+    json!({
+        "sentence": sentence,
+        "rests_on": {"file": "docs/proof.md", "section": basis.section},
+        "machine_checked": basis.is_machine_checked(),
+        "lemmas": lemmas,
+        "missing": basis.missing,
+        "trusted": basis.trusted,
+    })
+}
+
+fn inequality_json(inequality: &Inequality) -> Value {
+    let [left, relation, right] = &inequality.formula;
+    json!({
+        "left": left,
+        "relation": relation,
+        "right": right,
+        "left_bits": inequality.left.as_ref().map(decimal),
+        "right_bits": decimal(&inequality.right),
+        "holds": inequality.holds,
+    })
+}
+
+/// `Delta < D_L log N_(L-1): 1,042.000 < 1,044.387, holds`.
+fn line(inequality: &Inequality) -> String {
+    let [left, relation, right] = &inequality.formula;
+    let side = |value: &BigUint| {
+        let whole = value >> FRACTION;
+        if whole.bits() > 59 { brief(&whole) } else { with_commas(&decimal(value)) }
+    };
+    let value = inequality.left.as_ref().map_or_else(|| "without limit".to_owned(), side);
+    let holds = if inequality.holds { "holds" } else { "fails" };
+    format!("{left} {relation} {right}: {value} {relation} {}, {holds}", side(&inequality.right))
+}
+
+/// Binary digits after the point of the sides of an inequality.
+const FRACTION: u64 = 80;
+
+/// A side of an inequality in decimal, cut after three digits.
+fn decimal(scaled: &BigUint) -> String {
+    let thousandths: BigUint = (scaled * 1000_u32) >> FRACTION;
+    format!("{}.{:03}", &thousandths / 1000_u32, u32::try_from(&thousandths % 1000_u32).unwrap_or(0))
+}
+
+fn with_commas(number: &str) -> String {
+    let whole = number.find('.').unwrap_or(number.len());
+    let mut text = String::with_capacity(number.len() * 4 / 3);
+    for (index, digit) in number.chars().enumerate() {
+        if index > 0 && index < whole && (whole - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number for people: with commas, or its first digits, how many there are, and the power of two.
+pub fn brief(number: &BigUint) -> String {
+    let digits = number.to_string();
+    if digits.len() <= 18 {
+        return with_commas(&digits);
+    }
+    format!("{}.. ({} digits, 2^{:.1})", &digits[..6], digits.len(), log2(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_are_cut_not_rounded() {
+        let scaled = (BigUint::from(1_234_567_u32) << FRACTION) + ((BigUint::from(9999_u32) << FRACTION) / 10_000_u32);
+        assert_eq!(decimal(&scaled), "1234567.999");
+        assert_eq!(with_commas(&decimal(&scaled)), "1,234,567.999");
+        assert_eq!(decimal(&BigUint::ZERO), "0.000");
+        assert_eq!(brief(&BigUint::from(1_234_567_u32)), "1,234,567");
+    }
+}
