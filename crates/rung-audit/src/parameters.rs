@@ -35,6 +35,12 @@ struct Class {
     norms: u64,
     /// Biases of experts and of their router.
     expert_bias: bool,
+    /// Feed-forward parts have two matrices, without a gate.
+    ungated: bool,
+    /// One shared expert of the routed experts' size, which no field names.
+    shared_expert: bool,
+    /// The width of the shared expert where the file leaves it to the class; 0 for none.
+    shared_width: u64,
     /// Input and output embeddings are one, unless the file says otherwise.
     tied: bool,
 }
@@ -47,6 +53,9 @@ const PLAIN: Class = Class {
     sinks: false,
     norms: 2,
     expert_bias: false,
+    ungated: false,
+    shared_expert: false,
+    shared_width: 0,
     tied: false,
 };
 const WITH_HEAD_NORMS: Class = Class { head_norms: true, ..PLAIN };
@@ -61,18 +70,25 @@ static CLASSES: &[(&str, Class)] = &[
     ("qwen2_moe", Class { qkv_bias: true, ..PLAIN }),
     ("qwen3", WITH_HEAD_NORMS),
     ("qwen3_moe", WITH_HEAD_NORMS),
-    ("qwen3_next", Class { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_next", Class { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
     ("qwen3_5", Class { gated: true, ..WITH_HEAD_NORMS }),
     ("qwen3_5_text", Class { gated: true, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_moe", Class { gated: true, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_moe_text", Class { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe", Class { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe_text", Class { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
     ("gemma", Class { tied: true, ..PLAIN }),
     ("gemma2", Class { norms: 4, tied: true, ..PLAIN }),
     ("gemma3_text", Class { norms: 4, tied: true, ..WITH_HEAD_NORMS }),
     ("gpt_oss", Class { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..PLAIN }),
     ("lfm2", Class { tied: true, ..WITH_HEAD_NORMS }),
     ("mamba", Class { tied: true, ..PLAIN }),
-    ("mamba2", Class { tied: true, ..PLAIN }),
+    ("mamba2", PLAIN),
+];
+
+/// Classes whose embeddings and feed-forward parts are known, but not all biases, norms and gates.
+static PARTLY_KNOWN: &[(&str, Class)] = &[
+    ("llama4_text", Class { shared_expert: true, ..PLAIN }),
+    ("nemotron_h", Class { ungated: true, ..PLAIN }),
+    ("recurrent_gemma", Class { tied: true, ..PLAIN }),
 ];
 
 /// Counts the weights, where the vocabulary and the feed-forward sizes are known.
@@ -81,8 +97,15 @@ pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<Parameters>
         return Ok(None);
     }
     let (Some(width), Some(vocabulary)) = (audit.width, config.size("vocab_size")?) else { return Ok(None) };
-    let class = CLASSES.iter().find(|(name, _)| config.model_type().is_ok_and(|found| found == Some(name)));
-    let (class, exact) = class.map_or((PLAIN, false), |(_, class)| (*class, true));
+    let find = |classes: &[(&str, Class)]| {
+        let ours = |(name, _): &&(&str, Class)| config.model_type().is_ok_and(|found| found == Some(name));
+        classes.iter().find(ours).map(|(_, class)| *class)
+    };
+    let known = find(CLASSES);
+    let exact = known.is_some();
+    // The authors' own Mamba code ties them.
+    let other = || Class { tied: config.has_key("ssm_cfg"), ..PLAIN };
+    let class = known.or_else(|| find(PARTLY_KNOWN)).unwrap_or_else(other);
     let tied = config.flag_anywhere("tie_word_embeddings").unwrap_or(class.tied);
     let embeddings = to_u128(width) * to_u128(vocabulary) * if tied { 1 } else { 2 };
     let mut total = embeddings + to_u128(width);
@@ -141,12 +164,13 @@ fn feed_forward_weights(
     width: u64,
     class: Class,
 ) -> Result<Option<(u128, u128)>, AuditError> {
-    let gated = |inner: u64| 3 * to_u128(width) * to_u128(inner);
+    let matrices = if class.ungated { 2 } else { 3 };
+    let network = |inner: u64| matrices * to_u128(width) * to_u128(inner);
     match layer.feed_forward {
         FeedForward::None => Ok(Some((0, 0))),
         FeedForward::Dense => {
             let Some(inner) = dense_width(config)? else { return Ok(None) };
-            Ok(Some((gated(inner), gated(inner))))
+            Ok(Some((network(inner), network(inner))))
         }
         FeedForward::Experts => {
             let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
@@ -159,20 +183,25 @@ fn feed_forward_weights(
             let (Some(experts), Some(chosen), Some(inner)) = (experts, chosen, inner) else { return Ok(None) };
             let bias = if class.expert_bias { 2 * to_u128(inner) + to_u128(width) } else { 0 };
             let router = to_u128(width) * to_u128(experts) + if class.expert_bias { to_u128(experts) } else { 0 };
-            let shared = shared_weights(config, width, inner)?;
-            let weights = |count: u64| to_u128(count) * (gated(inner) + bias) + router + shared;
+            let shared = shared_weights(config, width, inner, class)?;
+            let weights = |count: u64| to_u128(count) * (network(inner) + bias) + router + shared;
             Ok(Some((weights(experts), weights(chosen.min(experts)))))
         }
     }
 }
 
-/// Experts that every token uses: so many of the routed experts' size, or one of its own size with a gate.
-fn shared_weights(config: &Config, width: u64, inner: u64) -> Result<u128, AuditError> {
-    if let Some(own) = config.count("shared_expert_intermediate_size")?.filter(|&own| own > 0) {
+/// Experts that every token uses: so many of the routed experts' size, or one of its own size, with or without a gate.
+fn shared_weights(config: &Config, width: u64, inner: u64, class: Class) -> Result<u128, AuditError> {
+    let own = config.count("shared_expert_intermediate_size")?.unwrap_or(class.shared_width);
+    if own > 0 {
         return Ok(3 * to_u128(width) * to_u128(own) + to_u128(width));
     }
-    let count = config.count("n_shared_experts")?.or(config.count("num_shared_experts")?).unwrap_or(0);
-    Ok(3 * to_u128(width) * to_u128(inner) * to_u128(count))
+    if let Some(own) = config.count("shared_intermediate_size")? {
+        return Ok(3 * to_u128(width) * to_u128(own));
+    }
+    let count = config.count("n_shared_experts")?.or(config.count("num_shared_experts")?);
+    let count = count.unwrap_or(u64::from(class.shared_expert));
+    Ok(if class.ungated { 2 } else { 3 } * to_u128(width) * to_u128(inner) * to_u128(count))
 }
 
 /// The inner width of a dense feed-forward part. LFM2 gives it before a rounding.

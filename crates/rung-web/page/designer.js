@@ -75,24 +75,44 @@ export async function render(root, values) {
     source.textContent = [after.source, after.stack].filter(Boolean).join(" — ");
     undo.disabled = at === 0;
     redo.disabled = at === past.length - 1;
-    const focused = stripBox.contains(document.activeElement) ? document.activeElement?.getAttribute("data-index") : null;
-    show(stripBox, after.strip.length > 0
-      ? editor({
-        strip: after.strip, base: before.strip,
-        titles: after.layers.map((/** @type {any} */ layer, /** @type {number} */ index) => `Layer ${index}: ${[layer.attention, layer.recurrent].filter((word) => word && word !== "none").join(" + ") || "none"}, decided by ${layer.decided_by}`),
-        preview: (index, first) => edits.letter(index, kindFor(first)) ?? "?",
-        paint: (from, to, first) => { edits.paint(from, to, kindFor(first)); void commit(); },
-      })
-      : h("p", {}, "No layer could be read from this config."), legend([after.strip]));
-    if (focused) /** @type {HTMLElement | null} */ (stripBox.querySelector(`[data-index="${focused}"]`))?.focus();
+    drawStrip(before, after);
     drawSizes(answer);
     const known = after.rungs !== null;
     const map = hopMapPanel(answer, search, { model, edits: text }, fileOf(model));
     show(panels,
       rungsPanel(answer), differencePanel(answer, edits.toString()), known && map,
       after.cache_bytes !== null && curvePanel(answer, storage.context), after.cache_bytes !== null && plan.panel({ model, edits: text, context: storage.context }, answer),
-      after.mixers !== null && workPanel(answer), readingPanel(answer, model));
-    await address();
+      after.mixers !== null && workPanel(answer), reading(answer));
+    // The address follows once the browser has drawn.
+    setTimeout(() => void address());
+  }
+
+  /** @type {ReturnType<typeof editor> | null} */
+  let cells = null;
+  /** @param {any} before @param {any} after */
+  function drawStrip(before, after) {
+    const titles = after.layers.map((/** @type {any} */ layer, /** @type {number} */ index) => `Layer ${index}: ${[layer.attention, layer.recurrent].filter((word) => word && word !== "none").join(" + ") || "none"}, decided by ${layer.decided_by}`);
+    const design = { strip: after.strip, base: before.strip, titles };
+    if (after.strip.length > 0 && cells?.length === after.strip.length) {
+      cells.update(design);
+      stripBox.lastElementChild?.replaceWith(legend([after.strip]));
+      return;
+    }
+    cells = after.strip.length === 0 ? null : editor({
+      ...design,
+      preview: (index, first) => edits.letter(index, kindFor(first)) ?? "?",
+      paint: (from, to, first) => { edits.paint(from, to, kindFor(first)); void commit(); },
+    });
+    show(stripBox, cells?.root ?? h("p", {}, "No layer could be read from this config."), legend([after.strip]));
+  }
+
+  /** @type {{ key: string, panel: Element } | null} */
+  let read = null;
+  /** How the config was read: the same panel as long as it says the same. @param {any} answer */
+  function reading(answer) {
+    const key = JSON.stringify([model, answer.after.unknown, answer.after.assumed]);
+    if (read?.key !== key) read = { key, panel: readingPanel(answer, model) };
+    return read.panel;
   }
 
   /** What painting a layer makes of it. @param {string} first the layer where the stroke began */
@@ -117,6 +137,9 @@ export async function render(root, values) {
   /** @param {any} answer */
   function drawSizes(answer) {
     if (sizes.contains(document.activeElement) && document.activeElement?.getAttribute("type") === "range") return;
+    const key = JSON.stringify([answer.sizes, storage, answer.after.state_dtype]);
+    if (key === sizes.dataset.shown) return;
+    sizes.dataset.shown = key;
     const slider = (/** @type {string} */ label, /** @type {string} */ key, /** @type {number} */ value, /** @type {number[]} */ steps) => {
       const choices = [...new Set([...steps, value])].sort((a, b) => a - b);
       const output = h("output", {}, value);

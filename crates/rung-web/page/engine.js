@@ -85,18 +85,27 @@ export class Searcher {
     /** @type {Worker | null} */
     this.worker = null;
     this.next = 0;
-    /** @type {Map<number, {resolve: (value: any) => void, reject: (error: any) => void}>} */
+    /** @type {Map<number, {resolve: (value: any) => void, reject: (error: any) => void, working: boolean}>} */
     this.waiting = new Map();
   }
 
-  /** Ends what is under way. */
+  /** Ends what is under way. A worker without work is kept, as starting one is dear. */
   stop() {
-    if (this.waiting.size > 0) {
+    if ([...this.waiting.values()].some(({ working }) => working)) {
       this.worker?.terminate();
       this.worker = null;
-      for (const { reject } of this.waiting.values()) reject(new Stopped());
-      this.waiting.clear();
     }
+    for (const { reject } of this.waiting.values()) reject(new Stopped());
+    this.waiting.clear();
+  }
+
+  /** Waits, unless it is stopped. @param {number} milliseconds @returns {Promise<void>} */
+  pause(milliseconds) {
+    const id = this.next++;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve: () => resolve(), reject, working: false });
+      setTimeout(() => this.waiting.delete(id) && resolve(), milliseconds);
+    });
   }
 
   /** @param {any} request @param {Uint8Array | null} [file] @returns {Promise<any>} */
@@ -116,7 +125,7 @@ export class Searcher {
     }
     const id = this.next++;
     return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject });
+      this.waiting.set(id, { resolve, reject, working: true });
       this.worker?.postMessage({ id, request, file });
     });
   }

@@ -107,6 +107,9 @@ export function workPanel(answer) {
     h("p", { class: "muted" }, "Token mixers only: feed-forward parts and embeddings do not change with the layout. ", evidence("counted"))], "work");
 }
 
+/** Milliseconds without a change before a search begins. */
+const REST = 250;
+
 /** Rows of the map that are worth showing. @param {number} rungs @param {number} most */
 function rowsAround(rungs, most) {
   const top = rungs + 1 <= most ? Math.max(rungs + 1, Math.min(3, most)) : rungs;
@@ -130,9 +133,15 @@ export function hopMapPanel(answer, search, design, file) {
   const redraw = () => show(body, figure(hopMapChart(hops, found, after.context), `${after.model}-hop-map`,
     "Solved: a construction fits, for all tables of that many tokens. Impossible: for some tables of that size, whatever the weights. Between them: unknown."));
   redraw();
-  const started = performance.now();
   note.textContent = "Searching for certificates …";
   void (async () => {
+    // Whoever is still painting layers does not wait for a search that the next stroke ends.
+    try {
+      await search.pause(REST);
+    } catch {
+      return;
+    }
+    const started = performance.now();
     for (const count of [...hops].sort((a, b) => a - b)) {
       try {
         found.set(count, await search.ask({ ask: "rung", ...design, hops: count }, file));

@@ -1,9 +1,10 @@
 // The engine planner: what an engine allocates for this design, and what fits.
 import { h, labelled, select, show } from "./dom.js";
 import { ask } from "./engine.js";
-import { bytes, commas } from "./format.js";
+import { bytes, commas, counts } from "./format.js";
 import { commandButton, flags, modelArgument } from "./command.js";
 import { fileOf } from "./model.js";
+import { evidence } from "./panels.js";
 /** @typedef {import("./state.js").Model} Model */
 
 const FORMATS = ["", "bf16", "fp16", "fp8", "q8_0", "q4_0"];
@@ -55,6 +56,8 @@ export function planner(known, values, changed) {
         labelled("Keys and values", select(state.kv, FORMATS.map((one) => /** @type {[string, string]} */ ([one, one || "engine's default"])), set("kv"))),
         labelled("Weights", input("weights", { type: "text", size: 8, id: "weights", title: "bytes such as 14GB, or bits per weight such as 4.5bpw" })),
         labelled("Requests", input("requests", { type: "number", min: 1, id: "requests" }))),
+      h("p", { class: "muted" }, answer.parameters === null ? "The config does not give every size, so weights are not counted: give their bytes, such as 14GB."
+        : [`${counts(answer.parameters)} weights `, evidence("counted", "counted from the config"), "; give the bits of each (4.5bpw) or all bytes (14GB)."]),
       result);
   }
 

@@ -44,7 +44,7 @@ export async function render(root, values) {
     const answer = await response.json();
     version = answer.version;
     for (const run of answer.runs) runs.set(run.name, { ...run, order: version, words: `${run.id ?? ""} ${run.name} ${run.stack ?? ""} ${run.task ?? ""} ${run.over ?? ""}`.toLowerCase() });
-    return answer.runs.length > 0;
+    return /** @type {string[]} */ (answer.runs.map((/** @type {any} */ run) => run.name));
   }
 
   function draw() {
@@ -56,7 +56,7 @@ export async function render(root, values) {
     count.textContent = `${commas(shown.length)} of ${plural(runs.size, "run")}${running ? `, ${running} not finished` : ""}`;
     show(table, h("table", {}, h("thead", {}, h("tr", {}, ["", "run", "stack", "task", "rungs", "steps", "loss", "accuracy per hop"].map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, keyed.slice(0, limit).map(([, run]) => h("tr", { class: run.state },
-        h("td", {}, run.state === "finished" && h("input", { type: "checkbox", checked: open.includes(run.name), "aria-label": `Show ${run.id ?? run.name}`, onchange: (/** @type {any} */ event) => toggle(run.name, event.target.checked) })),
+        h("td", {}, h("input", { type: "checkbox", checked: open.includes(run.name), "aria-label": `Show ${run.id ?? run.name}`, onchange: (/** @type {any} */ event) => toggle(run.name, event.target.checked) })),
         h("th", { scope: "row" }, run.id ?? run.name, run.state === "running" && " (not finished)"), h("td", {}, h("code", {}, run.stack ?? "")), h("td", {}, run.task ?? ""), h("td", { class: "number" }, run.rungs ?? ""), h("td", { class: "number" }, run.steps ? commas(run.steps) : ""), h("td", { class: "number" }, run.loss?.toFixed?.(4) ?? ""),
         h("td", {}, groups(run).map(([group, share]) => h("span", { class: "group" }, `${group}: ${(100 * Number(share)).toFixed(1)}% `))))))),
     keyed.length > limit && button(`Show ${Math.min(PAGE * 5, keyed.length - limit)} more`, () => { limit += PAGE * 5; draw(); }, { id: "more" }));
@@ -71,13 +71,14 @@ export async function render(root, values) {
   }
 
   async function drawDetail() {
+    const state = (/** @type {string} */ name) => runs.get(name)?.state === "running" ? " (not finished)" : "";
     const records = (await Promise.all(open.map(async (name) => {
       const response = await fetch(`runs/record?name=${encodeURIComponent(name)}`);
       return response.ok ? { name, record: await response.json() } : null;
     }))).filter((one) => one !== null);
-    show(detail, records.length > 0 && h("section", { class: "panel", "aria-label": "Curves" }, h("h2", {}, records.length === 1 ? records[0].record.id : `${records.length} runs`),
+    show(detail, records.length > 0 && h("section", { class: "panel", "aria-label": "Curves" }, h("h2", {}, records.length === 1 ? `${records[0].record.id}${state(records[0].name)}` : `${records.length} runs`),
       figure(curves(records.map(({ record }) => record)), "runs", "Accuracy of each hop while training. One colour per run, one dash pattern per hop."),
-      records.map(({ name, record }) => h("details", { open: records.length === 1 }, h("summary", {}, record.id), commandLine(`rung train --config ${quote(`${name || "."}/run.toml`)}`), h("pre", { tabindex: 0, class: "record" }, JSON.stringify({ ...record, looks: `${(record.looks ?? record.evaluations ?? []).length} evaluations` }, null, 2))))));
+      records.map(({ name, record }) => h("details", { open: records.length === 1 }, h("summary", {}, record.id, state(name)), commandLine(`rung train --config ${quote(`${name || "."}/run.toml`)}`), h("pre", { tabindex: 0, class: "record" }, JSON.stringify({ ...record, looks: undefined, evaluations: `${(record.looks ?? record.evaluations ?? []).length} evaluations` }, null, 2))))));
   }
 
   await poll();
@@ -90,7 +91,11 @@ export async function render(root, values) {
     count, detail, h("section", { class: "panel" }, table));
   draw();
   await drawDetail();
-  const timer = setInterval(() => void poll().then((changed) => changed && draw()).catch(() => { count.textContent = "The server does not answer any more."; }), 2000);
+  const timer = setInterval(() => void poll().then((changed) => {
+    if (changed.length > 0) draw();
+    // A run that is shown has been evaluated again.
+    if (changed.some((name) => open.includes(name))) void drawDetail();
+  }).catch(() => { count.textContent = "The server does not answer any more."; }), 2000);
   return () => clearInterval(timer);
 }
 

@@ -45,7 +45,7 @@ export function legend(strips) {
  * @param {{ strip: string, base: string, titles: string[], paint: (from: number, to: number, first: string) => void, preview: (index: number, first: string) => string }} options
  */
 export function editor({ strip, base, titles, paint, preview }) {
-  const letters = [...strip];
+  let letters = [...strip];
   const first = () => letters[start] ?? "F";
   let start = -1;
   let end = -1;
@@ -53,12 +53,17 @@ export function editor({ strip, base, titles, paint, preview }) {
   const cells = letters.map((letter, index) =>
     h("button", {
       type: "button",
-      class: `cell ${cellClass(letter)}${letter === base[index] ? "" : " changed"}`,
+      class: kind(letter, index),
       "data-index": index,
       tabindex: index === 0 ? 0 : -1,
       title: titles[index],
       "aria-label": label(index),
     }, letter));
+
+  /** @param {string} letter @param {number} index */
+  function kind(letter, index) {
+    return `cell ${cellClass(letter)}${letter === base[index] ? "" : " changed"}`;
+  }
 
   /** @param {number} index */
   function label(index) {
@@ -136,5 +141,20 @@ export function editor({ strip, base, titles, paint, preview }) {
     cells[focus].focus();
   }
 
-  return root;
+  /** Shows another design of the same layers: only cells that differ are touched. @param {{ strip: string, base: string, titles: string[] }} next */
+  function update(next) {
+    const before = { letters, base, titles };
+    [letters, base, titles] = [[...next.strip], next.base, next.titles];
+    cells.forEach((cell, index) => {
+      const same = before.letters[index] === letters[index] && before.base[index] === base[index];
+      if (!same || cell.className !== kind(letters[index], index)) {
+        cell.className = kind(letters[index], index);
+        cell.textContent = letters[index];
+        cell.setAttribute("aria-label", label(index));
+      }
+      if (before.titles[index] !== titles[index]) cell.title = titles[index];
+    });
+  }
+
+  return { root, length: cells.length, update };
 }

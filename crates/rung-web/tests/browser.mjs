@@ -160,6 +160,9 @@ await test("figures download as SVG and PNG", async (open) => {
 await test("a certificate is found, downloaded, checked and refused when changed", async (open) => {
   const page = await open(`${base}#/1/certificate?stack=linear full&hops=2&heads=2&head_dim=8&bits=8`);
   await page.waitForSelector("#download", { timeout: 60000 });
+  const sides = await page.locator(".inequalities tbody tr").first().locator("td.number").allTextContents();
+  assert.ok(sides.length === 2 && sides.every((side) => /^[\d,]+\.\d{3}$/.test(side)), `${sides}`);
+  assert.match(await page.textContent(".inequalities"), /holds/);
   const [file] = await Promise.all([page.waitForEvent("download"), page.click("#download")]);
   const text = fs.readFileSync(await file.path(), "utf8");
   await page.fill("#certificate", text);
@@ -169,6 +172,7 @@ await test("a certificate is found, downloaded, checked and refused when changed
   await page.click("#check");
   await page.waitForSelector("#checked .problem");
   assert.match(await page.textContent("#checked"), /refused/);
+  assert.match(await page.textContent("#checked .inequalities"), /fails/);
 });
 
 await test("a forward pass is stepped through, and a changed entry changes the answer", async (open) => {
@@ -325,9 +329,29 @@ await test("rung serve: the same page, and ten thousand runs", async (open) => {
     await list.check('tbody input[type="checkbox"]');
     await list.waitForSelector("figure path.run-line");
     await list.fill("#filter", "");
+    // A run in training: its checkpoint says how far it is.
+    const progress = (count) => JSON.stringify({ progress: { step: count * 45, evaluations: JSON.parse(record(1)).looks.slice(0, count) } });
+    const checkpoint = (count) => {
+      const header = Buffer.from(JSON.stringify({ __metadata__: { "rung.progress": progress(count) } }));
+      const length = Buffer.alloc(8);
+      length.writeBigUInt64LE(BigInt(header.length));
+      fs.writeFileSync(path.join(runs, "run-begun", "resume.safetensors"), Buffer.concat([length, header]));
+    };
+    fs.mkdirSync(path.join(runs, "run-begun"));
+    fs.writeFileSync(path.join(runs, "run-begun", "run.toml"), 'stack = "gdn full"\ntask = "funccomp{hops=2,m=16}"\n');
+    checkpoint(5);
+    await list.fill("#filter", "run-begun");
+    await list.waitForFunction(() => /^1 of 10,001 runs, 1 not finished/.test(document.querySelector(".count").textContent), null, { timeout: 20000 });
+    await list.check('tbody input[type="checkbox"]');
+    await list.waitForFunction(() => /2 runs/.test(document.querySelector("h2")?.textContent ?? ""));
+    const points = () => list.evaluate(() => [...document.querySelectorAll("figure path.run-line")].map((line) => line.getAttribute("d").split("L").length));
+    assert.deepEqual((await points()).sort((a, b) => a - b), [5, 5, 20, 20]);
+    checkpoint(9);
+    await list.waitForFunction(() => [...document.querySelectorAll("figure path.run-line")].some((line) => line.getAttribute("d").split("L").length === 9), null, { timeout: 20000 });
+    await list.fill("#filter", "");
     fs.mkdirSync(path.join(runs, "run-new"));
     fs.writeFileSync(path.join(runs, "run-new", "record.json"), record(10000));
-    await list.waitForFunction(() => /10,001 runs/.test(document.querySelector(".count").textContent), null, { timeout: 20000 });
+    await list.waitForFunction(() => /10,002 runs/.test(document.querySelector(".count").textContent), null, { timeout: 20000 });
     if (shots) await list.screenshot({ path: path.join(shots, "runs.png") });
   } finally {
     child.kill();
