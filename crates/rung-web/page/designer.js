@@ -93,7 +93,7 @@ export async function render(root, values) {
   function drawStrip(before, after) {
     const titles = after.layers.map((/** @type {any} */ layer, /** @type {number} */ index) => `Layer ${index}: ${[layer.attention, layer.recurrent].filter((word) => word && word !== "none").join(" + ") || "none"}, decided by ${layer.decided_by}`);
     const design = { strip: after.strip, base: before.strip, titles };
-    if (after.strip.length > 0 && cells?.length === after.strip.length) {
+    if (cells && after.strip.length > 0 && cells.length === after.strip.length) {
       cells.update(design);
       stripBox.lastElementChild?.replaceWith(legend([after.strip]));
       return;

@@ -21,7 +21,7 @@ async function toy(text) {
     show(box, editor({
       strip: layers.join(""), base: start.join(""), titles: layers.map((letter, index) => `Layer ${index}: ${NAMES[letter]}`),
       preview: (_, first) => (first === "F" ? "r" : "F"), paint: (from, to, first) => { layers = layers.map((letter, index) => (index >= from && index <= to ? (first === "F" ? "r" : "F") : letter)); void draw(); },
-    }));
+    }).root);
     show(result, h("strong", {}, rungs(answer.rungs, answer.at_least)), ` ${answer.rungs === 1 ? "rung" : "rungs"} = ${answer.full} full${answer.extra_hop ? " + 1 extra" : ""} − 1. `, h("span", { class: "muted" }, answer.reason));
   };
   await draw();
