@@ -45,10 +45,9 @@ impl Instance<'_> {
     ) -> bool {
         self.note(formula, holds, || {
             let left = match tail {
-                Tail::None => Some(BigUint::ZERO),
                 Tail::Certain => None,
                 Tail::Bits { gain, loss } if gain > loss => Some((gain - loss) * groups),
-                Tail::Bits { .. } => Some(BigUint::ZERO),
+                Tail::Bits { .. } | Tail::None => Some(BigUint::ZERO),
             };
             (left, need << FRACTION)
         })
