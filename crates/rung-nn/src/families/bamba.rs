@@ -38,9 +38,6 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let (bias, mlp_bias) = (fields.flag("attention_bias", false)?, fields.flag("mlp_bias", false)?);
     let activation = decoder::activation(loader, "silu")?;
     let options = mamba2_options(loader, epsilon)?;
-    // Files written before transformers 5 do not say that half of the channels turn.
-    let named = fields.object("rope_parameters")?.is_some_and(|rope| rope.has("partial_rotary_factor"));
-    let halved = if named || fields.has("partial_rotary_factor") { 1 } else { 2 };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
@@ -50,9 +47,9 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                 loader.within("mamba", |loader| state_space::mamba2(loader, mixer, width, options))?
             } else {
                 let mixer = decoder::attention_of(loader, layer)?;
-                let head = mixer.number("key").unwrap_or_default() as usize / halved;
-                let plain = AttentionParts::plain(rotary::rotation(fields, head, "full_attention", 10_000.0)?);
-                let parts = AttentionParts { bias, output_bias: bias, ..plain };
+                let head = mixer.number("key").unwrap_or_default() as usize;
+                let rotation = rotary::half_by_default(fields, head, "full_attention", 10_000.0)?;
+                let parts = AttentionParts { bias, output_bias: bias, ..AttentionParts::plain(rotation) };
                 loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?
             };
             let channel_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;

@@ -10,6 +10,7 @@ use crate::mixer::head_options::{HeadNorm, HeadOptions};
 use crate::mixer::softmax::Softmax;
 use crate::mixer::window::Window;
 use crate::model::{Activation, Branch, Dense, Embedding, FeedForward, LayerParts, ModelParts, Norm};
+use crate::parts::Linear;
 use crate::position::Rotation;
 
 /// Norms on queries and keys, `q_norm` and `k_norm`.
@@ -144,6 +145,47 @@ pub fn gated_network<S: Scalar>(
         down: loader.role(Role::Output).linear("down_proj", hidden, width, bias)?,
         activation,
     })
+}
+
+/// A gated network without biases whose gate, other half and way back were taken out of larger tensors.
+pub fn gated_network_of<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    name: &str,
+    [width, hidden]: [usize; 2],
+    [gate, up, down]: [&[S]; 3],
+    activation: Activation,
+) -> Dense {
+    let mut linear = |role: Role, part: &str, shape: [usize; 2], values: &[S]| Linear {
+        weight: loader.role(role).add(&format!("{name}{part}.weight"), &shape, values.to_vec()),
+        bias: None,
+    };
+    Dense {
+        gate: Some(linear(Role::Other, "gate_proj", [hidden, width], gate)),
+        up: linear(Role::Other, "up_proj", [hidden, width], up),
+        down: linear(Role::Output, "down_proj", [width, hidden], down),
+        activation,
+    }
+}
+
+/// Experts that GGUF files store as one tensor for all gates, one for all other halves and one for all ways back.
+///
+/// # Errors
+/// A tensor is missing or of another shape.
+pub fn stacked_experts<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    count: usize,
+    [width, hidden]: [usize; 2],
+    activation: Activation,
+) -> Result<Vec<Dense>, FamilyError> {
+    let gate = loader.values("gate_proj.weight", &[count, hidden, width])?;
+    let up = loader.values("up_proj.weight", &[count, hidden, width])?;
+    let down = loader.values("down_proj.weight", &[count, width, hidden])?;
+    let expert = |number: usize| {
+        let range = number * width * hidden..(number + 1) * width * hidden;
+        let parts = [&gate, &up, &down].map(|all| &all[range.clone()]);
+        gated_network_of(loader, &format!("{number}."), [width, hidden], parts, activation)
+    };
+    Ok((0..count).map(expert).collect())
 }
 
 /// A layer of Llama's shape: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a channel mixer that is read under `mlp`.

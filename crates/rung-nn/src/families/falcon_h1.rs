@@ -7,7 +7,7 @@
 //! `mamba_rms_norm` with `mamba_norm_before_gate`, `mamba_d_ssm`, `head_dim`, `projectors_bias`, other biases, `time_step_limit`, tied embeddings.
 //!
 //! # GGUF
-//! Not read.
+//! `falcon-h1`: factors are folded into the weights already, and a norm comes after the gate.
 
 use rung_audit::json::Value;
 use rung_engine::Scalar;
@@ -25,10 +25,10 @@ use crate::model::{Branch, FeedForward, LayerParts, ModelParts, names};
 pub const MODEL_TYPES: &[&str] = &["falcon_h1"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[];
+pub const ARCHITECTURES: &[&str] = &["falcon-h1"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[("pre_ff_layernorm", "ffn_norm.")];
 
 /// The base of rotations in the class.
 const BASE: f64 = 10_000.0;
@@ -44,8 +44,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
     let (bias, mlp_bias) = (fields.flag("attention_bias", false)?, fields.flag("mlp_bias", false)?);
     let activation = decoder::activation(loader, "silu")?;
-    let normed = fields.flag("mamba_rms_norm", false)?;
-    let norm_before_gate = fields.flag("mamba_norm_before_gate", true)?;
+    let (normed, norm_before_gate) = if loader.is_gguf() {
+        (loader.has("model.layers.0.mamba.norm.weight"), false)
+    } else {
+        (fields.flag("mamba_rms_norm", false)?, fields.flag("mamba_norm_before_gate", true)?)
+    };
     let options = Mamba2Options {
         output_bias: fields.flag("projectors_bias", false)?,
         norm: normed.then_some((epsilon, norm_before_gate)),

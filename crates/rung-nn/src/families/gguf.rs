@@ -35,12 +35,18 @@ const FIELDS: &[(&str, &str)] = &[
     ("ssm.state_size", "ssm_state_size"),
     ("ssm.time_step_rank", "ssm_time_step_rank"),
     ("ssm.group_count", "ssm_group_count"),
+    ("ssm.dt_b_c_rms", "ssm_dt_b_c_rms"),
+    ("expert_shared_feed_forward_length", "shared_intermediate_size"),
+    ("rope.scaling.finetuned", "rope_scaling_finetuned"),
 ];
 
 /// The usual names of tensors outside of the layers.
 const OUTER: &[(&str, &str)] = &[
     ("model.embed_tokens", "token_embd"),
+    ("backbone.embeddings", "token_embd"),
     ("model.norm", "output_norm"),
+    ("model.final_layernorm", "output_norm"),
+    ("backbone.norm_f", "output_norm"),
     ("lm_head", "output"),
     ("rope_freqs", "rope_freqs"),
 ];
@@ -48,6 +54,7 @@ const OUTER: &[(&str, &str)] = &[
 /// The usual names of tensors inside of a layer.
 const INNER: &[(&str, &str)] = &[
     ("input_layernorm", "attn_norm"),
+    ("norm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
@@ -55,9 +62,30 @@ const INNER: &[(&str, &str)] = &[
     ("self_attn.q_norm", "attn_q_norm"),
     ("self_attn.k_norm", "attn_k_norm"),
     ("post_attention_layernorm", "ffn_norm"),
+    ("pre_ff_layernorm", "ffn_norm"),
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
+    ("feed_forward.gate_proj", "ffn_gate"),
+    ("feed_forward.up_proj", "ffn_up"),
+    ("feed_forward.down_proj", "ffn_down"),
+];
+
+/// The usual names inside of a state-space mixer, which transformers calls `mamba` or `mixer`. A GGUF name with a dot at its end stands alone,
+/// without `weight` or `bias` after it.
+const STATE_SPACE: &[(&str, &str)] = &[
+    ("in_proj", "ssm_in"),
+    ("conv1d", "ssm_conv1d"),
+    ("x_proj", "ssm_x"),
+    ("dt_proj", "ssm_dt"),
+    ("dt_bias", "ssm_dt"),
+    ("dt_layernorm", "ssm_dt_norm"),
+    ("b_layernorm", "ssm_b_norm"),
+    ("c_layernorm", "ssm_c_norm"),
+    ("A_log", "ssm_a."),
+    ("D", "ssm_d."),
+    ("norm", "ssm_norm"),
+    ("out_proj", "ssm_out"),
 ];
 
 /// The header's fields under transformers' names.
@@ -109,21 +137,31 @@ impl Names {
 
     /// The GGUF name of a tensor that transformers calls `name`. One that has none keeps its own.
     pub fn stored(&self, name: &str) -> String {
-        // Norms of heads and sinks are whole names; everything else ends in weight or bias.
+        // Norms of heads, sinks and rates are whole names; everything else ends in weight or bias.
         let (stem, ending) = match name.rsplit_once('.') {
             Some((stem, ending @ ("weight" | "bias"))) => (stem, ending),
+            Some((_, "dt_bias")) => (name, "bias"),
             _ => (name, "weight"),
         };
-        let layer = |table: &[(&str, &str)]| {
-            let (number, inner) = inner_name(stem)?;
+        let entry = |number: &str, inner: &str, table: &[(&str, &str)]| {
             let (_, theirs) = table.iter().find(|(ours, _)| *ours == inner)?;
-            Some(format!("blk.{number}.{theirs}.{ending}"))
+            Some(match theirs.strip_suffix('.') {
+                Some(whole) => format!("blk.{number}.{whole}"),
+                None => format!("blk.{number}.{theirs}.{ending}"),
+            })
+        };
+        let layer = |table: &[(&str, &str)]| inner_name(stem).and_then(|(number, inner)| entry(number, inner, table));
+        let state_space = || {
+            let (number, inner) = inner_name(stem)?;
+            let inner = ["mamba.", "mixer."].into_iter().find_map(|prefix| inner.strip_prefix(prefix))?;
+            entry(number, inner, STATE_SPACE)
         };
         let outer = |table: &[(&str, &str)]| {
             let (_, theirs) = table.iter().find(|(ours, _)| *ours == stem)?;
             Some(format!("{theirs}.{ending}"))
         };
         let found = outer(self.own).or_else(|| layer(self.own)).or_else(|| outer(OUTER)).or_else(|| layer(INNER));
+        let found = found.or_else(state_space);
         found.unwrap_or_else(|| name.to_owned())
     }
 }

@@ -8,24 +8,31 @@
 //! biases, `time_step_limit`.
 //!
 //! # GGUF
-//! Not read.
+//! `granitehybrid`, without positions; files of Bamba, which have the same architecture's name and turn queries and keys, are refused.
 
-use rung_engine::{Role, Scalar};
+use rung_engine::Scalar;
 
 use super::decoder::{self, AttentionParts, Frame};
 use super::{FamilyError, Loader, bamba, state_space};
 use crate::mixer::Builtin;
 use crate::model::{Activation, Branch, FeedForward, Dense, Experts, Gating, LayerParts, ModelParts, Norm, Routing};
-use crate::parts::Linear;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["granitemoehybrid"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[];
+pub const ARCHITECTURES: &[&str] = &["granitehybrid"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[
+    ("block_sparse_moe.router.layer", "ffn_gate_inp"),
+    ("block_sparse_moe.experts.gate_proj", "ffn_gate_exps"),
+    ("block_sparse_moe.experts.up_proj", "ffn_up_exps"),
+    ("block_sparse_moe.experts.down_proj", "ffn_down_exps"),
+    ("shared_mlp.gate_proj", "ffn_gate_shexp"),
+    ("shared_mlp.up_proj", "ffn_up_shexp"),
+    ("shared_mlp.down_proj", "ffn_down_shexp"),
+];
 
 /// Reads a network.
 ///
@@ -38,6 +45,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
     let bias = fields.flag("attention_bias", false)?;
     let options = bamba::mamba2_options(loader, epsilon)?;
+    fields.refuse("rope_scaling_finetuned", "no positions in a GGUF file of this family")?;
     let turns = match fields.text("position_embedding_type")? {
         None | Some("nope") => false,
         Some("rope") => true,
@@ -77,26 +85,32 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
 /// The shared network, beside experts if there are any.
 fn channel<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
-    let hidden = fields.required_size("shared_intermediate_size")?;
-    let shared = loader.within("shared_mlp", |loader| {
-        let both = loader.values("input_linear.weight", &[2 * hidden, width])?;
-        let down = loader.values("output_linear.weight", &[width, hidden])?;
-        Ok::<_, FamilyError>(network(loader, "", [width, hidden], &both, &down))
-    })?;
     // Zero experts are legal.
-    let count = fields.number("num_local_experts")?.unwrap_or(8.0);
-    if count == 0.0 {
+    let name = if loader.is_gguf() { "num_experts" } else { "num_local_experts" };
+    let default = if loader.is_gguf() { 0.0 } else { 8.0 };
+    let count = if fields.number(name)?.unwrap_or(default) == 0.0 { 0 } else { fields.size(name)?.unwrap_or(8) };
+    let shared = shared_network(loader, width, count > 0)?;
+    if count == 0 {
         return Ok(FeedForward::Dense(shared));
     }
-    let (count, hidden) = (fields.size("num_local_experts")?.unwrap_or(8), fields.required_size("intermediate_size")?);
+    let hidden = fields.required_size("intermediate_size")?;
     loader.within("block_sparse_moe", |loader| {
         let router = loader.linear("router.layer", width, count, false)?;
-        let both = loader.values("input_linear.weight", &[count, 2 * hidden, width])?;
-        let down = loader.values("output_linear.weight", &[count, width, hidden])?;
-        let sizes = both.chunks(2 * hidden * width).zip(down.chunks(hidden * width)).enumerate();
-        let experts = sizes
-            .map(|(expert, (both, down))| network(loader, &format!("experts.{expert}."), [width, hidden], both, down))
-            .collect();
+        let experts = if loader.is_gguf() {
+            loader.within("experts", |loader| {
+                decoder::stacked_experts(loader, count, [width, hidden], Activation::Silu)
+            })?
+        } else {
+            let both = loader.values("input_linear.weight", &[count, 2 * hidden, width])?;
+            let down = loader.values("output_linear.weight", &[count, width, hidden])?;
+            let all = both.chunks(2 * hidden * width).zip(down.chunks(hidden * width)).enumerate();
+            let network = |(expert, (both, down)): (usize, (&[S], &[S]))| {
+                let (gate, up) = both.split_at(hidden * width);
+                let name = format!("experts.{expert}.");
+                decoder::gated_network_of(loader, &name, [width, hidden], [gate, up, down], Activation::Silu)
+            };
+            all.map(network).collect()
+        };
         let routing = Routing {
             chosen: fields.size("num_experts_per_tok")?.unwrap_or(2).min(count),
             gating: Gating::SoftmaxOfChosen,
@@ -105,34 +119,33 @@ fn channel<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedFo
             bias: None,
             limit: None,
         };
-        Ok(FeedForward::Experts(Box::new(Experts {
-            router,
-            routing,
-            experts,
-            latent: None,
-            shared: Some(shared),
-            shared_gate: None,
-        })))
+        let experts = Experts { router, routing, experts, latent: None, shared: Some(shared), shared_gate: None };
+        Ok(FeedForward::Experts(Box::new(experts)))
     })
 }
 
-/// A gated network whose gate and other half are stored one after the other.
-fn network<S: Scalar>(
+/// The shared network, whose gate and other half transformers stores one after the other. In GGUF files without experts it has the
+/// names of an ordinary network.
+fn shared_network<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    name: &str,
-    [width, hidden]: [usize; 2],
-    both: &[S],
-    down: &[S],
-) -> Dense {
-    let mut linear = |role: Role, part: &str, shape: [usize; 2], values: &[S]| Linear {
-        weight: loader.role(role).add(&format!("{name}{part}.weight"), &shape, values.to_vec()),
-        bias: None,
-    };
-    let (gate, up) = both.split_at(hidden * width);
-    Dense {
-        gate: Some(linear(Role::Other, "gate_proj", [hidden, width], gate)),
-        up: linear(Role::Other, "up_proj", [hidden, width], up),
-        down: linear(Role::Output, "down_proj", [width, hidden], down),
-        activation: Activation::Silu,
+    width: usize,
+    beside_experts: bool,
+) -> Result<Dense, FamilyError> {
+    let fields = loader.fields;
+    if loader.is_gguf() {
+        let names = if beside_experts {
+            ("shared_intermediate_size", "shared_mlp")
+        } else {
+            ("intermediate_size", "mlp")
+        };
+        let sizes = [width, fields.required_size(names.0)?];
+        return loader.within(names.1, |loader| decoder::gated_network(loader, sizes, false, Activation::Silu));
     }
+    let hidden = fields.required_size("shared_intermediate_size")?;
+    loader.within("shared_mlp", |loader| {
+        let both = loader.values("input_linear.weight", &[2 * hidden, width])?;
+        let down = loader.values("output_linear.weight", &[width, hidden])?;
+        let (gate, up) = both.split_at(hidden * width);
+        Ok(decoder::gated_network_of(loader, "", [width, hidden], [gate, up, &down], Activation::Silu))
+    })
 }

@@ -235,7 +235,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
 }
 
 /// Parts of a layer that are its mixer.
-const MIXERS: [&str; 5] = ["self_attn.", "linear_attn.", "mamba.", "attention.", "mixer."];
+const MIXERS: [&str; 6] = ["self_attn.", "linear_attn.", "mamba.", "attention.", "mixer.", "temporal_block."];
 
 /// What a model of this crate calls a weight: `layers.3.mixer.q_proj.weight` for `model.layers.3.self_attn.q_proj.weight`.
 fn own_name(name: &str, mixer_name: &str) -> String {

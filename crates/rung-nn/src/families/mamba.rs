@@ -24,18 +24,7 @@ pub const MODEL_TYPES: &[&str] = &["mamba", "falcon_mamba"];
 pub const ARCHITECTURES: &[&str] = &["mamba"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[
-    ("backbone.embeddings", "token_embd"),
-    ("backbone.norm_f", "output_norm"),
-    ("norm", "attn_norm"),
-    ("mixer.in_proj", "ssm_in"),
-    ("mixer.conv1d", "ssm_conv1d"),
-    ("mixer.x_proj", "ssm_x"),
-    ("mixer.dt_proj", "ssm_dt"),
-    ("mixer.A_log", "ssm_a"),
-    ("mixer.D", "ssm_d"),
-    ("mixer.out_proj", "ssm_out"),
-];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
 /// Reads a network.
 ///
@@ -49,7 +38,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         Some(epsilon) => epsilon,
         None => fields.positive("rms_norm_eps")?.unwrap_or(1e-5),
     };
-    let falcon = fields.text("model_type")? == Some("falcon_mamba") || fields.flag("dt_b_c_rms", false)?;
+    let falcon = fields.text("model_type")? == Some("falcon_mamba") || fields.flag("ssm_dt_b_c_rms", false)?;
     let select_epsilon = fields.positive("mixer_rms_eps")?.unwrap_or(if loader.is_gguf() { epsilon } else { 1e-6 });
     let options = Mamba1Options {
         bias: fields.flag("use_bias", false)?,

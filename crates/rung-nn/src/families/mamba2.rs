@@ -25,18 +25,7 @@ pub const MODEL_TYPES: &[&str] = &["mamba2"];
 pub const ARCHITECTURES: &[&str] = &["mamba2"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[
-    ("backbone.embeddings", "token_embd"),
-    ("backbone.norm_f", "output_norm"),
-    ("norm", "attn_norm"),
-    ("mixer.in_proj", "ssm_in"),
-    ("mixer.conv1d", "ssm_conv1d"),
-    ("mixer.dt_bias", "ssm_dt.bias"),
-    ("mixer.A_log", "ssm_a"),
-    ("mixer.D", "ssm_d"),
-    ("mixer.norm", "ssm_norm"),
-    ("mixer.out_proj", "ssm_out"),
-];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[];
 
 /// Reads a network.
 ///

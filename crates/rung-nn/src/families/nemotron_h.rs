@@ -8,7 +8,7 @@
 //! `moe_latent_size`, `n_group`, `norm_topk_prob`, `routed_scaling_factor`, `use_bias`, `mlp_bias`, `use_conv_bias`, `mlp_hidden_act`.
 //!
 //! # GGUF
-//! Not read.
+//! `nemotron_h`, without experts. llama.cpp does not limit steps, so they are not limited in its files.
 
 use rung_audit::json::Value;
 use rung_engine::{Role, Scalar};
@@ -27,10 +27,17 @@ use crate::position::Rotation;
 pub const MODEL_TYPES: &[&str] = &["nemotron_h"];
 
 /// Names in a GGUF file's `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[];
+pub const ARCHITECTURES: &[&str] = &["nemotron_h"];
 
 /// Tensors whose GGUF names differ from the usual ones.
-pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+pub const GGUF_TENSORS: &[(&str, &str)] = &[
+    ("mixer.q_proj", "attn_q"),
+    ("mixer.k_proj", "attn_k"),
+    ("mixer.v_proj", "attn_v"),
+    ("mixer.o_proj", "attn_output"),
+    ("mixer.up_proj", "ffn_up"),
+    ("mixer.down_proj", "ffn_down"),
+];
 
 /// Reads a network.
 ///
@@ -52,7 +59,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         output_bias: bias,
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norm: Some((epsilon, false)),
-        step_range: Some([shortest, f64::INFINITY]),
+        step_range: (!loader.is_gguf()).then_some([shortest, f64::INFINITY]),
     };
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
@@ -62,7 +69,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let mixer = match name {
                 "none" => {
                     let channel = loader.within("mixer", |loader| {
-                        loader.own_part("mlp", |loader| channel(loader, width, holds_experts(fields, index)?))
+                        loader.own_part("mlp", |loader| channel(loader, index, width))
                     })?;
                     let nothing = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::Nothing(Nothing)]);
                     return Ok(LayerParts { mixers: nothing, channel: Some((Branch::of(norm), channel)) });
@@ -96,8 +103,20 @@ fn holds_experts(fields: &Fields, index: usize) -> Result<bool, FamilyError> {
     })
 }
 
+/// The width of a network's hidden channels; GGUF files list one for every slot.
+fn hidden_size(fields: &Fields, index: usize) -> Result<usize, FamilyError> {
+    let Some(Value::List(sizes)) = fields.get("intermediate_size") else {
+        return fields.required_size("intermediate_size");
+    };
+    let size = match sizes.get(index) {
+        Some(Value::Number(text)) => text.parse().ok().filter(|size| (1..1 << 24).contains(size)),
+        _ => None,
+    };
+    size.ok_or_else(|| fields.wrong("intermediate_size", format!("none for slot {index}"), "a whole number from 1"))
+}
+
 /// A network, or experts beside a shared one. None has a gate.
-fn channel<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, experts: bool) -> Result<FeedForward, FamilyError> {
+fn channel<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let bias = fields.flag("mlp_bias", false)?;
     let activation = match fields.text("mlp_hidden_act")? {
@@ -115,8 +134,8 @@ fn channel<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, experts: bool) -
             activation,
         })
     };
-    if !experts {
-        let hidden = fields.required_size("intermediate_size")?;
+    if !holds_experts(fields, index)? {
+        let hidden = hidden_size(fields, index)?;
         return Ok(FeedForward::Dense(network(loader, [width, hidden], bias)?));
     }
     let (count, hidden) = (fields.required_size("n_routed_experts")?, fields.required_size("moe_intermediate_size")?);

@@ -31,6 +31,16 @@ pub fn rotation(fields: &Fields, head: usize, kind: &str, base: f64) -> Result<R
     scaled(fields, rope.as_ref(), head, theta)
 }
 
+/// The same where half of the channels turn unless the config names another fraction.
+///
+/// # Errors
+/// As [`rotation`].
+pub fn half_by_default(fields: &Fields, head: usize, kind: &str, base: f64) -> Result<Rotation, FamilyError> {
+    let named = fields.object("rope_parameters")?.is_some_and(|rope| rope.has("partial_rotary_factor"));
+    let named = named || fields.has("partial_rotary_factor");
+    rotation(fields, if named { head } else { head / 2 }, kind, base)
+}
+
 /// The rotation with a base of its own.
 ///
 /// # Errors

@@ -20,6 +20,8 @@ pub enum StepNorms {
     None,
     /// Without weights, with this epsilon.
     Weightless(f64),
+    /// `dt_layernorm`, `b_layernorm`, `c_layernorm`, with this epsilon.
+    Weighted(f64),
 }
 
 /// What a family's Mamba has besides its sizes.
@@ -81,6 +83,11 @@ pub fn mamba1<S: Scalar>(
     let norms = match options.norms {
         StepNorms::None => None,
         StepNorms::Weightless(epsilon) => Some(SelectNorms { gains: [None; 3], epsilon }),
+        StepNorms::Weighted(epsilon) => {
+            let mut gain = |name: &str, width: usize| loader.tensor(&format!("{name}.weight"), &[width]).map(Some);
+            let gains = [gain("dt_layernorm", rank)?, gain("b_layernorm", state)?, gain("c_layernorm", state)?];
+            Some(SelectNorms { gains, epsilon })
+        }
     };
     Ok(Builtin::Mamba1(config.assemble(Mamba1Parts {
         input,

@@ -47,6 +47,21 @@ struct HeadGate {
     bias: Parameter,
 }
 
+/// The weights of a mixer that were read from a checkpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct GatedUnitParts {
+    pub(crate) gate: Linear,
+    pub(crate) input: Linear,
+    /// Weight and bias.
+    pub(crate) convolution: (Parameter, Option<Parameter>),
+    /// Weight and bias of the gate on what enters.
+    pub(crate) entry: (Parameter, Parameter),
+    /// Weight and bias of the gate on what is forgotten.
+    pub(crate) forget: (Parameter, Parameter),
+    pub(crate) rate: Parameter,
+    pub(crate) output: Linear,
+}
+
 impl HeadGate {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, width: usize) -> Self {
         let fill = Init::Normal((width as f64).powf(-0.5));
@@ -77,6 +92,23 @@ fn rate(uniform: f64) -> f64 {
 impl GatedUnitConfig {
     /// Tokens per chunk at most: a state is one number wide.
     const CHUNK: usize = 16;
+
+    /// A mixer with weights that exist.
+    pub(crate) fn assemble(self, parts: GatedUnitParts) -> GatedUnit {
+        let (weight, bias) = parts.convolution;
+        let gate = |(weight, bias): (Parameter, Parameter)| HeadGate { weight, bias };
+        GatedUnit {
+            config: self,
+            gate: parts.gate,
+            input: parts.input,
+            convolution: Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None },
+            entry: gate(parts.entry),
+            forget: gate(parts.forget),
+            rate: parts.rate,
+            output: parts.output,
+            recurrence: LinearRecurrence { chunk: Self::CHUNK, rounding: None },
+        }
+    }
 }
 
 impl MixerConfig for GatedUnitConfig {

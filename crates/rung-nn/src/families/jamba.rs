@@ -1,0 +1,111 @@
+//! Jamba: Mamba with norms on the step, B and C, attention without positions in a few layers, and experts in some.
+//!
+//! # Classes
+//! `JambaForCausalLM`.
+//!
+//! # Unusual options
+//! `mamba_conv_bias`, `mamba_proj_bias`, `mamba_dt_rank`, one expert only (then no layer has a router), tied embeddings.
+//!
+//! # GGUF
+//! `jamba`: a layer has experts where it has a router.
+
+use rung_engine::Scalar;
+
+use super::decoder::{self, AttentionParts, Frame};
+use super::state_space::{self, Mamba1Options, StepNorms};
+use super::{FamilyError, Loader};
+use crate::mixer::Builtin;
+use crate::model::{Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
+use crate::position::Rotation;
+
+/// Names in `model_type`.
+pub const MODEL_TYPES: &[&str] = &["jamba"];
+
+/// Names in a GGUF file's `general.architecture`.
+pub const ARCHITECTURES: &[&str] = &["jamba"];
+
+/// Tensors whose GGUF names differ from the usual ones.
+pub const GGUF_TENSORS: &[(&str, &str)] = &[
+    ("feed_forward.router", "ffn_gate_inp"),
+    ("feed_forward.experts.gate_proj", "ffn_gate_exps"),
+    ("feed_forward.experts.up_proj", "ffn_up_exps"),
+    ("feed_forward.experts.down_proj", "ffn_down_exps"),
+];
+
+/// Reads a network.
+///
+/// # Errors
+/// A field or a tensor is not what it should be.
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+    let fields = loader.fields;
+    state_space::only_silu(fields, "hidden_act")?;
+    let width = fields.required_size("hidden_size")?;
+    let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
+    let options = Mamba1Options {
+        bias: fields.flag("mamba_proj_bias", false)?,
+        convolution_bias: fields.flag("mamba_conv_bias", true)?,
+        norms: StepNorms::Weighted(epsilon),
+    };
+    let experts = fields.size("num_experts")?.unwrap_or(16);
+    let period = fields.size("expert_layer_period")?.unwrap_or(2);
+    let offset = fields.number("expert_layer_offset")?.unwrap_or(1.0) as usize;
+    let mut layers = Vec::new();
+    for (index, layer) in loader.layers.iter().enumerate() {
+        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+            let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
+            let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "mamba1") {
+                let mixer = state_space::mixer_of(loader, layer, "mamba1")?;
+                loader.within("mamba", |loader| state_space::mamba1(loader, mixer, width, options))?
+            } else {
+                let mixer = decoder::attention_of(loader, layer)?;
+                let parts = AttentionParts::plain(None::<Rotation>);
+                loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?
+            };
+            let channel_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
+            let network = loader.within("feed_forward", |loader| {
+                let routed =
+                    if loader.is_gguf() { loader.has("router.weight") } else { index % period == offset };
+                feed_forward(loader, width, if routed { experts } else { 1 })
+            })?;
+            Ok::<_, FamilyError>(LayerParts {
+                mixers: (Branch::of(norm), vec![mixer]),
+                channel: Some((Branch::of(channel_norm), network)),
+            })
+        })?);
+    }
+    Frame { norm: "final_layernorm", ..Frame::plain(epsilon) }.around(loader, layers)
+}
+
+/// One network, or experts with weights that are not divided by their sum.
+fn feed_forward<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    width: usize,
+    count: usize,
+) -> Result<FeedForward, FamilyError> {
+    let fields = loader.fields;
+    let hidden = fields.required_size("intermediate_size")?;
+    let activation = decoder::activation(loader, "silu")?;
+    let network =
+        |loader: &mut Loader<'_, S>| decoder::gated_network(loader, [width, hidden], false, activation);
+    if count == 1 {
+        return Ok(FeedForward::Dense(network(loader)?));
+    }
+    let router = loader.linear("router", width, count, false)?;
+    let experts = if loader.is_gguf() {
+        let sizes = [width, hidden];
+        loader.within("experts", |loader| decoder::stacked_experts(loader, count, sizes, activation))?
+    } else {
+        let experts = (0..count).map(|expert| loader.within(&format!("experts.{expert}"), network));
+        experts.collect::<Result<_, _>>()?
+    };
+    let routing = Routing {
+        chosen: fields.size("num_experts_per_tok")?.unwrap_or(2).min(count),
+        gating: Gating::Softmax,
+        normed: false,
+        scale: 1.0,
+        bias: None,
+        limit: None,
+    };
+    let experts = Experts { router, routing, experts, latent: None, shared: None, shared_gate: None };
+    Ok(FeedForward::Experts(Box::new(experts)))
+}

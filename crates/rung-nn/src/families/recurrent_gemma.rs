@@ -1,0 +1,111 @@
+//! RecurrentGemma (Griffin): gated linear recurrences and windows of attention, Gemma's norms, a gated network of half the width that the config says.
+//!
+//! # Classes
+//! `RecurrentGemmaForCausalLM`. The scale of embeddings is the root of the width rounded to bfloat16, whatever the weights are stored in.
+//!
+//! # Unusual options
+//! `lru_width`, `conv1d_width`, `block_types`, `attention_bias`, `partial_rotary_factor` (half by default), `logits_soft_cap`.
+//!
+//! # GGUF
+//! Not read: llama.cpp has no architecture for it.
+
+use rung_engine::{Role, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::decoder::{self, AttentionParts, Frame};
+use super::{FamilyError, Loader, rotary, state_space};
+use crate::mixer::rglru::{GatedUnitConfig, GatedUnitParts};
+use crate::mixer::{Builtin, MixerConfig as _};
+use crate::model::{Activation, Branch, FeedForward, LayerParts, ModelParts, Norm};
+
+/// Names in `model_type`.
+pub const MODEL_TYPES: &[&str] = &["recurrent_gemma"];
+
+/// Names in a GGUF file's `general.architecture`.
+pub const ARCHITECTURES: &[&str] = &[];
+
+/// Tensors whose GGUF names differ from the usual ones.
+pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+
+/// Reads a network.
+///
+/// # Errors
+/// A field or a tensor is not what it should be.
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+    let fields = loader.fields;
+    let activation = decoder::activation(loader, "gelu_pytorch_tanh")?;
+    if activation != Activation::GeluTanh {
+        return Err(fields.wrong("hidden_activation", format!("{activation:?}"), "gelu_pytorch_tanh"));
+    }
+    let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")? / 2);
+    let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
+    let bias = fields.flag("attention_bias", false)?;
+    let mut layers = Vec::new();
+    for (index, layer) in loader.layers.iter().enumerate() {
+        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+            let branch = |loader: &mut Loader<'_, S>, name: &str| {
+                let gain = loader.gain_beyond_one(name, width)?;
+                Ok::<_, FamilyError>(Branch::of(Norm::of(Some(gain), None, epsilon)))
+            };
+            let mixer_branch = branch(loader, "temporal_pre_norm")?;
+            let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "rglru") {
+                let mixer = state_space::mixer_of(loader, layer, "rglru")?;
+                loader.within("temporal_block", |loader| gated_unit(loader, mixer, width))?
+            } else {
+                let mixer = decoder::attention_of(loader, layer)?;
+                let head = mixer.number("key").unwrap_or_default() as usize;
+                let rotation = rotary::half_by_default(fields, head, "sliding_attention", 10_000.0)?;
+                let parts = AttentionParts { bias, output_bias: true, ..AttentionParts::plain(rotation) };
+                loader.within("temporal_block", |loader| decoder::attention(loader, mixer, width, parts))?
+            };
+            let channel_branch = branch(loader, "channel_pre_norm")?;
+            let sizes = [width, hidden];
+            let network = loader.within("mlp_block", |loader| decoder::gated_network(loader, sizes, true, activation))?;
+            Ok::<_, FamilyError>(LayerParts {
+                mixers: (mixer_branch, vec![mixer]),
+                channel: Some((channel_branch, FeedForward::Dense(network))),
+            })
+        })?);
+    }
+    let frame = Frame {
+        norm: "final_norm",
+        embedding_scale: Some(round_to_bfloat16((width as f64).sqrt())),
+        norm_beyond_one: true,
+        logit_cap: Some(fields.positive("logits_soft_cap")?.unwrap_or(30.0)),
+        tied_by_default: true,
+        ..Frame::plain(epsilon)
+    };
+    frame.around(loader, layers)
+}
+
+/// Reads a recurrence with its gates.
+fn gated_unit<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    mixer: &Mixer,
+    width: usize,
+) -> Result<Builtin, FamilyError> {
+    let config = GatedUnitConfig::resolve(mixer)?;
+    let GatedUnitConfig { inner, heads, taps } = config;
+    let channels = inner / heads;
+    let mut gate = |name: &str| {
+        let weight = loader.tensor(&format!("rg_lru.{name}_weight"), &[heads, channels, channels])?;
+        Ok::<_, FamilyError>((weight, loader.tensor(&format!("rg_lru.{name}_bias"), &[heads, channels])?))
+    };
+    let (entry, forget) = (gate("input_gate")?, gate("recurrent_gate")?);
+    let taps = loader.tensor("conv_1d.weight", &[inner, 1, taps])?;
+    Ok(Builtin::GatedUnit(config.assemble(GatedUnitParts {
+        gate: loader.linear("linear_y", width, inner, true)?,
+        input: loader.linear("linear_x", width, inner, true)?,
+        convolution: (taps, Some(loader.tensor("conv_1d.bias", &[inner])?)),
+        entry,
+        forget,
+        rate: loader.tensor("rg_lru.recurrent_param", &[inner])?,
+        output: loader.role(Role::Output).linear("linear_out", inner, width, true)?,
+    })))
+}
+
+/// The nearest number with eight bits of mantissa, the even one of two that are as near.
+fn round_to_bfloat16(x: f64) -> f64 {
+    let bits = (x as f32).to_bits();
+    f64::from(f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000))
+}
