@@ -25,7 +25,8 @@ fn largest_difference(a: impl IntoIterator<Item = f64>, b: &[f64]) -> f64 {
 #[test]
 fn gguf_files_give_what_transformers_and_llama_cpp_give() {
     let mut failures = Vec::new();
-    let mut files: Vec<PathBuf> = std::fs::read_dir(fixtures().join("gguf")).unwrap().map(|x| x.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(fixtures().join("gguf")).unwrap().map(|x| x.unwrap().path()).collect();
     files.sort();
     for path in files.iter().filter(|path| path.extension().is_some_and(|ending| ending == "gguf")) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
