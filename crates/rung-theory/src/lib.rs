@@ -1,6 +1,6 @@
 //! What can be said about an attention stack without running it.
 //!
-//! Three rooms, and nothing here touches a tensor:
+//! Three modules, none of which touches a tensor:
 //!
 //! - [`task`]: the problems. One per file: definition, sampler, brute-force oracle, encoding.
 //! - [`stack`]: the stack grammar (`linear*3 (full gdn*3)*12`) and the resolved [`stack::Plan`] that every other

@@ -9,7 +9,7 @@ pub struct CacheFormat {
     pub name: &'static str,
     /// Numbers that are stored together.
     elements: u64,
-    /// CacheParts of so many numbers, their common scale included.
+    /// Bytes of so many numbers, their common scale included.
     bytes: u64,
     /// CacheParts stored beside each key and each value vector of a head.
     scale: u64,
@@ -42,12 +42,12 @@ static FORMATS: &[(CacheFormat, &[&str])] = &[
 ];
 
 impl CacheFormat {
-    /// CacheParts of one vector of so many numbers.
+    /// Bytes of one vector of so many numbers.
     pub fn vector(self, width: u64) -> u64 {
         if width == 0 { 0 } else { width.div_ceil(self.elements).saturating_mul(self.bytes).saturating_add(self.scale) }
     }
 
-    /// CacheParts of so many numbers without scales of vectors: what a row over several heads takes.
+    /// Bytes of so many numbers without scales of vectors: what a row over several heads takes.
     pub fn row(self, width: u64) -> u64 {
         width.div_ceil(self.elements).saturating_mul(self.bytes)
     }

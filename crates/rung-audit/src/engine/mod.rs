@@ -67,9 +67,9 @@ pub struct Settings {
     pub kv_format: Option<CacheFormat>,
     /// How recurrent state is stored; by default as the engine would.
     pub state_dtype: Option<Dtype>,
-    /// CacheParts of memory of one device.
+    /// Bytes of memory of one device.
     pub memory: Option<u64>,
-    /// CacheParts of all weights together.
+    /// Bytes of all weights together.
     pub weights: Option<u64>,
     /// Tokens, as the engine's own flag means them; by default the longest context of the model.
     pub context: Option<u64>,
@@ -119,25 +119,25 @@ pub struct MemoryPlan {
     pub state_dtype: &'static str,
     /// Tokens in a block of the KV cache; nothing where there are no blocks.
     pub block_tokens: Option<u64>,
-    /// CacheParts of one layer's page.
+    /// Bytes of one layer's page.
     pub page_bytes: Option<u64>,
-    /// CacheParts that one more token takes, once windows are full.
+    /// Bytes that one more token takes, once windows are full.
     pub bytes_per_token: Option<u64>,
-    /// CacheParts that one request of `context` tokens takes.
+    /// Bytes that one request of `context` tokens takes.
     pub bytes_per_request: Option<u64>,
-    /// CacheParts of keys and values that grow, at the context, for all requests.
+    /// Bytes of keys and values that grow, at the context, for all requests.
     pub kv_bytes: Option<u64>,
-    /// CacheParts of windows and chunks.
+    /// Bytes of windows and chunks.
     pub window_bytes: Option<u64>,
-    /// CacheParts of recurrent state and short convolutions.
+    /// Bytes of recurrent state and short convolutions.
     pub state_bytes: Option<u64>,
     /// The sum of the three.
     pub cache_bytes: Option<u64>,
-    /// CacheParts of memory of one device.
+    /// Bytes of memory of one device.
     pub memory_bytes: Option<u64>,
-    /// CacheParts of weights on one device.
+    /// Bytes of weights on one device.
     pub weight_bytes: Option<u64>,
-    /// CacheParts left for the cache on one device.
+    /// Bytes left for the cache on one device.
     pub available_bytes: Option<u64>,
     /// Tokens that fit into it, as the engine counts them.
     pub tokens_fit: Option<u64>,
@@ -178,7 +178,7 @@ impl MemoryPlan {
     }
 }
 
-/// CacheParts of the three parts of a cache.
+/// Bytes of the three parts of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CacheParts {
     kv: u64,
@@ -369,7 +369,7 @@ fn pad(number: u64, multiple: u64) -> u64 {
     number.div_ceil(multiple).saturating_mul(multiple)
 }
 
-/// CacheParts of a number of elements.
+/// Bytes of a number of elements.
 fn bytes_of(elements: u64, dtype: Dtype) -> u64 {
     u64::try_from((u128::from(elements) * u128::from(dtype.bits)).div_ceil(8)).unwrap_or(u64::MAX)
 }

@@ -57,7 +57,7 @@ impl Rules<'_> {
         chosen.map(|kv| of(&kv)).fold(0, u64::saturating_add)
     }
 
-    /// CacheParts of one token in all layers that see everything, or in all that have a window.
+    /// Bytes of one token in all layers that see everything, or in all that have a window.
     fn cell(&self, full: bool) -> u64 {
         // Index keys are 8-bit with one 32-bit scale for 128 of them.
         let index = |kv: &KeyValueLayout| kv.index + 4 * kv.index.div_ceil(128);

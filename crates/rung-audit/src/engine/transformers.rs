@@ -54,7 +54,7 @@ impl Rules<'_> {
         if self.is_one_of(WIDE_INDEX) { bytes_of(kv.index, FP32) } else { self.format.vector(kv.index) }
     }
 
-    /// CacheParts of one token in one layer.
+    /// Bytes of one token in one layer.
     fn token(&self, kv: &KeyValueLayout) -> u64 {
         let vector = self.format.vector(kv.key).saturating_add(self.format.vector(kv.value));
         kv.local_heads(self.input.tp).saturating_mul(vector)

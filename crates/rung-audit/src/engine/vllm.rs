@@ -145,7 +145,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     Ok(())
 }
 
-/// CacheParts that one more token takes on average: a full group's block over its tokens.
+/// Bytes that one more token takes on average: a full group's block over its tokens.
 fn bytes_per_token(pool: &Pool) -> u64 {
     let one = |bucket: &&Bucket| matches!(bucket.reach, Some(CacheReach::All));
     let growing = pool.buckets.iter().filter(one);
@@ -238,7 +238,7 @@ fn attention_bytes(input: &PlanInput, format: CacheFormat) -> Result<AttentionBy
     Ok(found)
 }
 
-/// CacheParts of one layer's state: convolution inputs in the activations' format, drafted tokens' columns included.
+/// Bytes of one layer's state: convolution inputs in the activations' format, drafted tokens' columns included.
 fn state_bytes(input: &PlanInput, state: &RecurrentState, dtype: Dtype) -> u64 {
     let drafts = if state.kind == "mamba1" { 0 } else { input.settings.speculative };
     let columns = state.layout.kernel_size.saturating_sub(1) + if state.layout.kernel_size == 0 { 0 } else { drafts };
