@@ -22,10 +22,10 @@ const LAYOUTS: [(&str, &str); 5] = [
 pub fn render(chapters: &[ChapterOutput], readings: &[(&str, &Reading)]) -> Chapter {
     let mut chapter = Chapter::new("in-two-minutes", "In two minutes");
     chapter.paragraph(
-        "A full-attention layer can look one thing up in the text. A layer with a state of fixed size cannot look anything up in a table \
-         larger than its state, but it can hand a value on. So in one forward pass, on long texts, a stack makes as many dependent \
-         look-ups as it has full layers, less one that is spent on finding the start, unless a layer with state saves it: standing \
-         before the first full layer, or between the first and the second.",
+        "A full-attention layer can do one look-up anywhere in the context. A layer with a state of fixed size cannot do one in a table \
+         larger than its state, but it can pass a value on to the next token. So in one forward pass over large tables a stack does as \
+         many dependent look-ups as it has full layers, minus one that is spent on finding the start value. A bounded-state layer \
+         before the first full layer, or between the first and the second, saves that one.",
     );
     for figure in readings.iter().flat_map(|(_, reading)| &reading.headline) {
         chapter.figure(figure.clone());
