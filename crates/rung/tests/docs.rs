@@ -1,6 +1,12 @@
-//! The documents name files and folders: each of them exists.
+//! The documents name files, headings, commands and options: each of them exists.
 
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+use common::command;
+use common::documents::{blocks, documents, root};
 
 /// Words of a document that look like paths of this repository.
 fn paths(text: &str) -> Vec<&str> {
@@ -13,20 +19,156 @@ fn paths(text: &str) -> Vec<&str> {
 
 #[test]
 fn paths_named_in_the_documents_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut documents: Vec<_> = ["README.md", "GUIDE.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into();
-    let entries = std::fs::read_dir(root.join("docs")).unwrap();
-    documents
-        .extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "md")));
+    let root = root();
     let mut count = 0;
-    for document in documents {
+    for document in documents() {
         let text = std::fs::read_to_string(&document).unwrap();
         for path in paths(&text) {
-            assert!(root.join(path).exists(), "{} names {path}, which does not exist", document.display());
+            let built = path.starts_with("proof/build"); // what `make` writes
+            assert!(built || root.join(path).exists(), "{} names {path}, which does not exist", document.display());
             count += 1;
         }
     }
     assert!(count > 40, "only {count} paths were found: is the search for them broken?");
+}
+
+/// Targets of links and pictures, `](target)`, outside of fenced blocks.
+fn links(text: &str) -> Vec<String> {
+    let mut inside = false;
+    let prose = text.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    });
+    let lines: Vec<&str> = prose.collect();
+    let text = lines.join("\n");
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.to_owned()).collect()
+}
+
+/// The anchors of a document's headings, as GitHub writes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let keep = |c: &char| c.is_alphanumeric() || *c == '-' || *c == '_' || *c == ' ';
+    headings.map(|title| title.to_lowercase().chars().filter(keep).collect::<String>().replace(' ', "-")).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut count = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for link in links(&text).iter().filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { document.clone() } else { document.parent().unwrap().join(path) };
+            let name = document.display();
+            assert!(target.exists(), "{name} links to {link}, which does not exist");
+            if !anchor.is_empty() {
+                let text = std::fs::read_to_string(&target).unwrap();
+                assert!(anchors(&text).contains(anchor), "{name} links to {link}, which has no such heading");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} links were found: is the search for them broken?");
+}
+
+#[test]
+fn every_document_is_linked_from_another() {
+    let all = documents();
+    let mut linked = BTreeSet::new();
+    for document in &all {
+        let text = std::fs::read_to_string(document).unwrap();
+        for link in links(&text) {
+            let path = document.parent().unwrap().join(link.split('#').next().unwrap_or_default());
+            linked.extend(path.canonicalize().ok().filter(|path| path != document));
+        }
+    }
+    for document in all.iter().filter(|path| path.starts_with(root().join("docs"))) {
+        assert!(linked.contains(document), "no document links to {}", document.display());
+    }
+}
+
+/// The commands of a document's blocks that call `rung`, as words. A line may be a prompt with `$ `.
+fn calls(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for block in blocks(text).iter().filter(|block| ["console", "sh"].contains(&block.language.as_str())) {
+        for line in &block.lines {
+            let line = match (block.language.as_str(), line.strip_prefix("$ ")) {
+                ("sh", None) => line,
+                (_, Some(line)) => line,
+                _ => continue,
+            };
+            let line = line.split(" #").next().unwrap_or_default();
+            let words: Vec<String> =
+                line.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned()).collect();
+            if words.first().is_some_and(|word| word == "rung") {
+                found.push(words[1..].to_vec());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn commands_and_options_in_the_documents_exist() {
+    let mut pages: BTreeMap<Vec<String>, String> = BTreeMap::new();
+    let mut help = |words: &[String]| -> String {
+        let page = pages.entry(words.to_vec()).or_insert_with(|| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let output = command(&[&words[..], &["--help"]].concat()).output().unwrap();
+            assert!(output.status.success(), "rung {} is not a command", words.join(" "));
+            String::from_utf8(output.stdout).unwrap()
+        });
+        page.clone()
+    };
+    let mut count = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for words in calls(&text) {
+            let inner =
+                words.len() > 1 && help(&words[..1]).contains("Usage: rung") && help(&words[..1]).contains("<COMMAND>");
+            let page = help(&words[..if inner { 2 } else { 1 }]);
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                let option = option.split('=').next().unwrap_or_default();
+                let known = page.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).any(|word| word == option);
+                assert!(known, "{}: rung {} has no option {option}", document.display(), words.join(" "));
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 40, "only {count} commands were found: is the search for them broken?");
+}
+
+#[test]
+fn every_command_has_its_place_on_the_page_of_its_group() {
+    let help = String::from_utf8(command(&["--help"]).output().unwrap().stdout).unwrap();
+    let mut group = None;
+    let mut count = 0;
+    for line in help.lines() {
+        if let Some(title) = line.strip_suffix(':').filter(|title| !title.starts_with(' ')) {
+            let file = title.split(' ').next().unwrap_or_default().to_lowercase();
+            group = std::fs::read_to_string(root().join("docs/commands").join(file + ".md")).ok();
+        } else if let (Some(page), Some(name)) =
+            (&group, line.strip_prefix("  ").and_then(|line| line.split(' ').next()))
+        {
+            let name = name.trim();
+            assert!(page.contains(&format!("`rung {name}")), "the page of its group does not show `rung {name}`");
+            count += 1;
+        }
+    }
+    assert!(count > 25, "only {count} commands were found: is the search for them broken?");
+}
+
+#[test]
+fn rust_on_the_front_page_is_tested_as_documentation() {
+    let example = std::fs::read_to_string(root().join("crates/rung-theory/src/lib.rs")).unwrap();
+    let page = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let blocks: Vec<_> = blocks(&page).into_iter().filter(|block| block.language == "rust").collect();
+    assert_eq!(blocks.len(), 1);
+    for line in &blocks[0].lines {
+        assert!(example.contains(format!("//! {line}").trim_end()), "not in the example of rung-theory: {line}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What the tests of the program share.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub mod documents;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

@@ -1,0 +1,168 @@
+//! docs/json.md lists the keys of every command's JSON: here the commands are run and the lists compared.
+//!
+//! Keys and types are written by this test, meanings by people: `RUNG_UPDATE=1 cargo test -p rung --test json_reference` writes the
+//! page again and keeps the meanings of keys that are still there.
+
+mod common;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use common::documents::root;
+use common::scratch;
+use serde_json::Value;
+
+/// The calls whose JSON is described, run in this order in one directory.
+const CALLS: &[&[&str]] = &[
+    &["audit", "lfm2-1.2b"],
+    &["lint", "lfm2-1.2b"],
+    &["place", "lfm2-1.2b", "--budget", "512MB"],
+    &["plan", "lfm2-1.2b", "--engine", "vllm", "--memory", "24GiB"],
+    &["capacity", "gdn full"],
+    &["bound", "linear full", "--hops", "2", "--out", "certificate.json"],
+    &["decide", "linear full", "--hops", "1", "--m", "8"],
+    &["check", "certificate.json"],
+    &["map", "full", "--hops", "1"],
+    &["sparse", "--block", "64", "--select", "4", "--bits", "256", "--values", "65536", "--blocks", "128"],
+    &["construct", "U2", "--m", "3", "--out", "u2"],
+    &["model", "show", "u2"],
+    &["verify", "u2", "--samples", "10"],
+    &["task", "list"],
+    &["task", "show", "parity"],
+    &["task", "sample", "parity"],
+    &["task", "prompt", "chain"],
+    &["train", "--stack", "gdn full", "--task", "parity", "--dry-run"],
+    &["train", "--stack", "gdn full", "--task", "parity", "--set", "train.steps=2", "--out", "runs/first"],
+    &["eval", "runs/first"],
+    &["runs", "runs"],
+    &["trace", "u2"],
+    &["protocol", "u2"],
+    &["analyze", "probe", "u2", "--prompts", "8"],
+    &[
+        "falsify",
+        "--stack",
+        "linear{heads=1,key=3,value=3,normaliser=no}",
+        "--set",
+        "model.heads=1",
+        "--set",
+        "model.head=8",
+        "--task",
+        "funccomp{hops=1,m=8}",
+        "--bits",
+        "4",
+        "--out",
+        "witness.json",
+    ],
+    &["witness", "check", "witness.json"],
+    &["explain", "gdn"],
+];
+
+const HEAD: &str = "\
+# JSON reference
+
+Every command takes `--json`, also with `--dry-run` and `--list`. Names are stable. Layers are numbered from 0. Errors are JSON too:
+`{\"error\": ..}` on standard error.
+
+`[]` marks the objects of a list, and `N` a key that is a number, such as a number of hops. Types are those of the call that is shown; `null` stands where there is no value. The lists
+below are made by running the commands (`crates/rung/tests/json_reference.rs`). The audit also has a JSON Schema,
+`crates/rung-audit/schemas/audit.schema.json`.
+
+Exit codes: 0 the question was answered; 1 refused (`check`, `witness check`), no witness found (`falsify`), wrong (`verify`), not the same bits
+(`protocol`) or some runs failed (`sweep`, `reproduce`); 2 bad input; 3 some of the model is unknown (`audit`, `plan`); 130 interrupted with the work saved
+(`train`, `sweep`, `reproduce`, `ask`).
+";
+
+/// Keys and the types of their values, in the order of the output.
+type Keys = Vec<(String, BTreeSet<&'static str>)>;
+
+/// Collects the keys below a value, three levels deep.
+fn collect(prefix: &str, value: &Value, keys: &mut Keys) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = if name.chars().all(|c| c.is_ascii_digit()) { "N" } else { name };
+                let key = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
+                let kind = match value {
+                    Value::Null => "null",
+                    Value::Bool(_) => "true or false",
+                    Value::Number(_) => "number",
+                    Value::String(_) => "string",
+                    Value::Array(_) => "list",
+                    Value::Object(_) => "object",
+                };
+                match keys.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, kinds)) => _ = kinds.insert(kind),
+                    None => keys.push((key.clone(), BTreeSet::from([kind]))),
+                }
+                if key.matches('.').count() < 2 {
+                    collect(&key, value, keys);
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(&format!("{prefix}[]"), item, keys)),
+        _ => {}
+    }
+}
+
+/// The output of a call, one value or one a line.
+fn outputs(call: &[&str], directory: &Path) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rung"));
+    let output = command.args(call).arg("--json").current_dir(directory).output().unwrap();
+    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{call:?}: {out}{error}");
+    let values = serde_json::Deserializer::from_str(&out).into_iter();
+    values.map(|value| value.unwrap_or_else(|error| panic!("{call:?}: {error}: {out}"))).collect()
+}
+
+/// A call as it is typed.
+fn typed(call: &[&str]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/=".contains(c);
+    let words = call.iter().map(|word| if word.chars().all(plain) { (*word).to_owned() } else { format!("'{word}'") });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The meanings that the page has, by section and key.
+fn meanings(page: &str) -> HashMap<(String, String), String> {
+    let mut section = String::new();
+    let mut found = HashMap::new();
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            title.clone_into(&mut section);
+        } else if let [key, _, meaning] = line.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>()[..] {
+            found.insert((section.clone(), key.trim_matches('`').to_owned()), meaning.to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn the_reference_lists_the_keys_that_are_written() {
+    let path = root().join("docs/json.md");
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    let meanings = meanings(&stored);
+    let directory = scratch("json");
+    let mut page = HEAD.to_owned();
+    for call in CALLS {
+        let mut keys = Keys::new();
+        outputs(call, &directory).iter().for_each(|value| collect("", value, &mut keys));
+        let dry = call.contains(&"--dry-run");
+        let inner = ["model", "task", "witness"].contains(&call[0]);
+        let title =
+            format!("rung {}{}", call[..if inner { 2 } else { 1 }].join(" "), if dry { " --dry-run" } else { "" });
+        let _ =
+            write!(page, "\n## {title}\n\n`rung {} --json`\n\n| key | type | meaning |\n|---|---|---|\n", typed(call));
+        for (key, kinds) in keys {
+            let kinds: Vec<&str> = kinds.into_iter().collect();
+            let meaning = meanings.get(&(title.clone(), key.clone())).cloned().unwrap_or_default();
+            let _ = writeln!(page, "| `{key}` | {} | {meaning} |", kinds.join(" or "));
+        }
+    }
+    if std::env::var_os("RUNG_UPDATE").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = stored.lines().zip(page.lines()).find(|(stored, written)| stored != written);
+    assert!(stored == page, "docs/json.md differs: RUNG_UPDATE=1 writes it again; first at {differs:?}");
+}
