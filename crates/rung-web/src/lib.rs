@@ -14,6 +14,18 @@
 //! - [`answer`]: the only door; [`request`] has the types, `answers` and `pass` the calls into the other crates;
 //! - [`files`]: the page's files, embedded; [`server`]: `rung serve`;
 //! - `abi`: four exported functions for WebAssembly, without generated code.
+//!
+//! ```
+//! # #[cfg(feature = "audit")] {
+//! let request = r#"{"ask": "audit", "model": {"preset": "qwen3.5-9b"}, "context": 131072}"#;
+//! let answer = rung_web::answer(request, &[])?;
+//! assert!(answer.contains(r#""rungs": 8"#));
+//!
+//! let error = rung_web::answer(r#"{"ask": "weather"}"#, &[]).unwrap_err();
+//! assert!(error.starts_with("the request: unknown variant `weather`"));
+//! # }
+//! # Ok::<(), String>(())
+//! ```
 
 #[cfg(target_arch = "wasm32")]
 mod abi;
