@@ -172,6 +172,7 @@ fn max_query_heads(config: &Config) -> Result<Option<u64>, AuditError> {
         Some(Value::List(_)) => {
             Ok(config.numbers(NAME)?.and_then(|heads| heads.into_iter().max()).filter(|&heads| heads > 0))
         }
-        _ => config.size(NAME),
+        // Files of models without attention say 0.
+        _ => Ok(config.count(NAME)?.filter(|&heads| heads > 0)),
     }
 }
