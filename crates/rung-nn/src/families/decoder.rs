@@ -309,6 +309,7 @@ impl Frame {
             classes: vocabulary,
             embedding: Embedding::of_table(table, vocabulary, self.embedding_scale),
             layers,
+            sources: Vec::new(),
             norm: Norm::of(Some(gain), None, self.epsilon),
             unembedding,
             score_cap: self.logit_cap,

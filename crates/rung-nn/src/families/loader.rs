@@ -199,6 +199,11 @@ impl<'a, S: Scalar> Loader<'a, S> {
         Ok(self.add(&name, &[width], values))
     }
 
+    /// The values of a weight that was read.
+    pub fn weight_values(&self, weight: Parameter) -> &[S] {
+        self.weights.get(weight)
+    }
+
     /// Multiplies the rows of a weight that was read by factors of the config. One that is not there, such as a bias, has none.
     pub fn fold(&mut self, name: &str, factor: impl Fn(usize) -> f64) {
         let name = own_name(&format!("{}{name}", self.prefix), &self.mixer_name);

@@ -86,7 +86,7 @@ macro_rules! registry {
 
 registry! {
     llama qwen gemma olmo gpt_oss
-    mamba mamba2 bamba granite_hybrid nemotron_h falcon_h1 jamba recurrent_gemma
+    mamba mamba2 bamba granite_hybrid nemotron_h falcon_h1 jamba recurrent_gemma zamba2
 }
 
 /// A checkpoint as a network.

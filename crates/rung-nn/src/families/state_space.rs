@@ -9,7 +9,7 @@ use rung_theory::stack::{Layer, Mixer};
 
 use super::{FamilyError, Fields, Loader};
 use crate::mixer::mamba1::{Mamba1Config, Mamba1Parts, SelectNorms};
-use crate::mixer::mamba2::{GatedNorm, Mamba2Config, Mamba2Parts};
+use crate::mixer::mamba2::{GatedNorm, Mamba2, Mamba2Config, Mamba2Parts};
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::parts::Gain;
 
@@ -111,6 +111,19 @@ pub fn mamba2<S: Scalar>(
     width: usize,
     options: Mamba2Options,
 ) -> Result<Builtin, FamilyError> {
+    mamba2_mixer(loader, mixer, width, options).map(Builtin::Mamba2)
+}
+
+/// The same as the mixer that it is.
+///
+/// # Errors
+/// A tensor is missing or of another shape.
+pub fn mamba2_mixer<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    mixer: &Mixer,
+    width: usize,
+    options: Mamba2Options,
+) -> Result<Mamba2, FamilyError> {
     let config = Mamba2Config::resolve(mixer)?;
     let Mamba2Config { heads, groups, taps, .. } = config;
     let (inner, channels) = (config.inner(), config.channels());
@@ -125,7 +138,7 @@ pub fn mamba2<S: Scalar>(
             Some(GatedNorm { gain: Gain { weight }, epsilon, before_gate })
         }
     };
-    Ok(Builtin::Mamba2(config.assemble(Mamba2Parts {
+    Ok(config.assemble(Mamba2Parts {
         input,
         convolution,
         step_bias: loader.tensor("dt_bias", &[heads])?,
@@ -134,7 +147,7 @@ pub fn mamba2<S: Scalar>(
         norm,
         output: loader.role(Role::Output).linear("out_proj", inner, width, options.output_bias)?,
         step_range: options.step_range,
-    })))
+    }))
 }
 
 /// Weight and bias of `conv1d`.

@@ -22,6 +22,7 @@ mod fenwick;
 pub mod head_options;
 pub mod policy;
 mod shift;
+pub mod zamba;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
 use attention::{Cache, Reader};
+use zamba::Zamba;
 
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
@@ -55,6 +57,8 @@ pub enum SharedTensor<T> {
     Cache(Cache<T>),
     /// Values, `[batch, time, heads, width]`, for layers that mix them into theirs.
     Values(T),
+    /// A stream, `[batch, time, width]`, that a later mixer reads beside or in addition to its own.
+    Stream(T),
 }
 
 impl<T> State<T> {
@@ -142,6 +146,8 @@ macro_rules! registry {
             $name(<$module::$config as MixerConfig>::Mixer),)*
             /// Attention over the cache of an earlier layer.
             Reader(Reader),
+            /// See [`zamba`].
+            Zamba(Zamba),
         }
 
         /// Names of the mixers that have a network.
@@ -171,6 +177,7 @@ macro_rules! registry {
                 match self {
                     $(Self::$name(mixer) => mixer.forward(ops, x, state),)*
                     Self::Reader(mixer) => mixer.forward(ops, x, state),
+                    Self::Zamba(mixer) => mixer.forward(ops, x, state),
                 }
             }
 
@@ -178,6 +185,7 @@ macro_rules! registry {
                 match self {
                     $(Self::$name(mixer) => mixer.own_loss(ops, x),)*
                     Self::Reader(mixer) => mixer.own_loss(ops, x),
+                    Self::Zamba(mixer) => mixer.own_loss(ops, x),
                 }
             }
 
@@ -185,6 +193,7 @@ macro_rules! registry {
                 match self {
                     $(Self::$name(mixer) => mixer.advance_state(ops, x, state),)*
                     Self::Reader(mixer) => mixer.advance_state(ops, x, state),
+                    Self::Zamba(mixer) => mixer.advance_state(ops, x, state),
                 }
             }
         }

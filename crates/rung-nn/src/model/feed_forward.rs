@@ -112,7 +112,7 @@ fn at_most<O: Ops>(ops: &O, x: &O::Tensor, limit: f64) -> O::Tensor {
 }
 
 impl Activation {
-    fn apply<O: Ops>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
+    pub(crate) fn apply<O: Ops>(self, ops: &O, x: &O::Tensor) -> O::Tensor {
         match self {
             Self::Silu => ops.silu(x),
             Self::GeluTanh => ops.gelu(x),

@@ -179,6 +179,8 @@ pub(crate) struct ModelParts<M> {
     pub(crate) classes: usize,
     pub(crate) embedding: Embedding,
     pub(crate) layers: Vec<LayerParts<M>>,
+    /// For every layer, for every mixer of it, the mixer before it that shares something with it; empty where none does.
+    pub(crate) sources: Vec<Vec<Option<usize>>>,
     pub(crate) norm: Norm,
     /// `[classes, width]`.
     pub(crate) unembedding: Parameter,
@@ -187,10 +189,11 @@ pub(crate) struct ModelParts<M> {
 
 impl<M> From<ModelParts<M>> for Model<M> {
     fn from(parts: ModelParts<M>) -> Self {
+        let sources = parts.sources;
         let layer = |(number, parts): (usize, LayerParts<M>)| Layer {
             name: format!("layers.{number}"),
             number,
-            sources: vec![None; parts.mixers.1.len()],
+            sources: sources.get(number).cloned().unwrap_or_default(),
             mixers: parts.mixers.1,
             mixer_branch: parts.mixers.0,
             channel: parts.channel,

@@ -1,0 +1,235 @@
+//! Zamba 2: Mamba-2, and blocks of attention over the stream beside the embeddings that share their weights and differ in low-rank adapters.
+//!
+//! # Classes
+//! `Zamba2ForCausalLM`. A block gives what it computes to the recurrence after it and adds nothing to the stream. It keeps steps above
+//! `time_step_min` for whole prompts only; here that holds for every token.
+//!
+//! # Unusual options
+//! `num_mem_blocks`, `use_shared_attention_adapter` (the adapters are added to copies of the shared weights), `use_mem_rope`, `add_bias_linear`, blocks that are
+//! stored for every layer.
+//!
+//! # GGUF
+//! Not read: llama.cpp has no architecture for it.
+
+use rung_audit::json::Value;
+use rung_engine::{Parameter, Role, Scalar};
+use rung_theory::stack::Mixer;
+
+use super::decoder::{self, Frame};
+use super::state_space::{self, Mamba2Options};
+use super::{FamilyError, Loader};
+use crate::mixer::Builtin;
+use crate::mixer::attention::{HeadsConfig, Reach};
+use crate::mixer::head_options::HeadOptions;
+use crate::mixer::softmax::Softmax;
+use crate::mixer::zamba::{AdaptedNetwork, SharedBlock, StreamRecurrence, Zamba};
+use crate::model::{Branch, LayerParts, ModelParts, Norm};
+use crate::parts::Linear;
+
+/// Names in `model_type`.
+pub const MODEL_TYPES: &[&str] = &["zamba2"];
+
+/// Names in a GGUF file's `general.architecture`.
+pub const ARCHITECTURES: &[&str] = &[];
+
+/// Tensors whose GGUF names differ from the usual ones.
+pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+
+/// Added to the mean of squares in the norm beside the gate, whatever the config says.
+const GATED_NORM_EPSILON: f64 = 1e-5;
+
+/// Reads a network.
+///
+/// # Errors
+/// A field or a tensor is not what it should be.
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+    let fields = loader.fields;
+    fields.refuse("use_long_context", "rotations that are not rescaled")?;
+    let width = fields.required_size("hidden_size")?;
+    let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
+    let bias = fields.flag("add_bias_linear", false)?;
+    let shortest = fields.number("time_step_min")?.unwrap_or(1e-3);
+    let options = Mamba2Options {
+        bias,
+        output_bias: bias,
+        convolution_bias: true,
+        norm: Some((GATED_NORM_EPSILON, false)),
+        step_range: Some([shortest, f64::INFINITY]),
+    };
+    let words = fields.list("layers_block_type").and_then(|words| fields.require("layers_block_type", words))?;
+    let is_hybrid = |word: &Value| matches!(word, Value::Text(word) if word == "hybrid");
+    if words.first().is_some_and(is_hybrid) {
+        return Err(fields.wrong("layers_block_type[0]", "`hybrid`", "a layer without attention first"));
+    }
+    let mut blocks = Blocks { width, epsilon, bias, read: Vec::new(), count: 0 };
+    let (mut mixers, mut sources) = (Vec::new(), Vec::new());
+    let mut planned = loader.layers.iter();
+    let wrong_count = || fields.wrong("layers_block_type", format!("{} layers", words.len()), "those of the plan");
+    for (index, word) in words.iter().enumerate() {
+        let mut prefix = format!("model.layers.{index}");
+        if is_hybrid(word) {
+            let mixer = decoder::attention_of(loader, planned.next().ok_or_else(wrong_count)?)?;
+            let block = blocks.next(loader, mixer, index)?;
+            mixers.push(Zamba::Block(Box::new(block)));
+            sources.push(vec![Some(0)]);
+            prefix.push_str(".mamba_decoder");
+        }
+        let mixer = state_space::mixer_of(loader, planned.next().ok_or_else(wrong_count)?, "mamba2")?;
+        let recurrence = loader.within(&prefix, |loader| {
+            let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
+            let mixer = loader.within("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
+            Ok::<_, FamilyError>(StreamRecurrence { norm, mixer })
+        })?;
+        // What a block gives goes to the recurrence after it.
+        sources.push(vec![is_hybrid(word).then(|| mixers.len() - 1)]);
+        mixers.push(Zamba::Recurrence(Box::new(recurrence)));
+    }
+    let unnormed = || Branch::of(Norm::of(None, None, 0.0));
+    let layer = |mixer| LayerParts { mixers: (unnormed(), vec![Builtin::Zamba(mixer)]), channel: None };
+    let frame = Frame { norm: "final_layernorm", tied_by_default: true, ..Frame::plain(epsilon) };
+    let parts = frame.around(loader, mixers.into_iter().map(layer).collect())?;
+    Ok(ModelParts { sources, ..parts })
+}
+
+/// The blocks so far.
+struct Blocks {
+    width: usize,
+    epsilon: f64,
+    bias: bool,
+    /// What several layers share, in the order of the first layers that have it, and the numbers of those layers.
+    read: Vec<(usize, SharedWeights)>,
+    /// Layers with a block so far.
+    count: usize,
+}
+
+/// The weights of a block without its adapters.
+#[derive(Clone, Copy)]
+struct SharedWeights {
+    norm: Norm,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    attention_output: Linear,
+    network_norm: Norm,
+    both: Linear,
+    down: Linear,
+}
+
+impl Blocks {
+    /// The block of a layer: with weights of its own if they are stored, else those of an earlier layer, and its own adapters.
+    fn next<S: Scalar>(
+        &mut self,
+        loader: &mut Loader<'_, S>,
+        mixer: &Mixer,
+        index: usize,
+    ) -> Result<SharedBlock, FamilyError> {
+        let fields = loader.fields;
+        let (width, rank) = (self.width, fields.size("adapter_rank")?.unwrap_or(128));
+        let distinct = fields.size("num_mem_blocks")?.unwrap_or(1);
+        let hidden = fields.size("intermediate_size")?.unwrap_or(4 * width);
+        let config = HeadsConfig::resolve(mixer)?;
+        let number = self.count;
+        self.count += 1;
+        let block = |layer: usize| format!("model.layers.{layer}.shared_transformer");
+        let own = number < distinct || loader.has(&format!("{}.self_attn.q_proj.weight", block(index)));
+        let (source, shared) = if own {
+            (index, loader.within(&block(index), |loader| self.weights(loader, config, hidden))?)
+        } else {
+            self.read[number % distinct]
+        };
+        if number < distinct {
+            self.read.push((index, shared));
+        }
+        let mut projections = [shared.query, shared.key, shared.value];
+        // Adapters stand beside the shared weights, one for each layer that has them, and again beside copies.
+        let adapter = loader.within(&block(source), |loader| {
+            if fields.flag("use_shared_attention_adapter", false)? {
+                for (letter, projection) in ["q", "k", "v"].into_iter().zip(&mut projections) {
+                    let name = format!("self_attn.linear_{letter}_adapter_list.{number}");
+                    projection.weight = adapted(loader, &name, projection.weight, 2 * width, rank)?;
+                }
+            }
+            if own {
+                ignore_adapters_of_others(loader, number, distinct);
+            }
+            let name = format!("feed_forward.gate_up_proj_adapter_list.{number}");
+            let low = loader.linear(&format!("{name}.0"), width, rank, false)?;
+            Ok::<_, FamilyError>((low, loader.linear(&format!("{name}.1"), rank, 2 * hidden, false)?))
+        })?;
+        let turns = fields.flag("use_mem_rope", false)?;
+        let rotation = if turns { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
+        let scale = Some((config.key as f64 / 2.0).powf(-0.5));
+        let options = HeadOptions { scale, ..HeadOptions::default() };
+        let [query, key, value] = projections;
+        let linears = [query, key, shared.attention_output];
+        let heads = config.assemble(Reach::Past, linears, Some(value), rotation, options);
+        let activation = decoder::activation(loader, "gelu")?;
+        Ok(SharedBlock {
+            norm: shared.norm,
+            attention: Softmax::of_heads(heads),
+            network_norm: shared.network_norm,
+            network: AdaptedNetwork { both: shared.both, adapter, down: shared.down, activation },
+            output: loader.linear(&format!("model.layers.{index}.linear"), width, width, false)?,
+        })
+    }
+
+    fn weights<S: Scalar>(
+        &self,
+        loader: &mut Loader<'_, S>,
+        config: HeadsConfig,
+        hidden: usize,
+    ) -> Result<SharedWeights, FamilyError> {
+        let HeadsConfig { heads, kv_heads, key, value, .. } = config;
+        let Self { width, epsilon, bias, .. } = *self;
+        let norm = loader.rms_norm("input_layernorm", 2 * width, epsilon)?;
+        let network_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
+        let [query, keys, values, attention_output] = loader.within("self_attn", |loader| {
+            Ok::<_, FamilyError>([
+                loader.role(Role::Query).linear("q_proj", 2 * width, heads * key, false)?,
+                loader.role(Role::Key).linear("k_proj", 2 * width, kv_heads * key, false)?,
+                loader.role(Role::Value).linear("v_proj", 2 * width, kv_heads * value, false)?,
+                loader.role(Role::Output).linear("o_proj", heads * value, width, false)?,
+            ])
+        })?;
+        let [both, down] = loader.within("feed_forward", |loader| {
+            Ok::<_, FamilyError>([
+                loader.linear("gate_up_proj", width, 2 * hidden, bias)?,
+                loader.linear("down_proj", hidden, width, bias)?,
+            ])
+        })?;
+        Ok(SharedWeights { norm, query, key: keys, value: values, attention_output, network_norm, both, down })
+    }
+}
+
+/// A copy of a shared weight plus the product of an adapter's two matrices.
+fn adapted<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    name: &str,
+    weight: Parameter,
+    width: usize,
+    rank: usize,
+) -> Result<Parameter, FamilyError> {
+    let low = loader.values(&format!("{name}.0.weight"), &[rank, width])?;
+    let mut sum = loader.weight_values(weight).to_vec();
+    let rows = sum.len() / width;
+    let high = loader.values(&format!("{name}.1.weight"), &[rows, rank])?;
+    for (row, high) in sum.chunks_mut(width).zip(high.chunks(rank)) {
+        for (low, factor) in low.chunks(width).zip(high) {
+            for (x, low) in row.iter_mut().zip(low) {
+                *x += *factor * *low;
+            }
+        }
+    }
+    Ok(loader.add(&format!("{name}.weight"), &[rows, width], sum))
+}
+
+/// Adapters of other layers that are stored beside a copy of the shared weights.
+fn ignore_adapters_of_others<S: Scalar>(loader: &mut Loader<'_, S>, number: usize, distinct: usize) {
+    let lists = ["feed_forward.gate_up_proj", "self_attn.linear_q", "self_attn.linear_k", "self_attn.linear_v"];
+    let others = |other: &usize| *other != number && other % distinct == number % distinct;
+    for other in (0..loader.layers.len()).filter(others) {
+        for (list, part) in lists.into_iter().flat_map(|list| [(list, 0), (list, 1)]) {
+            loader.ignore(&format!("{list}_adapter_list.{other}.{part}.weight"));
+        }
+    }
+}
