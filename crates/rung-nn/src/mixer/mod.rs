@@ -22,9 +22,9 @@ mod fenwick;
 pub mod head_options;
 pub mod policy;
 mod shift;
-pub mod zamba;
 #[cfg(test)]
 mod tests;
+pub mod zamba;
 
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
