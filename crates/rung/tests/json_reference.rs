@@ -146,7 +146,9 @@ fn the_reference_lists_the_keys_that_are_written() {
     let mut page = HEAD.to_owned();
     for call in CALLS {
         let mut keys = Keys::new();
-        outputs(call, &directory).iter().for_each(|value| collect("", value, &mut keys));
+        for value in &outputs(call, &directory) {
+            collect("", value, &mut keys);
+        }
         let dry = call.contains(&"--dry-run");
         let inner = ["model", "task", "witness"].contains(&call[0]);
         let title =
