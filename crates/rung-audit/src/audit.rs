@@ -12,8 +12,8 @@ use crate::cost::{self, BF16, CacheBytes, Dtype, FP32, MixerCost, Storage};
 use crate::dialect::{self, Decision};
 use crate::geometry::{self, MixerSizes};
 use crate::json::Value;
-use crate::layout::{Attention, AttentionKind, FeedForward, Join, LayerSpec, Layout, Recurrent};
-use crate::parameters::{self, Parameters};
+use crate::layout::{Attention, AttentionKind, FeedForwardKind, Join, LayerSpec, Layout, Recurrent};
+use crate::parameters::{self, ParameterCount};
 use crate::{AuditError, feed_forward, recurrent};
 
 /// The default context length at which sizes are compared.
@@ -59,7 +59,7 @@ pub struct AuditLayer {
     /// The recurrence's mixer, by Rung's name; `unknown` if there is one and the file does not say which.
     pub recurrent: Option<&'static str>,
     /// Its feed-forward part.
-    pub feed_forward: FeedForward,
+    pub feed_forward: FeedForwardKind,
     /// The field that decided.
     pub decided_by: String,
     /// Reads the cache of an earlier layer and keeps none.
@@ -183,7 +183,7 @@ pub struct Audit {
     /// Multi-token-prediction layers, which are not among `layers`.
     pub extra_layers: u64,
     /// Number of weights, where the config gives enough fields.
-    pub parameters: Option<Parameters>,
+    pub parameters: Option<ParameterCount>,
     /// A full layer with this model's sizes, for `what_if`.
     pub(crate) full_template: Option<Layer>,
 }

@@ -6,12 +6,12 @@
 use crate::AuditError;
 use crate::config::{Config, as_u64};
 use crate::json::Value;
-use crate::layout::FeedForward;
+use crate::layout::FeedForwardKind;
 
 /// One per layer, used where the layout itself does not say.
-pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<FeedForward>, AuditError> {
+pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<FeedForwardKind>, AuditError> {
     if has_none(config)? {
-        return Ok(vec![FeedForward::None; num_layers]);
+        return Ok(vec![FeedForwardKind::None; num_layers]);
     }
     let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "expert_count"];
     let mut experts = 0;
@@ -19,7 +19,7 @@ pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<Fe
         experts = experts.max(config.count(name)?.unwrap_or(0));
     }
     if experts == 0 {
-        return Ok(vec![FeedForward::Dense; num_layers]);
+        return Ok(vec![FeedForwardKind::Dense; num_layers]);
     }
     let dense_first =
         config.count("first_k_dense_replace")?.or(config.count("leading_dense_block_count")?).unwrap_or(0);
@@ -50,7 +50,7 @@ pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<Fe
     if let Some(Value::List(items)) = config.get("mlp_layer_types") {
         keep(&|index| !matches!(items.get(index), Some(Value::Text(word)) if word == "dense"));
     }
-    Ok(flags.into_iter().map(|flag| if flag { FeedForward::Experts } else { FeedForward::Dense }).collect())
+    Ok(flags.into_iter().map(|flag| if flag { FeedForwardKind::Experts } else { FeedForwardKind::Dense }).collect())
 }
 
 /// Mamba models put everything into the mixer.

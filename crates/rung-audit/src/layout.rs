@@ -98,7 +98,7 @@ pub(crate) enum Recurrent {
 
 /// The feed-forward part of a layer (its channel mixer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FeedForward {
+pub enum FeedForwardKind {
     /// One feed-forward network.
     Dense,
     /// Experts, of which a router selects some.
@@ -107,7 +107,7 @@ pub enum FeedForward {
     None,
 }
 
-impl FeedForward {
+impl FeedForwardKind {
     /// The name in reports and JSON.
     pub fn word(self) -> &'static str {
         match self {
@@ -134,7 +134,7 @@ pub(crate) struct LayerSpec {
     pub(crate) recurrent: Option<Recurrent>,
     pub(crate) join: Join,
     /// Set where the layout itself says it (slots of their own); else found from the fields about experts.
-    pub(crate) feed_forward: Option<FeedForward>,
+    pub(crate) feed_forward: Option<FeedForwardKind>,
     pub(crate) overrides: LayerOverrides,
     /// Reads the cache of an earlier layer.
     pub(crate) shares_cache: bool,
@@ -174,7 +174,7 @@ impl LayerSpec {
     }
 
     /// A slot that holds only a feed-forward part, or nothing.
-    pub(crate) fn without_mixer(feed_forward: FeedForward) -> Self {
+    pub(crate) fn without_mixer(feed_forward: FeedForwardKind) -> Self {
         Self { feed_forward: Some(feed_forward), ..Self::new(AttentionKind::None) }
     }
 
@@ -184,7 +184,7 @@ impl LayerSpec {
 
     /// A layer that is a mixer only: its feed-forward part is a layer of its own.
     pub(crate) fn without_feed_forward(self) -> Self {
-        Self { feed_forward: Some(FeedForward::None), ..self }
+        Self { feed_forward: Some(FeedForwardKind::None), ..self }
     }
 
     pub(crate) fn decided_by(self, field: impl Into<String>) -> Self {

@@ -28,7 +28,7 @@ impl Severity {
 
 /// A mistake in a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct LintFinding {
     /// Error or warning.
     pub severity: Severity,
     /// The field that is wrong.
@@ -42,7 +42,7 @@ pub struct Finding {
 }
 
 /// What the audit itself refuses is found before; a check looks at values that can be read.
-type Check = fn(&Config, &Audit, &mut Vec<Finding>);
+type Check = fn(&Config, &Audit, &mut Vec<LintFinding>);
 
 static CHECKS: &[Check] = &[heads, periods, layer_counts, windows, shared_caches, state_format, experts];
 
@@ -50,7 +50,7 @@ static CHECKS: &[Check] = &[heads, periods, layer_counts, windows, shared_caches
 ///
 /// # Errors
 /// The text is no JSON object.
-pub fn lint(text: &str) -> Result<Vec<Finding>, AuditError> {
+pub fn lint(text: &str) -> Result<Vec<LintFinding>, AuditError> {
     let root = json::parse(text)?;
     let (value, path) = crate::config::find_model(&root)?;
     let config = Config::new(&root, value, &path, false);
@@ -72,8 +72,13 @@ pub fn lint(text: &str) -> Result<Vec<Finding>, AuditError> {
     Ok(found)
 }
 
-fn finding(severity: Severity, field: impl Into<String>, reason: impl Into<String>, fix: impl Into<String>) -> Finding {
-    Finding { severity, field: field.into(), line: None, reason: reason.into(), fix: fix.into() }
+fn finding(
+    severity: Severity,
+    field: impl Into<String>,
+    reason: impl Into<String>,
+    fix: impl Into<String>,
+) -> LintFinding {
+    LintFinding { severity, field: field.into(), line: None, reason: reason.into(), fix: fix.into() }
 }
 
 /// The line on which a field's name first stands as a key.
@@ -84,7 +89,7 @@ fn line_of(text: &str, field: &str) -> Option<usize> {
 }
 
 /// What the audit refuses.
-fn refused(error: &AuditError) -> Finding {
+fn refused(error: &AuditError) -> LintFinding {
     match error {
         AuditError::Field { path, found, expected } => {
             finding(Severity::Error, path, format!("found {found}"), format!("write {expected}"))
@@ -100,7 +105,7 @@ fn refused(error: &AuditError) -> Finding {
 }
 
 /// What the audit does not know.
-fn unknown(audit: &Audit, found: &mut Vec<Finding>) {
+fn unknown(audit: &Audit, found: &mut Vec<LintFinding>) {
     for reason in &audit.unknown {
         // Missing sizes are named after "looked for"; other reasons name the field in quotes.
         let fields = reason.split_once("looked for ").map(|(_, fields)| fields);
@@ -116,7 +121,7 @@ fn unknown(audit: &Audit, found: &mut Vec<Finding>) {
     }
 }
 
-fn heads(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+fn heads(config: &Config, _: &Audit, found: &mut Vec<LintFinding>) {
     let scalar = |name: &str| config.get(name).and_then(crate::config::as_u64).filter(|number| *number > 0);
     let (heads, kv) = (scalar("num_attention_heads"), scalar("num_key_value_heads"));
     if let (Some(heads), Some(kv)) = (heads, kv)
@@ -138,7 +143,7 @@ fn heads(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
 }
 
 /// Periods longer than the stack.
-fn periods(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+fn periods(config: &Config, _: &Audit, found: &mut Vec<LintFinding>) {
     let Some(num_layers) = config.num_layers().unwrap_or(None) else { return };
     let num_layers = num_layers as u64;
     // Where the layers are listed, these fields are left over.
@@ -168,7 +173,7 @@ fn periods(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
 }
 
 /// The number of layers under two names.
-fn layer_counts(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+fn layer_counts(config: &Config, _: &Audit, found: &mut Vec<LintFinding>) {
     let names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
     let given: Vec<(&str, u64)> =
         names.into_iter().filter_map(|name| Some((name, config.get(name).and_then(crate::config::as_u64)?))).collect();
@@ -185,7 +190,7 @@ fn layer_counts(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
     }
 }
 
-fn windows(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
+fn windows(config: &Config, audit: &Audit, found: &mut Vec<LintFinding>) {
     let window = config.get("sliding_window").and_then(crate::config::as_u64);
     let (Some(window), Some(context)) = (window, audit.trained_context) else { return };
     let used = audit.layers.iter().any(|layer| layer.attention == Some(Attention::Window));
@@ -197,7 +202,7 @@ fn windows(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
 }
 
 /// A layer that reads another's cache needs an earlier one of its own kind that keeps one.
-fn shared_caches(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
+fn shared_caches(config: &Config, audit: &Audit, found: &mut Vec<LintFinding>) {
     for (index, layer) in audit.layers.iter().enumerate().filter(|(_, layer)| layer.shares_cache) {
         let source = |other: &crate::AuditLayer| !other.shares_cache && other.attention == layer.attention;
         if !audit.layers[..index].iter().any(source) {
@@ -210,7 +215,7 @@ fn shared_caches(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
 }
 
 /// Recurrent state sums over the whole sequence: 16 bits lose what is added late.
-fn state_format(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
+fn state_format(config: &Config, audit: &Audit, found: &mut Vec<LintFinding>) {
     let recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some_and(|name| name != "conv"));
     let Some(dtype) = audit.declared_state_dtype.filter(|dtype| recurrent && dtype.bits < 32) else { return };
     let name = if config.has("mamba_ssm_cache_dtype") { "mamba_ssm_cache_dtype" } else { "mamba_ssm_dtype" };
@@ -218,7 +223,7 @@ fn state_format(config: &Config, audit: &Audit, found: &mut Vec<Finding>) {
     found.push(finding(Severity::Warning, config.path_of(name), reason, "write \"float32\""));
 }
 
-fn experts(config: &Config, _: &Audit, found: &mut Vec<Finding>) {
+fn experts(config: &Config, _: &Audit, found: &mut Vec<LintFinding>) {
     let number = |name: &str| config.get(name).and_then(crate::config::as_u64).filter(|&count| count > 0);
     let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
     let (experts, chosen) = (names.into_iter().find_map(number), number("num_experts_per_tok"));

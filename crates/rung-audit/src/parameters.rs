@@ -1,16 +1,16 @@
 //! How many weights a model has: embeddings, mixers, feed-forward parts and norms.
 //!
 //! The mixers' projections are read off the stack; biases, norms and gates differ by class and stand in [`CLASSES`]. For
-//! a class that is not listed they are left out, and [`Parameters::exact`] says so.
+//! a class that is not listed they are left out, and [`ParameterCount::exact`] says so.
 
 use rung_theory::stack::Mixer;
 
 use crate::config::Config;
-use crate::{Audit, AuditError, AuditLayer, FeedForward};
+use crate::{Audit, AuditError, AuditLayer, FeedForwardKind};
 
 /// All weights of a model, and those that one token uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameters {
+pub struct ParameterCount {
     /// All weights.
     pub total: u64,
     /// Weights that one token uses: of the experts only those that are chosen.
@@ -92,7 +92,7 @@ static PARTLY_KNOWN: &[(&str, Class)] = &[
 ];
 
 /// Counts the weights, where the vocabulary and the feed-forward sizes are known.
-pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<Parameters>, AuditError> {
+pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<ParameterCount>, AuditError> {
     if audit.cache.is_none() || config.gguf {
         return Ok(None);
     }
@@ -117,7 +117,7 @@ pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<Parameters>
         total += mixers + norms + all;
         active += mixers + norms + used;
     }
-    Ok(u64::try_from(total).ok().zip(u64::try_from(active).ok()).map(|(total, active)| Parameters {
+    Ok(u64::try_from(total).ok().zip(u64::try_from(active).ok()).map(|(total, active)| ParameterCount {
         total,
         active,
         exact,
@@ -130,7 +130,7 @@ fn to_u128(number: u64) -> u128 {
 
 fn norms(layer: &AuditLayer, class: Class) -> u64 {
     match (layer.mixes(), layer.feed_forward) {
-        (true, FeedForward::None) | (false, _) => 1,
+        (true, FeedForwardKind::None) | (false, _) => 1,
         (true, _) => class.norms,
     }
 }
@@ -167,12 +167,12 @@ fn feed_forward_weights(
     let matrices = if class.ungated { 2 } else { 3 };
     let network = |inner: u64| matrices * to_u128(width) * to_u128(inner);
     match layer.feed_forward {
-        FeedForward::None => Ok(Some((0, 0))),
-        FeedForward::Dense => {
+        FeedForwardKind::None => Ok(Some((0, 0))),
+        FeedForwardKind::Dense => {
             let Some(inner) = dense_width(config)? else { return Ok(None) };
             Ok(Some((network(inner), network(inner))))
         }
-        FeedForward::Experts => {
+        FeedForwardKind::Experts => {
             let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
             let experts = config.first_size(&names)?;
             let chosen = config.first_size(&["num_experts_per_tok", "moe_topk", "num_experts_per_token"])?;

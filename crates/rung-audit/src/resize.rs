@@ -34,13 +34,13 @@ pub(crate) fn resize(audit: &mut Audit, options: &[&str], number: u64) -> Result
 }
 
 fn set(mixer: &Mixer, options: &[&str], number: u64, width: Option<u64>) -> Result<Mixer, AuditError> {
-    let mut call = mixer.call();
-    for (name, value) in &mut call.options {
+    let mut spec = mixer.spec();
+    for (name, value) in &mut spec.options {
         if options.contains(&name.as_str()) {
             *value = Value::Number(number);
         }
     }
     let defaults = Defaults { model_width: width, ..Defaults::default() };
-    Mixer::resolve(&call, &defaults)
+    Mixer::resolve(&spec, &defaults)
         .map_err(|error| AuditError::Request { text: format!("{}={number}", options[0]), why: error.to_string() })
 }

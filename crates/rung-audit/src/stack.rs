@@ -4,7 +4,7 @@ use rung_theory::stack::{Defaults, Layer, Mixer, Plan, Reach};
 
 use crate::audit::{Audit, AuditLayer, Options};
 use crate::cost::{self, FP32, Storage};
-use crate::{Attention, AuditError, FeedForward, geometry};
+use crate::{Attention, AuditError, FeedForwardKind, geometry};
 
 /// Audits a stack such as `(gdn*3 full)*12`; sizes that its mixers do not give are those of `defaults`.
 ///
@@ -70,7 +70,7 @@ fn read(layer: &Layer) -> AuditLayer {
     AuditLayer {
         attention: Some(attention),
         recurrent,
-        feed_forward: FeedForward::Dense,
+        feed_forward: FeedForwardKind::Dense,
         decided_by: "stack grammar".to_owned(),
         shares_cache: layer.shares_cache,
         shares_weights: false,

@@ -181,7 +181,7 @@ pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<
     Ok(AuditLayer {
         attention: Some(attention),
         recurrent,
-        feed_forward: crate::FeedForward::Dense,
+        feed_forward: crate::FeedForwardKind::Dense,
         decided_by: String::new(),
         shares_cache: false,
         shares_weights: false,

@@ -9,7 +9,7 @@ fn read(fields: &str) -> Result<Audit, String> {
     audit_text(&config, "test", &Options::default()).map_err(|error| error.to_string())
 }
 
-fn known(fields: &str) -> Audit {
+fn fully_known(fields: &str) -> Audit {
     let audit = read(fields).unwrap();
     assert!(audit.unknown.is_empty(), "{:?}", audit.unknown);
     audit
@@ -23,16 +23,16 @@ const INDEX: &str = r#""index_topk": 4, "index_n_heads": 2, "index_head_dim": 6"
 fn indexed_attention_is_token_sparse_over_latents() {
     let words =
         r#""layer_types": ["indexed_attention", "indexed_attention", "indexed_attention", "indexed_attention"]"#;
-    let audit = known(&format!("{words}, {LATENT}, {INDEX}"));
+    let audit = fully_known(&format!("{words}, {LATENT}, {INDEX}"));
     assert_eq!((audit.layer_letters().as_str(), audit.cache.unwrap().per_token), ("SSSS", 4 * (8 + 2 + 6) * 2));
     let shared = format!(r#"{words}, {LATENT}, {INDEX}, "indexer_types": ["full", "shared", "shared", "full"]"#);
-    assert_eq!(known(&shared).cache.unwrap().per_token, (4 * (8 + 2) + 2 * 6) * 2);
+    assert_eq!(fully_known(&shared).cache.unwrap().per_token, (4 * (8 + 2) + 2 * 6) * 2);
 }
 
 #[test]
 fn pooled_index_keys_keep_keys_gates_and_a_mark() {
     let words = r#""layer_types": ["indexed_attention", "full_attention", "full_attention", "full_attention"]"#;
-    let audit = known(&format!(r#"{words}, {LATENT}, {INDEX}, "index_kpool": 2"#));
+    let audit = fully_known(&format!(r#"{words}, {LATENT}, {INDEX}, "index_kpool": 2"#));
     assert_eq!(audit.cache.unwrap().per_token, (4 * (8 + 2) + 2 * 6 + 1) * 2);
 }
 
@@ -40,7 +40,7 @@ fn pooled_index_keys_keep_keys_gates_and_a_mark() {
 fn query_sparse_attention_keeps_index_keys_beside_keys_and_values() {
     let sizes = r#""indexer_head_dim": 6, "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_compress_ratio": 4, "indexer_budget": 16"#;
     for word in ["qwen_sparse_attention", "indexed_attention", "full_attention"] {
-        let audit = known(&format!(r#""layer_types": ["{word}", "{word}", "{word}", "{word}"], {sizes}"#));
+        let audit = fully_known(&format!(r#""layer_types": ["{word}", "{word}", "{word}", "{word}"], {sizes}"#));
         assert_eq!(
             (audit.layer_letters().as_str(), audit.cache.unwrap().per_token),
             ("SSSS", 4 * (2 * 2 * 4 + 6) * 2),
@@ -56,7 +56,7 @@ fn query_sparse_attention_keeps_index_keys_beside_keys_and_values() {
 fn delta_rule_sizes_under_plain_names() {
     let fields = r#""layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
         "linear_num_heads": 2, "linear_head_dim": 6, "linear_conv_kernel_dim": 4"#;
-    let audit = known(fields);
+    let audit = fully_known(fields);
     assert_eq!(audit.layers[0].recurrent, Some("kda"));
     assert_eq!(audit.cache.unwrap().state, 3 * (2 * 6 * 6 * 4 + 3 * 3 * 2 * 6 * 2));
 }
@@ -64,18 +64,18 @@ fn delta_rule_sizes_under_plain_names() {
 #[test]
 fn a_rotary_key_may_be_empty() {
     let fields = r#""model_type": "deepseek_v3", "kv_lora_rank": 8, "qk_rope_head_dim": 0, "qk_nope_head_dim": 4, "v_head_dim": 4"#;
-    assert_eq!(known(fields).cache.unwrap().per_token, 4 * 8 * 2);
+    assert_eq!(fully_known(fields).cache.unwrap().per_token, 4 * 8 * 2);
 }
 
 #[test]
 fn layers_without_rotary_positions_keep_no_rotary_key() {
     let fields = format!(r#""model_type": "deepseek_v3", {LATENT}, "no_rope_layers": [1, 1, 0, 1]"#);
-    assert_eq!(known(&fields).cache.unwrap().per_token, (3 * 10 + 8) * 2);
+    assert_eq!(fully_known(&fields).cache.unwrap().per_token, (3 * 10 + 8) * 2);
 }
 
 #[test]
 fn caches_may_be_those_of_an_earlier_layer() {
-    let audit = known(r#""model_type": "llama", "kv_source_layers": [0, 0, 2, 2]"#);
+    let audit = fully_known(r#""model_type": "llama", "kv_source_layers": [0, 0, 2, 2]"#);
     assert_eq!(audit.cache.unwrap().per_token, 2 * 2 * 2 * 4 * 2);
     assert!(audit.layers[1].shares_cache && !audit.layers[2].shares_cache);
     for list in ["[1, 1, 2, 3]", "[0, 0, 1, 3]"] {
@@ -87,7 +87,8 @@ fn caches_may_be_those_of_an_earlier_layer() {
 #[test]
 fn fields_of_single_layers_are_read() {
     let words = r#""layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"], "sliding_window": 16"#;
-    let audit = known(&format!(r#"{words}, "per_layer_config": {{"1": {{"head_dim": 8}}, "03": {{"head_dim": 8}}}}"#));
+    let audit =
+        fully_known(&format!(r#"{words}, "per_layer_config": {{"1": {{"head_dim": 8}}, "03": {{"head_dim": 8}}}}"#));
     // Twice the width: what is left out would halve the cache.
     assert_eq!(audit.cache.unwrap().per_token, 2 * 2 * 2 * 8 * 2);
     let unread = read(&format!(r#"{words}, "per_layer_config": {{"1": {{"kv_planes": 2}}}}"#)).unwrap();
@@ -100,14 +101,14 @@ fn fields_of_single_layers_are_read() {
 #[test]
 fn windows_over_latents_keep_latents() {
     let words = r#""layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"], "sliding_window": 16"#;
-    let cache = known(&format!("{words}, {LATENT}")).cache.unwrap();
+    let cache = fully_known(&format!("{words}, {LATENT}")).cache.unwrap();
     assert_eq!((cache.per_token, cache.window), (2 * 10 * 2, 2 * 16 * 10 * 2));
 }
 
 #[test]
 fn mimo_doubles_the_window_heads_and_repeats_its_window_as_a_chunk() {
     let fields = r#""model_type": "mimo_v2_flash", "hybrid_layer_pattern": [0, 1, 1, 1], "sliding_window": 16, "attention_chunk_size": 16"#;
-    let cache = known(fields).cache.unwrap();
+    let cache = fully_known(fields).cache.unwrap();
     assert_eq!((cache.per_token, cache.window), (2 * 2 * 4 * 2, 3 * 16 * 4 * 2 * 4 * 2));
 }
 
@@ -116,14 +117,14 @@ fn convolution_states_beside_attention_are_counted() {
     let fields = r#""layer_types": ["hybrid", "hybrid_sliding", "hybrid", "hybrid_sliding"], "sliding_window": 16,
         "conv_kernel_size": 4, "number_of_conv_states": 4, "swa_num_key_value_heads": 1, "swa_head_dim": 8"#;
     // Keys and values of both kinds of layers are 16 wide; the stream is 32 wide, twice.
-    assert_eq!(known(fields).cache.unwrap().state, 4 * 3 * (16 + 2 * 32) * 2);
+    assert_eq!(fully_known(fields).cache.unwrap().state, 4 * 3 * (16 + 2 * 32) * 2);
 }
 
 #[test]
 fn the_first_zamba_has_mamba_layers_in_rows() {
     let fields = r#""model_type": "zamba", "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"], "attn_layer_period": 3,
         "attn_layer_offset": 0, "n_mamba_heads": 2, "mamba_d_state": 4, "mamba_d_conv": 4, "mamba_expand": 2"#;
-    let audit = known(fields);
+    let audit = fully_known(fields);
     assert_eq!(audit.layers[0].recurrent, Some("mamba1"));
     assert_eq!(audit.cache.unwrap().state, 4 * (64 * 4 * 4 + 3 * 64 * 2));
 }
@@ -131,14 +132,17 @@ fn the_first_zamba_has_mamba_layers_in_rows() {
 #[test]
 fn decoders_of_one_kind_are_in_the_list() {
     for name in ["hy_v3", "solar_open", "jais2", "nanochat", "hrm_text"] {
-        assert_eq!(known(&format!(r#""model_type": "{name}""#)).layer_letters(), "FFFF", "{name}");
+        assert_eq!(fully_known(&format!(r#""model_type": "{name}""#)).layer_letters(), "FFFF", "{name}");
     }
     for name in ["axk1", "glm4_moe_lite", "youtu", "minicpm3"] {
-        let audit = known(&format!(r#""model_type": "{name}", {LATENT}"#));
+        let audit = fully_known(&format!(r#""model_type": "{name}", {LATENT}"#));
         assert_eq!(audit.cache.unwrap().per_token, 4 * 10 * 2, "{name}");
     }
     // Two attention blocks in every layer.
-    assert_eq!(known(&format!(r#""model_type": "longcat_flash", {LATENT}"#)).cache.unwrap().per_token, 8 * 10 * 2);
+    assert_eq!(
+        fully_known(&format!(r#""model_type": "longcat_flash", {LATENT}"#)).cache.unwrap().per_token,
+        8 * 10 * 2
+    );
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn lists_per_layer_that_nobody_reads_make_the_model_unknown() {
         assert!(audit.cache.is_none(), "{field}");
         assert!(audit.unknown[0].contains("is not read"), "{:?}", audit.unknown);
     }
-    known(
+    fully_known(
         r#""model_type": "llama", "mlp_layer_types": ["dense", "dense", "sparse", "sparse"], "layer_scales": [0.5, 0.5, 0.5, 0.5]"#,
     );
 }
@@ -167,7 +171,7 @@ fn lists_per_layer_that_nobody_reads_make_the_model_unknown() {
 fn bamba_without_a_list_has_no_attention() {
     let sizes = r#""mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 4"#;
     assert_eq!(
-        known(&format!(r#""model_type": "bamba", "attn_layer_indices": null, {sizes}"#)).layer_letters(),
+        fully_known(&format!(r#""model_type": "bamba", "attn_layer_indices": null, {sizes}"#)).layer_letters(),
         "rrrr"
     );
     assert!(

@@ -1,15 +1,15 @@
-//! The twin of the model in `torch_step.py`, written directly on [`Ops`].
+//! The same model as in `torch_step.py`, written directly on [`Ops`].
 //!
 //! Decoder-only, learned positions, pre-norm with biases everywhere, one mixer without extras, a GELU MLP four times as wide,
 //! cross-entropy on the last position. It exists so that two frameworks take the same step, weight for weight; the models that
-//! people train here are those of `rung-nn`, whose mixers have gates and convolutions that the other side would have to copy.
+//! people train here are those of `rung-nn`, whose mixers have gates and convolutions that the PyTorch side would have to copy.
 //!
-//! Like those models it takes only the tokens that are asked about through the last layer's MLP: the gradient is the same. Where
-//! it is to do the same arithmetic as its twin too, it is built `whole`.
+//! Like those models it takes only the positions that have a loss through the last layer's MLP: the gradient is the same.
+//! With `all_positions` it does the same arithmetic as PyTorch too.
 
 use rung_engine::{Attention, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
 
-use super::{CHUNK, Size, VOCABULARY, fill};
+use super::{CHUNK, Size, VOCABULARY, pseudo_random};
 
 /// What mixes tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,23 +49,23 @@ struct Block {
 pub struct Decoder {
     size: Size,
     mixer: Mixer,
-    whole: bool,
+    all_positions: bool,
     tokens: Parameter,
-    places: Parameter,
+    positions: Parameter,
     blocks: Vec<Block>,
     norm: Affine,
     head: Affine,
 }
 
 /// Adds weights under names.
-struct Maker {
+struct WeightBuilder {
     weights: Parameters<f32>,
 }
 
-impl Maker {
+impl WeightBuilder {
     fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> Parameter {
-        let reach = (columns as f32).powf(-0.5);
-        let values = fill(self.weights.size() as u64, rows * columns, -reach..reach);
+        let bound = (columns as f32).powf(-0.5);
+        let values = pseudo_random(self.weights.size() as u64, rows * columns, -bound..bound);
         self.weights.add(name, &[rows, columns], values).id()
     }
 
@@ -101,15 +101,15 @@ impl Maker {
 }
 
 impl Decoder {
-    /// A model and its weights; `whole` if all tokens go through the last MLP.
-    pub fn new(size: Size, mixer: Mixer, whole: bool) -> (Self, Parameters<f32>) {
-        let mut maker = Maker { weights: Parameters::new() };
-        let tokens = maker.matrix("tokens", VOCABULARY, size.width);
-        let places = maker.matrix("places", size.length, size.width);
-        let blocks = (0..size.layers).map(|index| maker.block(index, mixer, size)).collect();
-        let norm = maker.norm("norm", size.width);
-        let head = maker.affine("head", VOCABULARY, size.width);
-        (Self { size, mixer, whole, tokens, places, blocks, norm, head }, maker.weights)
+    /// A model and its weights; `all_positions` if all of them go through the last MLP.
+    pub fn new(size: Size, mixer: Mixer, all_positions: bool) -> (Self, Parameters<f32>) {
+        let mut builder = WeightBuilder { weights: Parameters::new() };
+        let tokens = builder.matrix("tokens", VOCABULARY, size.width);
+        let positions = builder.matrix("places", size.length, size.width);
+        let blocks = (0..size.layers).map(|index| builder.block(index, mixer, size)).collect();
+        let norm = builder.norm("norm", size.width);
+        let head = builder.affine("head", VOCABULARY, size.width);
+        (Self { size, mixer, all_positions, tokens, positions, blocks, norm, head }, builder.weights)
     }
 
     /// Sum of the losses of some rows, divided by the size of the whole batch.
@@ -117,23 +117,23 @@ impl Decoder {
         let Size { batch, length, width, .. } = self.size;
         let items = targets.len();
         let x = ops.gather_rows(&ops.parameter(self.tokens), tokens);
-        let mut x = ops.add(&ops.reshape(&x, &[items, length, width]), &ops.parameter(self.places));
+        let mut x = ops.add(&ops.reshape(&x, &[items, length, width]), &ops.parameter(self.positions));
         let last: Vec<usize> = (1..=items).map(|item| item * length - 1).collect();
-        let asked = |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[items * length, width]), &last);
+        let last_positions = |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[items * length, width]), &last);
         for (index, block) in self.blocks.iter().enumerate() {
             x = ops.scope(&format!("block {index}"), || {
-                let x = self.mixed(ops, block, &x);
-                let narrow = !self.whole && index + 1 == self.blocks.len();
-                channels_mixed(ops, block, &if narrow { asked(&x) } else { x })
+                let x = self.token_mixing(ops, block, &x);
+                let last_only = !self.all_positions && index + 1 == self.blocks.len();
+                feed_forward(ops, block, &if last_only { last_positions(&x) } else { x })
             });
         }
-        let x = if self.whole { asked(&x) } else { x };
-        let logits = apply(ops, &self.head, &normed(ops, &self.norm, &x));
+        let x = if self.all_positions { last_positions(&x) } else { x };
+        let logits = apply(ops, &self.head, &layer_norm(ops, &self.norm, &x));
         ops.scale(&ops.sum_all(&ops.cross_entropy(&logits, targets)), 1.0 / batch as f64)
     }
 
-    fn mixed<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
-        let mixed = self.mix(ops, block, &normed(ops, &block.norms[0], x));
+    fn token_mixing<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+        let mixed = self.mix(ops, block, &layer_norm(ops, &block.norms[0], x));
         ops.add(x, &apply(ops, &block.out, &mixed))
     }
 
@@ -177,20 +177,20 @@ impl Decoder {
     pub fn operations(&self) -> f64 {
         let Size { batch, length, width, heads, layers, .. } = self.size;
         let (channels, head, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
-        let around = 2.0 * 4.0 * channels * channels;
+        let projections = 2.0 * 4.0 * channels * channels;
         let mixing = match self.mixer {
             Mixer::Softmax => 2.0 * length as f64 * channels,
             Mixer::Linear => 4.0 * channels * (head + chunk / 2.0),
             Mixer::GatedDelta => channels * (6.0 * head + 4.0 * chunk),
         };
         let tokens = self.size.tokens();
-        let inside = tokens * (layers - 1) as f64 + if self.whole { tokens } else { batch as f64 };
-        3.0 * (tokens * layers as f64 * (around + mixing) + inside * 2.0 * around)
+        let mlp_tokens = tokens * (layers - 1) as f64 + if self.all_positions { tokens } else { batch as f64 };
+        3.0 * (tokens * layers as f64 * (projections + mixing) + mlp_tokens * 2.0 * projections)
     }
 }
 
-fn channels_mixed<O: Ops>(ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
-    let hidden = ops.gelu(&apply(ops, &block.up, &normed(ops, &block.norms[1], x)));
+fn feed_forward<O: Ops>(ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+    let hidden = ops.gelu(&apply(ops, &block.up, &layer_norm(ops, &block.norms[1], x)));
     ops.add(x, &apply(ops, &block.down, &hidden))
 }
 
@@ -198,6 +198,6 @@ fn apply<O: Ops>(ops: &O, layer: &Affine, x: &O::Tensor) -> O::Tensor {
     ops.linear(x, &ops.parameter(layer.weight), Some(&ops.parameter(layer.bias)))
 }
 
-fn normed<O: Ops>(ops: &O, layer: &Affine, x: &O::Tensor) -> O::Tensor {
+fn layer_norm<O: Ops>(ops: &O, layer: &Affine, x: &O::Tensor) -> O::Tensor {
     ops.layer_norm(x, Some(&ops.parameter(layer.weight)), Some(&ops.parameter(layer.bias)), 1e-5)
 }

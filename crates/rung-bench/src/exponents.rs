@@ -1,4 +1,4 @@
-//! How cost grows with the text.
+//! How cost grows with the sequence length.
 //!
 //! The *exponent* of a mixer is the slope of log time against log length for the forward pass of one layer: about 1 for
 //! recurrences and windows, and towards 2 for full attention, whose projections still count at short lengths. The *step* is the
@@ -12,7 +12,7 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::seeded;
 
 use super::measure::{Times, time};
-use super::{BenchError, fill, stack_text};
+use super::{BenchError, pseudo_random, stack_text};
 
 /// Lengths over which a slope is fitted.
 pub const LENGTHS: [usize; 5] = [512, 1024, 2048, 4096, 8192];
@@ -24,34 +24,34 @@ const STEPS: usize = 64;
 /// Heads of the layer.
 pub const HEADS: usize = 2;
 /// Width of a head.
-pub const HEAD: usize = 16;
-const WIDTH: usize = HEADS * HEAD;
+pub const HEAD_DIM: usize = 16;
+const WIDTH: usize = HEADS * HEAD_DIM;
 
 /// One narrow layer.
-pub struct Layer {
+pub struct BenchLayer {
     mixer: Builtin,
     plan: Mixer,
     weights: Parameters<f32>,
 }
 
-/// The mixer of such a layer, whether it has a network or not.
+/// The mixer of a [`BenchLayer`], also where no network of it exists.
 ///
 /// # Errors
 /// No mixer has that name.
-pub fn narrow(name: &str) -> Result<Mixer, BenchError> {
-    let defaults = Defaults { heads: HEADS as u64, head_dim: HEAD as u64, ..Defaults::default() };
+pub fn benchmark_mixer(name: &str) -> Result<Mixer, BenchError> {
+    let defaults = Defaults { heads: HEADS as u64, head_dim: HEAD_DIM as u64, ..Defaults::default() };
     let text = stack_text(name, Benchmark::Growth(POSITIONS[0] as u64));
     let plan = Plan::parse(&text, &defaults)?;
     Ok(plan.layers[0].mixers[0].clone())
 }
 
-impl Layer {
+impl BenchLayer {
     /// Builds it.
     ///
     /// # Errors
     /// The mixer has no network.
     pub fn new(name: &str) -> Result<Self, BenchError> {
-        let plan = narrow(name)?;
+        let plan = benchmark_mixer(name)?;
         let mut weights = Parameters::new();
         let settings = Settings { width: WIDTH, ..Settings::default() };
         let mixer = Builtin::init(&plan, &mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
@@ -72,7 +72,7 @@ impl Layer {
 
     /// The state after `length` tokens.
     pub fn state(&self, ops: &Native<f32>, length: usize) -> State<rung_engine::Tensor<f32>> {
-        let x = ops.constant(&[1, length, WIDTH], &fill(1, length * WIDTH, -1.0..1.0));
+        let x = ops.constant(&[1, length, WIDTH], &pseudo_random(1, length * WIDTH, -1.0..1.0));
         self.mixer.forward(ops, &x, None).1
     }
 
@@ -83,20 +83,20 @@ impl Layer {
     }
 }
 
-/// Times of a forward pass at every length, taken in turns so that a busy moment falls on all.
+/// Times of a forward pass at every length, interleaved, so that other load on the machine affects all of them.
 ///
 /// # Errors
 /// The mixer has no network.
 pub fn forward_times(name: &str, lengths: &[usize], rounds: usize) -> Result<Vec<(usize, Times)>, BenchError> {
-    let layer = Layer::new(name)?;
+    let layer = BenchLayer::new(name)?;
     let ops = layer.executor();
     let mut all: Vec<(usize, Times)> = lengths.iter().map(|&length| (length, Times::default())).collect();
     for round in 0..=rounds {
         for (length, times) in &mut all {
-            let x = ops.constant(&[1, *length, WIDTH], &fill(1, *length * WIDTH, -1.0..1.0));
-            let taken = time(|| drop(layer.mixer.forward(&ops, &x, None)));
+            let x = ops.constant(&[1, *length, WIDTH], &pseudo_random(1, *length * WIDTH, -1.0..1.0));
+            let elapsed = time(|| drop(layer.mixer.forward(&ops, &x, None)));
             // The first round fills the pool of buffers.
-            times.extend((round > 0).then_some(taken));
+            times.extend((round > 0).then_some(elapsed));
         }
     }
     Ok(all)
@@ -107,13 +107,13 @@ pub fn forward_times(name: &str, lengths: &[usize], rounds: usize) -> Result<Vec
 /// # Errors
 /// The mixer has no network.
 pub fn step_times(name: &str, position: usize, rounds: usize) -> Result<Times, BenchError> {
-    let layer = Layer::new(name)?;
+    let layer = BenchLayer::new(name)?;
     let ops = layer.executor();
     let state = layer.state(&ops, position);
     let mut times = Times::default();
     for round in 0..=rounds {
-        let taken = time(|| (0..STEPS).for_each(|_| layer.step(&ops, &state)));
-        times.extend((round > 0).then_some(taken / STEPS as f64));
+        let elapsed = time(|| (0..STEPS).for_each(|_| layer.step(&ops, &state)));
+        times.extend((round > 0).then_some(elapsed / STEPS as f64));
     }
     Ok(times)
 }

@@ -12,7 +12,7 @@ use rung_engine::{
 };
 
 use super::measure::time;
-use super::{BenchError, CHUNK, Size, fill, window};
+use super::{BenchError, CHUNK, Size, pseudo_random, window};
 
 /// Something to run on the activations of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Share {
     fn new(kernel: Kernel, size: Size, backward: bool, rows: usize) -> Self {
         let mut weights = Parameters::new();
         let mut add = |(index, (shape, range)): (usize, (Vec<usize>, Range<f32>))| {
-            let values = fill(index as u64, shape.iter().product(), range);
+            let values = pseudo_random(index as u64, shape.iter().product(), range);
             weights.add(format!("input {index}"), &shape, values).id()
         };
         let inputs = kernel.inputs(size, rows).into_iter().enumerate().map(&mut add).collect();

@@ -9,12 +9,12 @@
 //! Every row has the median time of some repetitions after two that are not counted, tokens per second, the fraction of
 //! peak FLOP/s, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
 //! a backward pass as two forward ones. The limit is the speed of a large product on all threads. Machines drift, so it is
-//! measured at the start and again after every row that has a share of it, and the fastest so far counts.
+//! measured at the start and again after every row that is compared with it, and the fastest so far counts.
 //!
 //! # Against PyTorch
 //! With a peer, each row is measured interleaved with PyTorch: a few repetitions here, a few there, in one run. The ratio is their median over
-//! ours; the ratio of the fastest is shown too, as other work on the machine disturbs it least. A row without a form on the
-//! other side has no ratio.
+//! ours; the ratio of the fastest is shown too, as other work on the machine disturbs it least. A row that the
+//! peer does not implement has no ratio.
 //!
 //! A training step is measured twice, because the loss asks about the last token of each row alone. `train` is the step as our
 //! models take it: other tokens are not taken through the last layer's MLP, since no loss or gradient depends on it. PyTorch
@@ -50,12 +50,12 @@ use peer::TorchPeer;
 use rung_theory::stack::mixer::{self, Benchmark};
 use train::Training;
 
-/// Ids of the made-up tokens.
+/// Vocabulary of the random tokens.
 const VOCABULARY: usize = 64;
 /// Tokens per chunk of a recurrence.
 const CHUNK: usize = 32;
-/// Repetitions before the other side is measured.
-const TURN: usize = 3;
+/// Repetitions of one side before the other is measured.
+const INTERLEAVE: usize = 3;
 /// Repetitions that are not counted.
 const WARM_UP: usize = 2;
 
@@ -102,10 +102,10 @@ pub enum BenchError {
     Step(#[from] rung_engine::StepError),
 }
 
-/// Extents of a workload.
+/// Sizes of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// What users type.
+    /// The name on the command line.
     pub name: &'static str,
     /// Rows.
     pub batch: usize,
@@ -159,7 +159,7 @@ pub struct CaseFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Kernel { kernel: Kernel, size: Size, backward: bool },
-    Train { size: Size, whole: bool },
+    Train { size: Size, all_positions: bool },
     Exponent,
     Step { position: usize },
 }
@@ -178,8 +178,8 @@ impl Case {
         match self.work {
             Work::Kernel { backward: false, .. } => "forward",
             Work::Kernel { backward: true, .. } => "forward+backward",
-            Work::Train { whole: false, .. } => "train",
-            Work::Train { whole: true, .. } => "train whole",
+            Work::Train { all_positions: false, .. } => "train",
+            Work::Train { all_positions: true, .. } => "train whole",
             Work::Exponent => "exponent",
             Work::Step { .. } => "step",
         }
@@ -207,9 +207,9 @@ impl Case {
     }
 }
 
-/// What was measured.
+/// A case and what was measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct Measurement {
     /// The case.
     pub case: Case,
     /// Our times.
@@ -218,15 +218,15 @@ pub struct Row {
     pub tokens: f64,
     /// Peak memory of the process; none where it cannot be measured for this row alone.
     pub peak_bytes: Option<u64>,
-    /// Arithmetic per second over the limit; none where there is hardly any.
-    pub share_of_limit: Option<f64>,
+    /// FLOP/s over the peak of this machine; none for a case that is not bound by arithmetic.
+    pub fraction_of_peak: Option<f64>,
     /// The peer's times and peak memory.
     pub torch: Option<(Times, Option<u64>)>,
     /// The exponent, for a case that fits one.
     pub exponent: Option<f64>,
 }
 
-impl Row {
+impl Measurement {
     /// Tokens per second at the median.
     pub fn tokens_per_second(&self) -> f64 {
         self.tokens / (self.times.median() * 1e-3)
@@ -269,7 +269,7 @@ impl Bench {
     ///
     /// # Errors
     /// The peer fails, or a step meets a number that is not finite.
-    pub fn measure(&mut self, case: &Case) -> Result<Row, BenchError> {
+    pub fn measure(&mut self, case: &Case) -> Result<Measurement, BenchError> {
         let (peak, threads) = (Peak::start(), self.threads);
         let (mut torch, mut exponent, mut operations) = (None, None, None);
         let (times, tokens);
@@ -282,8 +282,8 @@ impl Bench {
                 tokens = size.tokens();
                 operations = kernel.operations(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
             }
-            Work::Train { size, whole } => {
-                let mut training = Training::new(case.mixer, size, whole, threads)?;
+            Work::Train { size, all_positions } => {
+                let mut training = Training::new(case.mixer, size, all_positions, threads)?;
                 (times, torch) = self.measure_interleaved(case, &mut || training.step())?;
                 (tokens, operations) = (size.tokens(), Some(training.operations()));
             }
@@ -299,14 +299,14 @@ impl Bench {
             }
         }
         let peak_bytes = peak.and_then(|peak| peak.bytes());
-        let share_of_limit = operations.map(|operations| {
+        let fraction_of_peak = operations.map(|operations| {
             self.limit = self.limit.max(measure::limit(threads));
             operations / (times.median() * 1e-3) / self.limit
         });
-        Ok(Row { case: *case, times, tokens, peak_bytes, share_of_limit, torch, exponent })
+        Ok(Measurement { case: *case, times, tokens, peak_bytes, fraction_of_peak, torch, exponent })
     }
 
-    /// Runs our side and the peer's in turns.
+    /// Runs our side interleaved with the peer.
     #[expect(clippy::type_complexity, reason = "our times, and theirs with their memory")]
     fn measure_interleaved(
         &mut self,
@@ -317,21 +317,21 @@ impl Bench {
         for _ in 0..WARM_UP {
             run()?;
         }
-        // A peer that has no form of the case says so here.
+        // A peer that does not implement the case says so here.
         let mut peer = self.peer.as_mut();
-        if let Some(asked) = &mut peer
-            && asked.ask(&request, WARM_UP)?.is_none()
+        if let Some(torch) = &mut peer
+            && torch.ask(&request, WARM_UP)?.is_none()
         {
             peer = None;
         }
         let (mut ours, mut theirs, mut their_peak) = (Times::default(), Times::default(), None);
         while ours.count() < self.repetitions {
-            let turn = TURN.min(self.repetitions - ours.count());
-            for _ in 0..turn {
+            let count = INTERLEAVE.min(self.repetitions - ours.count());
+            for _ in 0..count {
                 ours.extend([run()?]);
             }
             if let Some(peer) = &mut peer
-                && let Some((times, peak)) = peer.ask(&request, turn)?
+                && let Some((times, peak)) = peer.ask(&request, count)?
             {
                 theirs.extend(times);
                 their_peak = peak;
@@ -363,12 +363,12 @@ pub fn cases(choice: &CaseFilter) -> Result<Vec<Case>, BenchError> {
         return Err(BenchError::Unknown { option: "--mixer", found: found.to_owned(), known: known.join(", ") });
     }
     let wanted = |case: &Case| {
-        let room = match case.work {
+        let section = match case.work {
             Work::Kernel { .. } => Section::Kernels,
             Work::Train { .. } => Section::Train,
             Work::Exponent | Work::Step { .. } => Section::Exponents,
         };
-        choice.only.is_none_or(|only| only == room)
+        choice.only.is_none_or(|only| only == section)
             && mixer.is_none_or(|mixer| mixer == case.mixer)
             && shape.is_none_or(|shape| shape == case.shape())
     };
@@ -388,8 +388,8 @@ fn all_cases() -> Vec<Case> {
         KERNELS.iter().flat_map(both)
     });
     let train = SIZES.iter().flat_map(|&size| {
-        let named = |whole: bool| move |mixer| Case { mixer, work: Work::Train { size, whole } };
-        train::names().map(named(false)).chain(train::twins().map(named(true)))
+        let named = |all_positions: bool| move |mixer| Case { mixer, work: Work::Train { size, all_positions } };
+        train::names().map(named(false)).chain(train::names_with_peer().map(named(true)))
     });
     let growth = network_names().flat_map(|mixer| {
         let steps = exponents::POSITIONS.map(|position| Case { mixer, work: Work::Step { position } });
@@ -415,13 +415,13 @@ fn stack_text(mixer: &str, benchmark: Benchmark) -> String {
     mixer::find(mixer).map_or_else(|| mixer.to_owned(), |kind| kind.benchmark_text(benchmark))
 }
 
-/// The window for texts of some length.
+/// The window size for sequences of some length.
 fn window(length: usize) -> usize {
     (length / 4).max(2)
 }
 
-/// Numbers that look random, the same every time.
-fn fill(seed: u64, count: usize, range: Range<f32>) -> Vec<f32> {
+/// Pseudo-random numbers from a seed.
+fn pseudo_random(seed: u64, count: usize, range: Range<f32>) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,7 +1,7 @@
 //! Training steps: forward, backward and AdamW on a whole batch, on all threads.
 //!
-//! Mixers with a PyTorch peer run in the [`Decoder`], which is its twin, twice: as our models train, and whole. All others run in
-//! the models of `rung-nn`, as a user trains them, and have no ratio.
+//! Mixers with a PyTorch peer run in the [`Decoder`], the same model as the peer's, twice: with only the positions that have a loss in
+//! the last MLP, and with all. All others run in the models of `rung-nn`, as a user trains them, and have no ratio.
 
 use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, Ops as _, Parameters};
 use rung_nn::{Input, Model, ModelConfig, NormConfig, Positions};
@@ -14,7 +14,7 @@ use super::measure::time;
 use super::{BenchError, Size, VOCABULARY, stack_text};
 
 /// Mixers that have a peer. The last two are the same work here and differ in the peer: see the top of the module.
-const TWINS: [(&str, Mixer); 4] = [
+const WITH_PEER: [(&str, Mixer); 4] = [
     ("full", Mixer::Softmax),
     ("linear", Mixer::Linear),
     ("gdn", Mixer::GatedDelta),
@@ -23,47 +23,47 @@ const TWINS: [(&str, Mixer); 4] = [
 
 /// Names of all mixers that can be trained here: those with a peer first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    twins().chain(super::network_names().filter(|name| TWINS.iter().all(|(twin, _)| twin != name)))
+    names_with_peer().chain(super::network_names().filter(|name| WITH_PEER.iter().all(|(known, _)| known != name)))
 }
 
 /// Names of those with a peer.
-pub fn twins() -> impl Iterator<Item = &'static str> {
-    TWINS.iter().map(|(name, _)| *name)
+pub fn names_with_peer() -> impl Iterator<Item = &'static str> {
+    WITH_PEER.iter().map(|(name, _)| *name)
 }
 
 enum Network {
-    Twin(Decoder),
-    Real(Box<Model>, Plan),
+    WithPeer(Decoder),
+    Own(Box<Model>, Plan),
 }
 
-/// A model in training on made-up tokens.
+/// A model in training on random tokens.
 pub struct Training {
     network: Network,
     size: Size,
     weights: Parameters<f32>,
-    team: DataParallel<f32>,
+    trainer: DataParallel<f32>,
     optimizer: AdamW<f32>,
     tokens: Vec<usize>,
     targets: Vec<usize>,
 }
 
 impl Training {
-    /// Builds the model; a twin as a `whole`, or as our models train.
+    /// Builds the model; one with a peer with `all_positions` through the last MLP, or only those with a loss.
     ///
     /// # Errors
     /// The mixer has no network at this size.
-    pub fn new(mixer: &str, size: Size, whole: bool, threads: usize) -> Result<Self, BenchError> {
-        let (network, weights) = match TWINS.iter().find(|(name, _)| *name == mixer) {
+    pub fn new(mixer: &str, size: Size, all_positions: bool, threads: usize) -> Result<Self, BenchError> {
+        let (network, weights) = match WITH_PEER.iter().find(|(name, _)| *name == mixer) {
             Some((_, mixer)) => {
-                let (decoder, weights) = Decoder::new(size, *mixer, whole);
-                (Network::Twin(decoder), weights)
+                let (decoder, weights) = Decoder::new(size, *mixer, all_positions);
+                (Network::WithPeer(decoder), weights)
             }
-            None => real(mixer, size)?,
+            None => own_model(mixer, size)?,
         };
-        let team = DataParallel::new(threads, DataParallel::<f32>::micro_batch_for(size.length, size.width));
+        let trainer = DataParallel::new(threads, DataParallel::<f32>::micro_batch_for(size.length, size.width));
         let tokens = (0..size.batch * size.length).map(|index| index * index % 61 % VOCABULARY).collect();
         let targets = (0..size.batch).map(|index| index * 7 % VOCABULARY).collect();
-        Ok(Self { network, size, weights, team, optimizer: AdamWConfig::default().init(), tokens, targets })
+        Ok(Self { network, size, weights, trainer, optimizer: AdamWConfig::default().init(), tokens, targets })
     }
 
     /// Milliseconds of one step.
@@ -71,14 +71,14 @@ impl Training {
     /// # Errors
     /// A number is not finite.
     pub fn step(&mut self) -> Result<f64, BenchError> {
-        let Self { network, size, weights, team, optimizer, tokens, targets } = self;
+        let Self { network, size, weights, trainer, optimizer, tokens, targets } = self;
         let mut outcome = Ok(());
         let taken = time(|| {
-            let step = team.step(weights, size.batch, |ops: &Native<f32>, items| {
+            let step = trainer.step(weights, size.batch, |ops: &Native<f32>, items| {
                 let rows = &tokens[items.start * size.length..items.end * size.length];
                 network.loss(ops, rows, &targets[items], *size)
             });
-            outcome = step.map(|_| optimizer.update(weights, team.gradient(), 1.0));
+            outcome = step.map(|_| optimizer.update(weights, trainer.gradient(), 1.0));
         });
         outcome?;
         Ok(taken)
@@ -87,23 +87,23 @@ impl Training {
     /// Floating-point operations of a step, counting products only: forward once, backward twice as much.
     pub fn operations(&self) -> f64 {
         match &self.network {
-            Network::Twin(decoder) => decoder.operations(),
-            Network::Real(_, plan) => {
-                let channel = 2.0 * 8.0 * (self.size.width as f64).powi(2);
+            Network::WithPeer(decoder) => decoder.operations(),
+            Network::Own(_, plan) => {
+                let mlp = 2.0 * 8.0 * (self.size.width as f64).powi(2);
                 let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
                 let mixing: f64 = mixers
                     .map(|mixer| {
                         let flops = mixer.facts().flops;
                         let seen =
                             flops.max_attended.map_or(self.size.length, |limit| (limit as usize).min(self.size.length));
-                        // While the text is shorter than what a token may look at, it looks at all of it.
+                        // A token whose prefix is shorter than what it may attend to attends to all of it.
                         let mean = seen as f64 * (1.0 - seen as f64 / (2.0 * self.size.length as f64));
                         flops.per_token as f64 + flops.per_attended as f64 * mean
                     })
                     .sum();
-                // In the last layer one token of each row goes through the channel mixer.
-                let channels = (self.size.layers - 1) as f64 + 1.0 / self.size.length as f64;
-                3.0 * self.size.tokens() * (mixing + channel * channels)
+                // In the last layer one token of each row goes through the MLP.
+                let mlps = (self.size.layers - 1) as f64 + 1.0 / self.size.length as f64;
+                3.0 * self.size.tokens() * (mixing + mlp * mlps)
             }
         }
     }
@@ -112,8 +112,8 @@ impl Training {
 impl Network {
     fn loss(&self, ops: &Native<f32>, tokens: &[usize], targets: &[usize], size: Size) -> rung_engine::Tensor<f32> {
         match self {
-            Self::Twin(decoder) => decoder.loss(ops, tokens, targets),
-            Self::Real(model, _) => {
+            Self::WithPeer(decoder) => decoder.loss(ops, tokens, targets),
+            Self::Own(model, _) => {
                 let tokens: Vec<u32> = tokens.iter().map(|&token| token as u32).collect();
                 let mut asked = vec![NO_TARGET; tokens.len()];
                 for (row, &target) in targets.iter().enumerate() {
@@ -127,7 +127,7 @@ impl Network {
     }
 }
 
-fn real(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
+fn own_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
     let defaults =
         Defaults { heads: size.heads as u64, head_dim: (size.width / size.heads) as u64, ..Defaults::default() };
     let text = format!("{}*{}", stack_text(mixer, Benchmark::Length(size.length as u64)), size.layers);
@@ -141,7 +141,7 @@ fn real(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchErro
     };
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(0))?;
-    Ok((Network::Real(Box::new(model), plan), weights))
+    Ok((Network::Own(Box::new(model), plan), weights))
 }
 
 #[cfg(test)]
@@ -168,11 +168,11 @@ mod tests {
     #[test]
     fn a_whole_step_is_the_same_step_with_more_arithmetic() {
         let size = Size { name: "tiny", batch: 4, length: 64, width: 16, heads: 2, layers: 2 };
-        for name in twins() {
-            let [part, whole] = [false, true].map(|whole| {
-                let mut training = Training::new(name, size, whole, 2).unwrap();
+        for name in names_with_peer() {
+            let [part, whole] = [false, true].map(|all_positions| {
+                let mut training = Training::new(name, size, all_positions, 2).unwrap();
                 training.step().unwrap();
-                (training.team.gradient().to_vec(), training.operations())
+                (training.trainer.gradient().to_vec(), training.operations())
             });
             let apart = part.0.iter().zip(&whole.0).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(apart < 1e-6, "{name}: {apart}");

@@ -7,7 +7,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rung_bench::exponents::{Layer, POSITIONS};
+use rung_bench::exponents::{BenchLayer, POSITIONS};
 use rung_engine::Ops as _;
 use rung_nn::State;
 use rung_theory::stack::Reach;
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Numbers in the state after so many tokens, and bytes that the next step asks for.
-fn measure(layer: &Layer, position: usize) -> (usize, usize) {
+fn measure(layer: &BenchLayer, position: usize) -> (usize, usize) {
     let long = layer.executor();
     let state = layer.state(&long, position);
     let fresh = layer.executor();
@@ -50,7 +50,7 @@ fn measure(layer: &Layer, position: usize) -> (usize, usize) {
 fn bounded_mixers_step_at_the_same_cost_everywhere() {
     let (mut bounded, mut growing) = (0, 0);
     for name in rung_nn::mixer::NAMES {
-        let layer = Layer::new(name).unwrap();
+        let layer = BenchLayer::new(name).unwrap();
         let [early, late] = POSITIONS.map(|position| measure(&layer, position));
         let facts = layer.plan().facts();
         if matches!(facts.reach, Reach::Full(_)) || facts.cache_per_token > 0 {

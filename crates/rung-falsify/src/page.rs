@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use super::FalsifyError;
 use super::target::{Runner, TargetModel, Views};
 use super::witness::Witness;
-use rung_figure::report::{Cell, Chapter, Column, Prose, Report, Table};
+use rung_figure::report::{Chapter, Column, Prose, Report, Table, TableCell};
 use rung_theory::task::TokenNames;
 
 /// Tokens shown at most.
@@ -213,9 +213,9 @@ impl<'a> Page<'a> {
         columns.extend((0..layers).map(|layer| Column::text(name(layer))));
         let mut table = Table::new("Every token, and whether its streams differ after each layer", columns);
         for shown in &self.shown {
-            let mut row = vec![Cell::from(shown.position.to_string())];
-            row.extend(shown.says.iter().map(Cell::code));
-            row.extend(shown.differs.iter().map(|differs| Cell::from(if *differs { "differs" } else { "same" })));
+            let mut row = vec![TableCell::from(shown.position.to_string())];
+            row.extend(shown.says.iter().map(TableCell::code));
+            row.extend(shown.differs.iter().map(|differs| TableCell::from(if *differs { "differs" } else { "same" })));
             table.row(row);
         }
         chapter.table(table);

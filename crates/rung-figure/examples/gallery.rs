@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HopMap, Kind, LineChart, Marker, Point, Row, Scale, Series, Span};
-use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Report, Table};
+use rung_figure::report::{Chapter, Column, Figure, Prose, Report, Table, TableCell};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = PathBuf::from(std::env::args_os().nth(1).ok_or("which directory shall the gallery go to?")?);
@@ -129,8 +129,8 @@ fn certificates() -> Table {
         ("(full gdn*3)*12", "6", "2^98.2", "33,554,432", "33,560,011"),
         ("mamba2{heads=8,head=64,state=128}*24", "2", "2^19.2", "524,288", "524,301"),
     ] {
-        let from = Cell::from(from).known(Evidence::Proved);
-        table.row([Cell::code(stack), hops.into(), from, had.into(), needed.into(), "integer checker".into()]);
+        let from = TableCell::from(from).known(Evidence::Proved);
+        table.row([TableCell::code(stack), hops.into(), from, had.into(), needed.into(), "integer checker".into()]);
     }
     table
 }

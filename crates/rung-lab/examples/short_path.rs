@@ -13,7 +13,7 @@ use std::path::Path;
 use rung_engine::{AdamWConfig, DataParallel, Native, Ops as _, Parameters};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Report, Table};
+use rung_figure::report::{Chapter, Column, Figure, Prose, Report, Table, TableCell};
 use rung_nn::file::write_atomically;
 use rung_nn::{Input, Model, ModelConfig};
 use rung_theory::stack::{Defaults, Plan};
@@ -106,10 +106,10 @@ fn report(outcomes: &[Outcome]) -> Report {
         chart = chart.series(Series::line_and_points(*stack, curve.clone()));
         let capacity = plan.capacity();
         table.row([
-            Cell::code(*stack),
-            Cell::from(capacity.rungs.to_string()).known(Evidence::Proved),
-            Cell::from(capacity.state_bits().iter().sum::<u128>().to_string()),
-            Cell::from(format!("{:.1}%", 100.0 * end.mean())).known(Evidence::Measured),
+            TableCell::code(*stack),
+            TableCell::from(capacity.rungs.to_string()).known(Evidence::Proved),
+            TableCell::from(capacity.state_bits().iter().sum::<u128>().to_string()),
+            TableCell::from(format!("{:.1}%", 100.0 * end.mean())).known(Evidence::Measured),
         ]);
     }
     let mut chapter = Chapter::new("look-up", "One look-up");

@@ -8,8 +8,8 @@
 //! cargo run --release -p rung-nn --example own_mixer
 //! ```
 //!
-//! The recurrence is computed for all tokens at once as a product with the matrix `a^(t-s)`, one channel at a time in spirit
-//! and by broadcasting in fact. That costs `time^2 * channels`, as the last table shows; a kernel would make it linear.
+//! The recurrence is computed for all tokens at once as a product with the matrix `a^(t-s)`, by broadcasting over channels. That
+//! costs `time^2 * channels`, as the last table shows; a kernel would make it linear.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ impl Average {
             value: params.role(Role::Value).linear("v_proj", width, width),
             gate: params.role(Role::Gate).linear("g_proj", width, width),
             // The logit of the share that is kept: horizons from two tokens to fifty.
-            keep: params.offset("keep", &[width], Init::Uniform(0.0, 4.0)),
+            keep: params.weight_without_decay("keep", &[width], Init::Uniform(0.0, 4.0)),
             output: params.role(Role::Output).linear("o_proj", width, width),
         }
     }
@@ -51,7 +51,7 @@ impl TokenMixer for Average {
         let [batch, time, width] = ops.shape(x)[..] else { panic!("tokens of shape {}", ops.shape(x)) };
         let keep = ops.parameter(self.keep);
         // log a = -softplus(-logit), and 1 - a = sigmoid(-logit).
-        let fade = ops.neg(&ops.softplus(&ops.neg(&keep)));
+        let log_decay = ops.neg(&ops.softplus(&ops.neg(&keep)));
         let written = ops.mul(&self.value.apply(ops, x), &ops.sigmoid(&ops.neg(&keep)));
         // a^(t-s) for s <= t: a table of distances times the log, minus infinity above the diagonal.
         let cells = || (0..time).flat_map(|reader| (0..time).map(move |source| (reader, source)));
@@ -61,13 +61,13 @@ impl TokenMixer for Average {
         };
         let distance = table(&|t, s| t.saturating_sub(s) as f64);
         let mask = table(&|t, s| if s <= t { 0.0 } else { -1e30 });
-        let powers = ops.exp(&ops.add(&ops.mul(&distance, &fade), &mask));
+        let powers = ops.exp(&ops.add(&ops.mul(&distance, &log_decay), &mask));
         let terms = ops.mul(&powers, &ops.reshape(&written, &[batch, 1, time, width]));
         let mut sums = ops.reshape(&ops.sum(&terms, 2), &[batch, time, width]);
         if let Some(before) = State::part(state, 0) {
             let steps: Vec<O::Scalar> = (1..=time).map(|t| O::Scalar::of(t as f64)).collect();
-            let faded = ops.exp(&ops.mul(&ops.constant(&[time, 1], &steps), &fade));
-            sums = ops.add(&sums, &ops.mul(&faded, before));
+            let decayed = ops.exp(&ops.mul(&ops.constant(&[time, 1], &steps), &log_decay));
+            sums = ops.add(&sums, &ops.mul(&decayed, before));
         }
         let out = self.output.apply(ops, &ops.silu_gate(&self.gate.apply(ops, x), &sums));
         let last = ops.slice(&sums, 1, time - 1..time);
@@ -76,12 +76,12 @@ impl TokenMixer for Average {
 }
 
 /// The mixers of this model: ours, and one of the crate's.
-enum Mine {
+enum ModelMixer {
     Average(Average),
     Convolution(ShortConvolution),
 }
 
-impl TokenMixer for Mine {
+impl TokenMixer for ModelMixer {
     fn forward<O: Ops>(
         &self,
         ops: &O,
@@ -112,7 +112,7 @@ fn batch(seed: u64) -> (Vec<u32>, Vec<u32>) {
 }
 
 /// The share of asked tokens that the model gets right.
-fn accuracy(model: &Model<Mine>, weights: &Parameters<f32>, seed: u64) -> Result<f64, ModelError> {
+fn accuracy(model: &Model<ModelMixer>, weights: &Parameters<f32>, seed: u64) -> Result<f64, ModelError> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     let (tokens, targets) = batch(seed);
@@ -125,7 +125,7 @@ fn accuracy(model: &Model<Mine>, weights: &Parameters<f32>, seed: u64) -> Result
 }
 
 /// How far outputs that were made token by token, from the state, are from those of the whole text.
-fn steps_differ(model: &Model<Mine>, weights: &Parameters<f32>) -> Result<f32, ModelError> {
+fn steps_differ(model: &Model<ModelMixer>, weights: &Parameters<f32>) -> Result<f32, ModelError> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     let tokens = &batch(7).0[..2 * LETTERS];
@@ -165,25 +165,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut weights = Parameters::<f32>::new();
     let convolution = ShortConvolutionConfig { taps: 3, channels: WIDTH, gated: true };
     let model = config.init_with(WIDTH, 2, &mut weights, &mut seeded(0), |params, _| {
-        let mine = params.within("average", |params| Mine::Average(Average::init(params)));
-        let theirs = params.within("conv", |params| convolution.init(params).map(Mine::Convolution))?;
+        let mine = params.within("average", |params| ModelMixer::Average(Average::init(params)));
+        let theirs = params.within("conv", |params| convolution.init(params).map(ModelMixer::Convolution))?;
         Ok(vec![mine, theirs])
     })?;
     println!("{} weights", weights.size());
 
-    let mut team = DataParallel::new(2, 16);
+    let mut trainer = DataParallel::new(2, 16);
     let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
     let (start, steps, length) = (Instant::now(), 300, 2 * LETTERS);
     let schedule = Schedule { warmup: 10, steps, course: Course::Cosine { floor: 0.0 } };
     for step in 0..steps {
         let (tokens, targets) = batch(step as u64);
-        let outcome = team.step(&weights, ROWS, |ops: &Native<f32>, rows| {
+        let outcome = trainer.step(&weights, ROWS, |ops: &Native<f32>, rows| {
             let range = rows.start * length..rows.end * length;
             let loss = model.loss(ops, &tokens[range.clone()], rows.len(), &targets[range]);
             let (loss, _) = loss.expect("tokens of the task fit the model");
             ops.scale(&loss, 1.0 / (ROWS * (LETTERS - 1)) as f64)
         })?;
-        optimizer.update(&mut weights, team.gradient(), schedule.factor(step));
+        optimizer.update(&mut weights, trainer.gradient(), schedule.factor(step));
         if step % 50 == 0 || step + 1 == steps {
             println!("step {step:4}  loss {:.4}", outcome.loss);
         }

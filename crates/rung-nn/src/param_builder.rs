@@ -163,22 +163,22 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     }
 
     /// A weight that decays: a matrix or a table.
-    pub fn weight(&mut self, name: &str, shape: &[usize], fill: Init<'_>) -> Parameter {
-        self.add(name, shape, fill, true)
+    pub fn weight(&mut self, name: &str, shape: &[usize], init: Init<'_>) -> Parameter {
+        self.add(name, shape, init, true)
     }
 
     /// A weight that does not decay: a bias, the gain of a norm, an offset of a gate.
-    pub fn offset(&mut self, name: &str, shape: &[usize], fill: Init<'_>) -> Parameter {
-        self.add(name, shape, fill, false)
+    pub fn weight_without_decay(&mut self, name: &str, shape: &[usize], init: Init<'_>) -> Parameter {
+        self.add(name, shape, init, false)
     }
 
     /// An offset of the whole model, under its own name alone: the first layer that asks adds it, later ones get the same.
-    pub fn common_offset(&mut self, name: &'static str, shape: &[usize], fill: Init<'_>) -> Parameter {
+    pub fn common_offset(&mut self, name: &'static str, shape: &[usize], init: Init<'_>) -> Parameter {
         if let Some((_, known)) = self.common.iter().find(|(known, _)| *known == name) {
             return *known;
         }
         let prefix = std::mem::take(&mut self.prefix);
-        let added = self.offset(name, shape, fill);
+        let added = self.weight_without_decay(name, shape, init);
         self.prefix = prefix;
         self.common.push((name, added));
         added
@@ -186,13 +186,13 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
 
     /// A projection without bias, of the model's deviation.
     pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
-        let fill = Init::Normal(self.settings.deviation);
-        self.linear_from(name, inputs, outputs, fill)
+        let init = Init::Normal(self.settings.deviation);
+        self.linear_from(name, inputs, outputs, init)
     }
 
     /// A projection without bias, filled as said.
-    pub fn linear_from(&mut self, name: &str, inputs: usize, outputs: usize, fill: Init<'_>) -> Linear {
-        let weight = self.weight(&format!("{name}.weight"), &[outputs, inputs], fill);
+    pub fn linear_from(&mut self, name: &str, inputs: usize, outputs: usize, init: Init<'_>) -> Linear {
+        let weight = self.weight(&format!("{name}.weight"), &[outputs, inputs], init);
         Linear { weight, bias: None }
     }
 
@@ -200,13 +200,13 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
         let role = std::mem::take(&mut self.role);
         let bias_role = if role == Role::Output { Role::OutputBias } else { Role::Other };
-        let bias = self.role(bias_role).offset(&format!("{name}.bias"), &[outputs], Init::Constant(0.0));
+        let bias = self.role(bias_role).weight_without_decay(&format!("{name}.bias"), &[outputs], Init::Constant(0.0));
         Linear { bias: Some(bias), ..self.role(role).linear(name, inputs, outputs) }
     }
 
     /// The gain of an RMS norm, all ones.
     pub fn gain(&mut self, name: &str, width: usize) -> Gain {
-        Gain { weight: self.offset(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
+        Gain { weight: self.weight_without_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
     }
 
     /// The matrix state of a recurrence, which has no weights.
@@ -216,9 +216,9 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
 
     /// A depthwise convolution over time without bias, shaped as PyTorch's `Conv1d`; none for no taps.
     pub fn convolution(&mut self, name: &str, channels: usize, taps: usize) -> Option<Convolution> {
-        let (fill, role) = (Init::Normal(self.settings.deviation), std::mem::take(&mut self.role));
+        let (init, role) = (Init::Normal(self.settings.deviation), std::mem::take(&mut self.role));
         (taps > 0).then(|| Convolution {
-            weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, taps], fill),
+            weight: self.role(role).weight(&format!("{name}.weight"), &[channels, 1, taps], init),
             bias: None,
             channels,
             taps,
@@ -262,7 +262,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         }
     }
 
-    fn add(&mut self, name: &str, shape: &[usize], fill: Init<'_>, decays: bool) -> Parameter {
+    fn add(&mut self, name: &str, shape: &[usize], init: Init<'_>, decays: bool) -> Parameter {
         let role = std::mem::take(&mut self.role);
         match &mut self.store {
             Store::Count { total, stand_in, list } => {
@@ -274,7 +274,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
                 *stand_in
             }
             Store::Keep(weights) => {
-                let values = fill.values(shape.iter().product(), self.rng);
+                let values = init.values(shape.iter().product(), self.rng);
                 let added = weights.add(format!("{}{name}", self.prefix), shape, values).with_role(role);
                 if decays { added.id() } else { added.without_decay().id() }
             }

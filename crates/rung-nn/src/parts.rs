@@ -69,11 +69,11 @@ impl Projections {
     pub fn init<S: Scalar>(
         params: &mut ParamBuilder<'_, S>,
         [heads, key, value]: [usize; 3],
-        fill: impl Fn(usize) -> Init<'static>,
+        init: impl Fn(usize) -> Init<'static>,
     ) -> Self {
         let width = params.settings.width;
         let mut linear =
-            |role: Role, name: &str, outputs: usize| params.role(role).linear_from(name, width, outputs, fill(outputs));
+            |role: Role, name: &str, outputs: usize| params.role(role).linear_from(name, width, outputs, init(outputs));
         let query = linear(Role::Query, "q_proj", heads * key);
         let key = linear(Role::Key, "k_proj", heads * key);
         let value = linear(Role::Value, "v_proj", heads * value);

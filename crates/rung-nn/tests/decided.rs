@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rung_engine::Parameters;
 use rung_nn::ModelConfig;
-use rung_nn::construct::{self, Request, Which, carry, verify};
+use rung_nn::construct::{self, InstanceSet, Request, carry, verify};
 use rung_nn::precision::Precision;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
@@ -96,7 +96,7 @@ fn solved_exactly_where_weights_do_it() {
                     }
                 }
                 for built in &built {
-                    let found = verify(built, Which::Samples { count: 40, seed: 1 }, 1, &|_| {}).unwrap();
+                    let found = verify(built, InstanceSet::Samples { count: 40, seed: 1 }, 1, &|_| {}).unwrap();
                     assert_eq!(
                         found.correct, found.instances,
                         "{} on {stack}, {m} {n:?}: {:?}",
@@ -126,7 +126,7 @@ fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
         let Verdict::Solved(found) = verdict else { panic!("{stack}: {}", verdict.reason()) };
         let built = construct::build_on::<f32>(found.name, &request, &plan).unwrap();
         assert!(built.plan.width.is_multiple_of(divisor), "{stack}: {}", built.plan.width);
-        let found = verify(&built, Which::Samples { count: 60, seed: 1 }, 1, &|_| {}).unwrap();
+        let found = verify(&built, InstanceSet::Samples { count: 60, seed: 1 }, 1, &|_| {}).unwrap();
         assert_eq!(found.correct, found.instances, "{stack}: {:?}", found.wrong);
     }
     let error = |stack: &str| {
@@ -251,7 +251,7 @@ fn carriers_need_no_more_bits_than_they_say() {
             );
             for bits in fewest..fewest + 5 {
                 built.set_precision(Precision::bits(bits as u32, range)).unwrap();
-                let found = verify(&built, Which::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
+                let found = verify(&built, InstanceSet::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
                 assert_eq!(found.correct, found.instances, "{layer}, m = {m}, n = {n}, {bits} bits over {range}");
             }
         }
@@ -274,7 +274,7 @@ fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<
         let range = built.range().unwrap();
         built.set_precision(Precision::bits(defaults.bits as u32, range)).unwrap();
     }
-    let verified = verify(&built, Which::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
+    let verified = verify(&built, InstanceSet::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
     assert_eq!(verified.correct, verified.instances, "{case}: {:?}", verified.wrong);
     Some(found.name)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rung_nn::Network;
-use rung_nn::construct::{self, Request, Which, verify};
+use rung_nn::construct::{self, InstanceSet, Request, verify};
 use rung_nn::network::files::CONSTRUCTION;
 
 /// An empty folder of its own for each test.
@@ -19,7 +19,7 @@ fn share(built: &Network<f32>) -> (u64, u64) {
 }
 
 fn share_of(built: &Network<f32>, count: u64) -> (u64, u64) {
-    let found = verify(built, Which::Samples { count, seed: 5 }, 2, &|_| {}).unwrap();
+    let found = verify(built, InstanceSet::Samples { count, seed: 5 }, 2, &|_| {}).unwrap();
     (found.correct, found.instances)
 }
 
@@ -40,7 +40,7 @@ fn what_is_read_back_is_what_was_written() {
         assert_eq!(read.weights.flat(), built.weights.flat());
         assert_eq!(share(&read), (200, 200), "{}", kind.name);
         let wide = Network::<f64>::open(&folder).unwrap();
-        let found = verify(&wide, Which::Samples { count: 50, seed: 5 }, 1, &|_| {}).unwrap();
+        let found = verify(&wide, InstanceSet::Samples { count: 50, seed: 5 }, 1, &|_| {}).unwrap();
         assert_eq!(found.correct, 50, "{} in double precision", kind.name);
     }
 }

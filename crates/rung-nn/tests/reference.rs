@@ -1,4 +1,4 @@
-//! Outputs and gradients of every mixer against numbers that this project's engine did not make.
+//! Outputs and gradients of every mixer against a second implementation.
 //!
 //! `fixtures/make.py` holds a second implementation of each mixer, written from its definition in another language, and stores
 //! what it computes. Here the same weights and the same input go through the network, in both precisions. The folder is the
@@ -43,14 +43,14 @@ impl<'a> Case<'a> {
             "alibi" => Positions::Alibi,
             other => panic!("{}: positions {other}", path.display()),
         };
-        let whole = |name: &str, otherwise: usize| metadata.get(name).map_or(otherwise, |text| text.parse().unwrap());
+        let integer = |name: &str, otherwise: usize| metadata.get(name).map_or(otherwise, |text| text.parse().unwrap());
         Self {
             file: path.file_stem().unwrap().to_string_lossy().into_owned(),
             tensors: SafeTensors::deserialize(bytes).unwrap(),
             mixer: metadata["mixer"].clone(),
             positions,
             causal: metadata["causal"] == "yes",
-            depth: Depth { layer: whole("layer", 0), layers: whole("layers", 1) },
+            depth: Depth { layer: integer("layer", 0), layers: integer("layers", 1) },
         }
     }
 
@@ -94,10 +94,10 @@ impl<'a> Case<'a> {
         let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
         params.depth = self.depth;
         // A layer that reads shared values has them stored beside its weights, the same for every row of the batch.
-        let later = self.tensors.names().contains(&"weight.first");
-        let build = if later { Builtin::init_reader } else { Builtin::init };
+        let reads_shared = self.tensors.names().contains(&"weight.first");
+        let build = if reads_shared { Builtin::init_reader } else { Builtin::init };
         let mixer = build(mixer, &mut params).unwrap_or_else(|error| panic!("{}: {error}", self.file));
-        let first = later.then(|| {
+        let first = reads_shared.then(|| {
             let shape = self.shape("weight.first");
             weights.add("first", &shape, vec![S::ZERO; shape.iter().product()]).id()
         });

@@ -1,4 +1,4 @@
-//! Files of weights: every number format against another reader, and files that lie.
+//! Files of weights: every number format against another reader, and malformed files.
 
 use std::path::{Path, PathBuf};
 
@@ -54,8 +54,8 @@ fn every_format_is_read_as_by_the_gguf_package() {
         let values: Vec<f32> = values.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         assert_eq!(found.len(), values.len());
         let largest = values.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
-        let apart = found.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(apart <= 1e-6 * largest, "{name}: {apart} apart");
+        let difference = found.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(difference <= 1e-6 * largest, "{name}: differs by {difference}");
     }
 }
 
@@ -64,7 +64,7 @@ fn safetensors(header: &str, data: usize) -> Vec<u8> {
 }
 
 #[test]
-fn safetensors_files_that_lie_are_refused() {
+fn safetensors_malformed_files_are_refused() {
     let tensor = |kind: &str, shape: &str, from: u64, to: u64| {
         format!(r#"{{"dtype":"{kind}","shape":{shape},"data_offsets":[{from},{to}]}}"#)
     };
@@ -123,7 +123,7 @@ fn pickles_and_other_files_are_refused() {
 }
 
 #[test]
-fn gguf_files_that_lie_are_refused() {
+fn gguf_malformed_files_are_refused() {
     let whole = std::fs::read(fixtures().join("formats/formats.gguf")).unwrap();
     let place = whole.windows(4).position(|window| window == b"Q8_0").unwrap();
     // After a name come the number of axes, the extents, the format and the offset.

@@ -38,7 +38,7 @@ impl fmt::Display for Value {
 
 /// A name with its options, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct Spec {
     /// The name before the brace.
     pub name: String,
     /// The options, in the order typed.
@@ -47,7 +47,7 @@ pub struct Call {
     pub at: usize,
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for Spec {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.name)?;
         if self.options.is_empty() {
@@ -197,7 +197,7 @@ impl<'a> Scanner<'a> {
     ///
     /// # Errors
     /// The text does not follow the syntax.
-    pub fn call(&mut self, expected: &str) -> Result<Call, SyntaxError> {
+    pub fn spec(&mut self, expected: &str) -> Result<Spec, SyntaxError> {
         let at = self.at;
         let name = self.word(expected)?;
         let mut options: Vec<(String, Value)> = Vec::new();
@@ -222,23 +222,23 @@ impl<'a> Scanner<'a> {
                 self.skip_space();
             }
         }
-        Ok(Call { name, options, at })
+        Ok(Spec { name, options, at })
     }
 }
 
-/// Reads one call and nothing else: how tasks are named on the command line.
+/// Reads one spec and nothing else: how tasks are named on the command line.
 ///
 /// # Errors
-/// The text does not follow the syntax, or something stands after the call.
-pub fn parse_call(text: &str) -> Result<Call, SyntaxError> {
+/// The text does not follow the syntax, or something stands after the spec.
+pub fn parse_spec(text: &str) -> Result<Spec, SyntaxError> {
     let mut scanner = Scanner::new(text);
     scanner.skip_space();
-    let call = scanner.call("a name")?;
+    let spec = scanner.spec("a name")?;
     scanner.skip_space();
     if scanner.peek().is_some() {
         return Err(scanner.error("the end"));
     }
-    Ok(call)
+    Ok(spec)
 }
 
 /// The known name nearest to a mistyped one, if any is near enough to suggest.
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn a_call_prints_back_what_it_read() {
         for text in ["full", "mamba2{heads=8,head=64}", "funccomp{hops=3,n=[4,4],order=query-first}", "x{n=[]}"] {
-            assert_eq!(parse_call(text).unwrap().to_string(), text);
+            assert_eq!(parse_spec(text).unwrap().to_string(), text);
         }
-        assert_eq!(parse_call(" a{ b = 1 , c = [ 1 , 2 ] } ").unwrap().to_string(), "a{b=1,c=[1,2]}");
+        assert_eq!(parse_spec(" a{ b = 1 , c = [ 1 , 2 ] } ").unwrap().to_string(), "a{b=1,c=[1,2]}");
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
             ("a b", 3, "the end"),
             ("é{", 1, "a name"),
         ] {
-            let error = parse_call(text).unwrap_err();
+            let error = parse_spec(text).unwrap_err();
             assert_eq!((error.column, error.expected.as_str()), (column, expected), "{text}");
         }
     }

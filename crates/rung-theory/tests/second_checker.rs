@@ -148,7 +148,7 @@ impl Inner {
         let (hops, middle) = point.embedding.map_or((point.hops, 0), |inner| (inner.hops, inner.middle));
         let fits = (1..=point.hops).contains(&hops) && middle + hops <= point.hops && point.n.len() + 1 == point.hops;
         let embedded = point.embedding.is_none() || hops < point.hops;
-        let positive = point.n.iter().chain(point.tokens_per.each()).chain([&point.m, &point.message_bits]);
+        let positive = point.n.iter().chain(point.tokens_per.to_array()).chain([&point.m, &point.message_bits]);
         if !fits || !embedded || positive.into_iter().any(|size| *size == BigUint::ZERO) {
             return None;
         }
@@ -171,7 +171,7 @@ impl Inner {
         for n in &n {
             sizes.push(sizes.last().unwrap() * n);
         }
-        let [te, t0, tw] = point.tokens_per.each().map(Interval::of);
+        let [te, t0, tw] = point.tokens_per.to_array().map(Interval::of);
         let identities = te.times(Interval::of(&point.m)).times(Interval::whole(middle as f64));
         Some(Self {
             case: point.case,

@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForward, Layout, LayerSpec};
+use crate::layout::{FeedForwardKind, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "cross_attention_layers",
@@ -25,7 +25,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let field = config.path_of("cross_attention_layers");
     let layout = Layout::from_fn(num_layers, |index| {
         let crosses = crossing.contains(&(index as u64));
-        if crosses { LayerSpec::without_mixer(FeedForward::Dense).decided_by(&*field) } else { LayerSpec::full().decided_by(&*field) }
+        if crosses { LayerSpec::without_mixer(FeedForwardKind::Dense).decided_by(&*field) } else { LayerSpec::full().decided_by(&*field) }
     });
     Ok(Some(layout.with_assumption("Layers that attend to images keep nothing of the text; what they keep of images is not counted.")))
 }

@@ -15,7 +15,7 @@ use crate::AuditError;
 use crate::config::Config;
 use crate::geometry::window_size;
 use crate::json::Value;
-use crate::layout::{FeedForward, Join, Layout, LayerOverrides, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, Join, Layout, LayerOverrides, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "gguf",
@@ -69,7 +69,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             };
             let is_nemotron = config.model_type().ok().flatten() == Some("nemotron_h");
             let spec = if is_nemotron && kv == Some(0) && has_ffn && !is_recurrent(index) {
-                LayerSpec::without_mixer(FeedForward::Dense)
+                LayerSpec::without_mixer(FeedForwardKind::Dense)
             } else {
                 LayerSpec::recurrent(recurrence.clone().unwrap_or(Recurrent::BySizes))
             };

@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::{Config, MAX_LAYERS};
-use crate::layout::{FeedForward, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, AttentionKind, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "hybrid_override_pattern",
@@ -32,8 +32,8 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let spec = match letter {
             'M' => LayerSpec::recurrent(Recurrent::OneOf(&["mamba2"])).without_feed_forward(),
             '*' => LayerSpec::full().without_feed_forward(),
-            '-' => LayerSpec::without_mixer(FeedForward::Dense),
-            'E' => LayerSpec::without_mixer(FeedForward::Experts),
+            '-' => LayerSpec::without_mixer(FeedForwardKind::Dense),
+            'E' => LayerSpec::without_mixer(FeedForwardKind::Experts),
             _ => LayerSpec::new(AttentionKind::Unknown { word: letter.to_string() }),
         };
         spec.decided_by(config.path_of(&format!("{NAME}[{index}]")))

@@ -11,7 +11,7 @@
 use super::{Dialect, layer_from_word};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForward, Join, AttentionKind, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, Join, AttentionKind, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layer_types",
@@ -35,10 +35,10 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             }
             "compressed_sparse_attention" => compressed(config, word, 4, true)?,
             "heavily_compressed_attention" => compressed(config, word, 128, false)?,
-            "moe" => LayerSpec::without_mixer(FeedForward::Experts),
-            "mlp" => LayerSpec::without_mixer(FeedForward::Dense),
+            "moe" => LayerSpec::without_mixer(FeedForwardKind::Experts),
+            "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             // Nemotron-Flash names its slots by letters and lists the layers with global attention.
-            "f" if global.is_some() => LayerSpec::without_mixer(FeedForward::Dense),
+            "f" if global.is_some() => LayerSpec::without_mixer(FeedForwardKind::Dense),
             "m2" if global.is_some() => LayerSpec::recurrent(Recurrent::OneOf(&["mamba2"])).without_feed_forward(),
             "a" if global.as_ref().is_some_and(|global| global[index]) => LayerSpec::full().without_feed_forward(),
             "a" if global.is_some() => LayerSpec::window().without_feed_forward(),

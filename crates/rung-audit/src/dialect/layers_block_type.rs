@@ -11,7 +11,7 @@
 use super::{Dialect, layer_from_word};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{FeedForward, Join, Layout, LayerSpec, Recurrent};
+use crate::layout::{FeedForwardKind, Join, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "layers_block_type",
@@ -31,8 +31,8 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let mut layers = Vec::with_capacity(num_layers);
     for (index, word) in words.into_iter().enumerate() {
         let spec = match word {
-            "moe" => LayerSpec::without_mixer(FeedForward::Experts),
-            "mlp" => LayerSpec::without_mixer(FeedForward::Dense),
+            "moe" => LayerSpec::without_mixer(FeedForwardKind::Experts),
+            "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             "hybrid" => {
                 hybrids += 1;
                 let hybrid = LayerSpec::full().with_recurrence(Recurrent::OneOf(&["mamba1", "mamba2"]), Join::AttentionFirst);

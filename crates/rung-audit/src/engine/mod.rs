@@ -87,7 +87,7 @@ pub struct Settings {
 
 /// A figure that the engine prints or that follows from its rules.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub struct EngineFigure {
     /// Its name, as near to the engine's log line as possible.
     pub name: &'static str,
     /// Its value.
@@ -146,7 +146,7 @@ pub struct MemoryPlan {
     /// The longest context at which `requests` requests fit.
     pub context_fit: Option<u64>,
     /// Further figures, by the engine's own names.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<EngineFigure>,
     /// Flags to start the engine with.
     pub flags: Vec<String>,
     /// What the figures rest on.
@@ -162,7 +162,7 @@ impl MemoryPlan {
     }
 
     fn add(&mut self, name: &'static str, value: f64, unit: &'static str, rule: &'static str) {
-        self.figures.push(Figure { name, value, unit, rule });
+        self.figures.push(EngineFigure { name, value, unit, rule });
     }
 
     fn assume(&mut self, what: impl Into<String>) {

@@ -2,7 +2,7 @@
 
 use rung_figure::Evidence;
 use rung_figure::figure::palette::{Colour, INK, PAPER};
-use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Report, ReportError, StripCell, Table};
+use rung_figure::report::{Chapter, Column, Figure, Prose, Report, ReportError, StripCell, Table, TableCell};
 use rung_theory::stack::Plan;
 
 use super::plot::CachePlot;
@@ -36,12 +36,12 @@ fn overview(audits: &[Audit]) -> Table {
     let columns = ["layers", "full", "rungs", "bytes per token", "state", "windows", "cache"].map(Column::number);
     let mut table = Table::new("All models", [Column::text("model")].into_iter().chain(columns));
     for audit in audits {
-        let number = |found: Option<u64>| Cell::from(found.map_or_else(|| "unknown".to_owned(), commas));
-        let size = |found: Option<u64>| Cell::from(found.map_or_else(|| "unknown".to_owned(), bytes));
+        let number = |found: Option<u64>| TableCell::from(found.map_or_else(|| "unknown".to_owned(), commas));
+        let size = |found: Option<u64>| TableCell::from(found.map_or_else(|| "unknown".to_owned(), bytes));
         let capacity = audit.capacity.as_ref();
         table.row([
-            Cell::from(audit.model.clone()),
-            Cell::from(audit.layers.len().to_string()),
+            TableCell::from(audit.model.clone()),
+            TableCell::from(audit.layers.len().to_string()),
             number(capacity.map(|capacity| capacity.full as u64)),
             number(capacity.map(|capacity| capacity.rungs as u64)),
             number(audit.cache.map(|cache| cache.per_token)),
@@ -141,7 +141,7 @@ fn sizes(audit: &Audit) -> Option<Table> {
     let mut table = Table::new(caption, columns);
     let mut line = |name: &str, this: u64, other: Option<u64>, show: fn(u64) -> String| {
         let (shown, ratio) = other.map_or_else(Default::default, |other| (show(other), ratio(this, other)));
-        table.row([Cell::from(name), Cell::from(show(this)), Cell::from(shown), Cell::from(ratio)]);
+        table.row([TableCell::from(name), TableCell::from(show(this)), TableCell::from(shown), TableCell::from(ratio)]);
     };
     line("KV cache, bytes per token", this.per_token, other.map(|other| other.per_token), commas);
     line("recurrent state, bytes", this.state, other.map(|other| other.state), commas);

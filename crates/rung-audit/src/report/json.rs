@@ -3,7 +3,7 @@
 use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
-use crate::lint::Finding;
+use crate::lint::LintFinding;
 use crate::placement::{PlacementGroup, PlacementReport};
 use crate::{Audit, CacheBytes, MixerCost};
 
@@ -142,8 +142,8 @@ pub fn placements(report: &PlacementReport) -> Value {
 }
 
 /// What lint found, each with the file it was found in.
-pub fn findings<'a>(found: impl Iterator<Item = (&'a str, &'a Finding)>) -> Value {
-    let object = |(file, finding): (&str, &Finding)| {
+pub fn findings<'a>(found: impl Iterator<Item = (&'a str, &'a LintFinding)>) -> Value {
+    let object = |(file, finding): (&str, &LintFinding)| {
         json!({
             "file": file,
             "line": finding.line,

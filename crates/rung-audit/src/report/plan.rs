@@ -5,11 +5,11 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{bytes, commas};
-use crate::engine::{Figure, MemoryPlan};
+use crate::engine::{EngineFigure, MemoryPlan};
 
 /// One plan as JSON.
 pub fn json(plan: &MemoryPlan) -> Value {
-    let figure = |figure: &Figure| {
+    let figure = |figure: &EngineFigure| {
         // Whole numbers are written as such: they are exact.
         let value = if figure.value.fract() == 0.0 && figure.value.abs() < 9.0e15 {
             json!(figure.value as i64)

@@ -3,7 +3,7 @@
 //! Every mixer has a line. Its tokens per second stand on one logarithmic scale for all, a mark for each length, the larger the
 //! longer: where the marks lie on each other, cost is linear. A mixer without a network has no marks.
 
-use super::tracking::Claim;
+use super::tracking::TrackingClaim;
 use super::{MixerRow, Timing};
 use rung_figure::Evidence;
 use rung_figure::figure::axis::{self, Axis};
@@ -100,7 +100,7 @@ impl Zoo {
     }
 }
 
-fn ink(claim: Claim) -> Colour {
+fn ink(claim: TrackingClaim) -> Colour {
     claim.evidence().map_or(MUTED, palette::evidence)
 }
 
@@ -167,7 +167,7 @@ impl Chart for Zoo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exponents::narrow;
+    use crate::exponents::benchmark_mixer;
     use crate::zoo::{Speed, names};
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
             timed.then(|| Speed { tokens_per_second: vec![1e6, 5e5], exponent: 1.5 })
         };
         let rows: Vec<MixerRow> =
-            names().map(|name| MixerRow { mixer: narrow(name).unwrap(), speed: speed(name) }).collect();
+            names().map(|name| MixerRow { mixer: benchmark_mixer(name).unwrap(), speed: speed(name) }).collect();
         let marks = rows.iter().filter(|row| row.speed.is_some()).count() * 2;
         let lines = rows.iter().map(|row| if row.speed.is_some() { 2 } else { 1 }).sum::<usize>();
         let zoo = Zoo { rows, timing: Timing { lengths: vec![64, 128], rounds: 1 } };

@@ -23,7 +23,7 @@ pub mod tracking;
 use rung_theory::stack::mixer::{Mixer, Reach, Selection};
 
 pub use draw::Zoo;
-use tracking::Claim;
+use tracking::TrackingClaim;
 
 use crate::{BenchError, exponents};
 
@@ -91,7 +91,7 @@ impl MixerRow {
     /// # Errors
     /// No mixer has that name.
     pub fn of(name: &str, timing: &Timing) -> Result<Self, BenchError> {
-        let mixer = exponents::narrow(name)?;
+        let mixer = exponents::benchmark_mixer(name)?;
         // `none` has a network that does nothing: its time is that of a call.
         let timed = mixer.facts().flops.per_token > 0 && rung_nn::mixer::NAMES.contains(&mixer.name());
         let speed = timed.then(|| Speed::measure(name, timing)).transpose()?;
@@ -147,12 +147,12 @@ impl MixerRow {
     }
 
     /// Whether one layer keeps the parity of all bits so far.
-    pub fn parity(&self) -> Claim {
+    pub fn parity(&self) -> TrackingClaim {
         tracking::parity(&self.mixer)
     }
 
     /// Whether one layer keeps the product of all permutations of three things so far.
-    pub fn permutations(&self) -> Claim {
+    pub fn permutations(&self) -> TrackingClaim {
         tracking::permutations(&self.mixer)
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn counted(name: &str) -> MixerRow {
-        MixerRow { mixer: exponents::narrow(name).unwrap(), speed: None }
+        MixerRow { mixer: exponents::benchmark_mixer(name).unwrap(), speed: None }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use rung_figure::Evidence;
 
 /// Whether a layer can track something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum TrackingClaim {
     /// It can.
     Yes(Evidence, &'static str),
     /// It cannot, and why.
@@ -26,7 +26,7 @@ pub enum Claim {
     Unknown,
 }
 
-impl Claim {
+impl TrackingClaim {
     /// `yes`, `no` or `unknown`.
     pub fn word(self) -> &'static str {
         match self {
@@ -54,27 +54,27 @@ impl Claim {
 }
 
 /// `yes, constructed`.
-impl fmt::Display for Claim {
+impl fmt::Display for TrackingClaim {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.word())?;
         self.evidence().map_or(Ok(()), |evidence| write!(out, ", {evidence}"))
     }
 }
 
-const SHORT_SIGHTED: Claim = Claim::No(Evidence::Proved, "it sees only the last few tokens");
+const SHORT_SIGHTED: TrackingClaim = TrackingClaim::No(Evidence::Proved, "it sees only the last few tokens");
 
 /// Whether one layer keeps the parity of the bits so far.
-pub fn parity(mixer: &Mixer) -> Claim {
+pub fn parity(mixer: &Mixer) -> TrackingClaim {
     if short_sighted(mixer) {
         return SHORT_SIGHTED;
     }
-    mixer.kind().parity_shown_by.map_or(Claim::Unknown, |by| Claim::Yes(Evidence::Constructed, by))
+    mixer.kind().parity_shown_by.map_or(TrackingClaim::Unknown, |by| TrackingClaim::Yes(Evidence::Constructed, by))
 }
 
 /// Whether one layer keeps the product of the permutations of three things so far.
-pub fn permutations(mixer: &Mixer) -> Claim {
+pub fn permutations(mixer: &Mixer) -> TrackingClaim {
     // Parity is a quotient of S3: who cannot keep the one cannot keep the other.
-    if short_sighted(mixer) { SHORT_SIGHTED } else { Claim::Unknown }
+    if short_sighted(mixer) { SHORT_SIGHTED } else { TrackingClaim::Unknown }
 }
 
 fn short_sighted(mixer: &Mixer) -> bool {
@@ -85,7 +85,7 @@ fn short_sighted(mixer: &Mixer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exponents::narrow;
+    use crate::exponents::benchmark_mixer;
 
     #[test]
     fn only_what_is_shown_is_claimed() {
@@ -99,7 +99,7 @@ mod tests {
             ("rglru", "unknown"),
             ("evicting", "unknown"),
         ] {
-            assert_eq!(parity(&narrow(name).unwrap()).word(), expected, "{name}");
+            assert_eq!(parity(&benchmark_mixer(name).unwrap()).word(), expected, "{name}");
         }
     }
 }

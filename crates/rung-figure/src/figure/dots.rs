@@ -17,7 +17,7 @@ use super::Chart;
 use super::axis::{self, TICK_SIZE};
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::legend::{Entry, Key, Legend, Mark};
+use super::legend::{Key, Legend, LegendEntry, Mark};
 use super::lines::AxisSpec;
 use super::palette::{self, GRID, INK};
 use super::svg::{Anchor, Area, Lettering, Stroke, Svg};
@@ -92,7 +92,7 @@ impl DotChart {
 
     fn legend(&self) -> Legend {
         let evidence = self.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
-        let entry = |(index, (name, _)): (usize, &(String, Vec<Dot>))| Entry {
+        let entry = |(index, (name, _)): (usize, &(String, Vec<Dot>))| LegendEntry {
             key: Key::Line { stroke: None, mark: Some((Mark::of(index), palette::series(index))) },
             name: format!("{name}{evidence}"),
         };

@@ -74,7 +74,7 @@ pub enum Key {
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct LegendEntry {
     /// What is drawn.
     pub key: Key,
     /// What it stands for.
@@ -84,13 +84,13 @@ pub struct Entry {
 /// A legend laid out for a width.
 #[derive(Debug, Clone)]
 pub struct Legend {
-    placed: Vec<(f64, f64, Entry)>,
+    placed: Vec<(f64, f64, LegendEntry)>,
     lines: usize,
 }
 
 impl Legend {
     /// Lays entries side by side, wrapping before `available` pixels are exceeded.
-    pub fn new(entries: Vec<Entry>, available: f64) -> Self {
+    pub fn new(entries: Vec<LegendEntry>, available: f64) -> Self {
         let (mut x, mut lines) = (0.0, usize::from(!entries.is_empty()));
         let mut placed = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn entries_wrap_before_the_edge() {
-        let entry = |name: &str| Entry { key: Key::Tick, name: name.to_owned() };
+        let entry = |name: &str| LegendEntry { key: Key::Tick, name: name.to_owned() };
         let entries = vec![entry("one name"), entry("another name"), entry("a third name")];
         assert!((Legend::new(entries.clone(), 1000.0).height() - LINE_HEIGHT).abs() < 1e-9);
         assert!((Legend::new(entries, 150.0).height() - 3.0 * LINE_HEIGHT).abs() < 1e-9);

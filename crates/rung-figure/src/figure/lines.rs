@@ -24,7 +24,7 @@ use super::Chart;
 use super::axis::{self, Axis, Scale};
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::legend::{Entry, Key, Legend, Mark};
+use super::legend::{Key, Legend, LegendEntry, Mark};
 use super::palette::{self, Colour, INK, MUTED, PAPER};
 use super::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
 use crate::Evidence;
@@ -57,7 +57,7 @@ impl Point {
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum SeriesStyle {
     /// A line through the points.
     Line,
     /// Marks at the points.
@@ -75,7 +75,7 @@ pub struct Series {
     /// The points, in the order in which a line goes through them.
     pub points: Vec<Point>,
     /// How they are drawn.
-    pub style: Style,
+    pub style: SeriesStyle,
     /// How they came to be known.
     pub evidence: Option<Evidence>,
     /// How far to the right of its place it is drawn, so that the spreads of several series do not cover each other.
@@ -85,17 +85,17 @@ pub struct Series {
 impl Series {
     /// A line.
     pub fn line(name: impl Into<String>, points: Vec<Point>) -> Self {
-        Self { name: name.into(), points, style: Style::Line, evidence: None, aside: 0.0 }
+        Self { name: name.into(), points, style: SeriesStyle::Line, evidence: None, aside: 0.0 }
     }
 
     /// Marks.
     pub fn points(name: impl Into<String>, points: Vec<Point>) -> Self {
-        Self { style: Style::Points, ..Self::line(name, points) }
+        Self { style: SeriesStyle::Points, ..Self::line(name, points) }
     }
 
     /// A line with marks.
     pub fn line_and_points(name: impl Into<String>, points: Vec<Point>) -> Self {
-        Self { style: Style::LineAndPoints, ..Self::line(name, points) }
+        Self { style: SeriesStyle::LineAndPoints, ..Self::line(name, points) }
     }
 
     /// The same series, with its evidence.
@@ -222,9 +222,9 @@ impl LineChart {
     fn legend(&self, pens: &[Pen]) -> Legend {
         let entry = |(series, pen): (&Series, &Pen)| {
             let evidence = series.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
-            let stroke = (series.style != Style::Points).then(|| pen.stroke());
-            let mark = (series.style != Style::Line).then_some((pen.mark, pen.colour));
-            Entry { key: Key::Line { stroke, mark }, name: format!("{}{evidence}", series.name) }
+            let stroke = (series.style != SeriesStyle::Points).then(|| pen.stroke());
+            let mark = (series.style != SeriesStyle::Line).then_some((pen.mark, pen.colour));
+            LegendEntry { key: Key::Line { stroke, mark }, name: format!("{}{evidence}", series.name) }
         };
         Legend::new(self.series.iter().zip(pens).map(entry).collect(), WIDTH - 2.0 * MARGIN)
     }
@@ -317,10 +317,10 @@ impl Sheet {
         for point in &series.points {
             self.draw_spread(svg, point, series.aside, pen);
         }
-        if series.style != Style::Points {
+        if series.style != SeriesStyle::Points {
             self.draw_line(svg, series, pen);
         }
-        if series.style != Style::Line {
+        if series.style != SeriesStyle::Line {
             let places = series.points.iter().filter_map(|point| self.place(point.x, point.y, series.aside));
             places.filter(|place| self.holds(*place)).for_each(|place| pen.mark.draw(svg, place, pen.colour));
         }

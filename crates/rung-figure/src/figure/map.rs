@@ -22,7 +22,7 @@ use super::Chart;
 use super::axis::{self, Axis, Scale, Tick};
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::legend::{Entry, Key, Legend};
+use super::legend::{Key, Legend, LegendEntry};
 use super::palette::{self, INK, MUTED, PAPER};
 use super::svg::{Anchor, Area, Lettering, Outline, Paint, Stroke, Svg};
 use super::{text, texture};
@@ -209,13 +209,13 @@ impl HopMap {
             (Kind::Unknown, "unknown"),
             (Kind::Impossible, "impossible by a certificate"),
         ];
-        let mut entries: Vec<Entry> = names
+        let mut entries: Vec<LegendEntry> = names
             .into_iter()
             .filter(|(kind, _)| present(*kind))
-            .map(|(kind, name)| Entry { key: Key::Area(palette::verdict(kind)), name: name.to_owned() })
+            .map(|(kind, name)| LegendEntry { key: Key::Area(palette::verdict(kind)), name: name.to_owned() })
             .collect();
         if self.rows.iter().any(|row| row.marker.is_some()) {
-            entries.push(Entry { key: Key::Tick, name: "the papers' own figure".to_owned() });
+            entries.push(LegendEntry { key: Key::Tick, name: "the papers' own figure".to_owned() });
         }
         Legend::new(entries, available)
     }

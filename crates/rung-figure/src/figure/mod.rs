@@ -40,7 +40,7 @@ pub mod texture;
 pub use axis::Scale;
 pub use dots::{Dot, DotChart};
 pub use heat::{HeatCell, HeatMap, Letters};
-pub use lines::{AxisSpec, Guide, LineChart, Point, Series, Style};
+pub use lines::{AxisSpec, Guide, LineChart, Point, Series, SeriesStyle};
 pub use map::{HopMap, Kind, Marker, Row, Span};
 #[cfg(feature = "png")]
 pub use png::{PngError, png};

@@ -66,14 +66,14 @@ impl Column {
 /// A cell of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use]
-pub struct Cell {
+pub struct TableCell {
     /// What it says.
     pub prose: Prose,
     /// How that is known.
     pub evidence: Option<Evidence>,
 }
 
-impl Cell {
+impl TableCell {
     /// A cell with a name to type in it: a stack, an option.
     pub fn code(code: impl Into<String>) -> Self {
         Self { prose: Prose::new().code(code), evidence: None }
@@ -85,7 +85,7 @@ impl Cell {
     }
 }
 
-impl<T: Into<Prose>> From<T> for Cell {
+impl<T: Into<Prose>> From<T> for TableCell {
     fn from(prose: T) -> Self {
         Self { prose: prose.into(), evidence: None }
     }
@@ -99,7 +99,7 @@ pub struct Table {
     /// Its columns.
     pub columns: Vec<Column>,
     /// Its rows, each with one cell for each column.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<TableCell>>,
 }
 
 impl Table {
@@ -109,7 +109,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) -> &mut Self {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = TableCell>) -> &mut Self {
         self.rows.push(cells.into_iter().collect());
         self
     }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::block::{Block, Cell, Column, Figure, StripCell, Table};
+use super::block::{Block, Column, Figure, StripCell, Table, TableCell};
 use super::prose::{Piece, Prose};
 use super::{Chapter, Report};
 use crate::Evidence;
@@ -200,7 +200,7 @@ fn class(column: &Column) -> &'static str {
     if column.numeric { " class=\"number\"" } else { "" }
 }
 
-fn cell_content(cell: &Cell) -> String {
+fn cell_content(cell: &TableCell) -> String {
     let words = prose(&cell.prose);
     match cell.evidence {
         None => words,
@@ -254,7 +254,7 @@ mod tests {
             .link(text, format!("https://example.org/{text}"))
             .link(text, text);
         let mut table = Table::new(words.clone(), [Column::text(text), Column::number(text)]);
-        table.row([Cell::from(text), Cell::from(text).known(Evidence::Proved)]);
+        table.row([TableCell::from(text), TableCell::from(text).known(Evidence::Proved)]);
         let mut chapter = Chapter::new("all", text);
         chapter.heading(text).paragraph(words.clone()).table(table).command(text).note(words.clone());
         chapter.figure(Figure::new(&map, words, text, text));

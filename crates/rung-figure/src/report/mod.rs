@@ -19,11 +19,11 @@
 //!
 //! ```
 //! use rung_figure::Evidence;
-//! use rung_figure::report::{Cell, Chapter, Column, Prose, Report, Table};
+//! use rung_figure::report::{TableCell, Chapter, Column, Prose, Report, Table};
 //!
 //! let mut chapter = Chapter::new("bounds", "Bounds");
 //! let mut table = Table::new("Where impossibility begins", [Column::text("stack"), Column::number("tokens")]);
-//! table.row([Cell::from("full linear*3"), Cell::from("2⁹⁸").known(Evidence::Proved)]);
+//! table.row([TableCell::from("full linear*3"), TableCell::from("2⁹⁸").known(Evidence::Proved)]);
 //! chapter.table(table);
 //! let report = Report::new("Four hops").summary("What is known about four hops.").chapter(chapter);
 //! assert!(report.html()?.contains("<table>"));
@@ -36,7 +36,7 @@ pub mod prose;
 
 use thiserror::Error;
 
-pub use block::{Block, Cell, Column, Figure, StripCell, Table};
+pub use block::{Block, Column, Figure, StripCell, Table, TableCell};
 pub use prose::{Piece, Prose};
 
 /// A whole report.
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn row_widths_are_checked() {
         let mut table = Table::new("sizes", [Column::text("a"), Column::number("b")]);
-        table.row([Cell::from("x"), Cell::from("1")]).row([Cell::from("y")]);
+        table.row([TableCell::from("x"), TableCell::from("1")]).row([TableCell::from("y")]);
         let mut chapter = Chapter::new("c", "c");
         chapter.table(table);
         let error = Report::new("t").chapter(chapter).html().unwrap_err();

@@ -2,7 +2,7 @@
 
 use super::text::one;
 use super::{Picture, RegisterValue, percent};
-use rung_figure::report::{Cell, Chapter, Column, Figure, Report, ReportError, Table};
+use rung_figure::report::{Chapter, Column, Figure, Report, ReportError, Table, TableCell};
 
 impl Picture {
     /// A self-contained HTML page. `command` is what made it.
@@ -18,8 +18,8 @@ impl Picture {
         chapter.paragraph(self.check());
         let mut tokens = Table::new("The tokens shown", ["token", "says", "registers as embedded"].map(Column::text));
         for shown in &self.shown {
-            let place = Cell::from(format!("#{}", shown.position));
-            tokens.row([place, Cell::code(&shown.says), Cell::from(listed(&shown.registers))]);
+            let place = TableCell::from(format!("#{}", shown.position));
+            tokens.row([place, TableCell::code(&shown.says), TableCell::from(listed(&shown.registers))]);
         }
         chapter.table(tokens);
         let titles = ["layer", "token", "reads", "then holds"];
@@ -30,10 +30,10 @@ impl Picture {
                 let reads =
                     reads.map(|read| format!("{} from #{} {}", percent(read.share), read.from, self.says(read.from)));
                 layers.row([
-                    Cell::from(format!("{index}, {}", layer.mixers)),
-                    Cell::from(format!("#{} {}", learned.position, self.says(learned.position))),
-                    Cell::from(reads.collect::<Vec<_>>().join("; ")),
-                    Cell::from(listed(&learned.registers)),
+                    TableCell::from(format!("{index}, {}", layer.mixers)),
+                    TableCell::from(format!("#{} {}", learned.position, self.says(learned.position))),
+                    TableCell::from(reads.collect::<Vec<_>>().join("; ")),
+                    TableCell::from(listed(&learned.registers)),
                 ]);
             }
         }

@@ -10,7 +10,7 @@ use rung_audit::{Audit, Options, audit_preset, presets};
 use super::ChapterOutput;
 use crate::artefact::figure_files;
 use crate::store::EvidenceStore;
-use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 
 /// The record of all models.
@@ -52,14 +52,14 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
     sorted.sort_by_key(|model| (model.rungs, &model.name));
     for model in sorted {
         table.row([
-            Cell::from(model.name.as_str()),
-            Cell::from(model.layers.to_string()),
-            Cell::from(model.full_layers.to_string()),
-            Cell::from(model.rungs.to_string()),
-            Cell::from(commas(model.bytes_per_token)),
-            Cell::from(bytes(model.state_bytes)),
-            Cell::from(bytes(model.window_bytes)),
-            Cell::from(bytes(model.cache_bytes)),
+            TableCell::from(model.name.as_str()),
+            TableCell::from(model.layers.to_string()),
+            TableCell::from(model.full_layers.to_string()),
+            TableCell::from(model.rungs.to_string()),
+            TableCell::from(commas(model.bytes_per_token)),
+            TableCell::from(bytes(model.state_bytes)),
+            TableCell::from(bytes(model.window_bytes)),
+            TableCell::from(bytes(model.cache_bytes)),
         ]);
     }
     chapter.table(table);

@@ -5,7 +5,7 @@
 //! out, read back and checked. Then one forward pass as a picture, and three as the conversation that the proofs speak of.
 
 use rung_nn::Network;
-use rung_nn::construct::{self, Request, Which, verify};
+use rung_nn::construct::{self, InstanceSet, Request, verify};
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::{certificate, checker};
 use rung_theory::stack::{Convention, Defaults, Plan};
@@ -16,7 +16,7 @@ use crate::artefact::{Artefact, Drawing, Preset, figure_files};
 use crate::store::EvidenceStore;
 use rung_figure::Evidence;
 use rung_figure::figure::text;
-use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_inspect::protocol::ProtocolReport;
 use rung_inspect::trace::{Cut, Picture};
 use rung_nn::file::WriteError;
@@ -131,7 +131,7 @@ impl Job {
         let built = construct::build::<f32>(self.name, &self.request()).map_err(|error| error.to_string())?;
         let (few, samples) = if preset == Preset::Full { (1_000_000, 50_000) } else { (20_000, 2_000) };
         let all = built.task.as_ref().and_then(|task| task.instances()).is_some_and(|count| count <= few);
-        let which = if all { Which::All } else { Which::Samples { count: samples, seed: 0 } };
+        let which = if all { InstanceSet::All } else { InstanceSet::Samples { count: samples, seed: 0 } };
         let found = verify(&built, which, 1, &|_| {}).map_err(|error| error.to_string())?;
         let how = if all { "--exhaustive".to_owned() } else { format!("--samples {samples}") };
         Ok(VerifiedConstruction {
@@ -223,17 +223,17 @@ fn ladder(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, done: &[(Job, Ve
                     let path = format!("certificates/ladder-{}-hops{}.json", job.name.to_lowercase(), job.hops);
                     artefacts.push(Artefact { path, bytes: certificate.clone().into_bytes() });
                     (
-                        Cell::code(stack),
-                        Cell::from(text::power(2, (log2_tokens * 10.0).round() / 10.0)).known(Evidence::Proved),
+                        TableCell::code(stack),
+                        TableCell::from(text::power(2, (log2_tokens * 10.0).round() / 10.0)).known(Evidence::Proved),
                     )
                 }
-                None => (Cell::code(job.shorter().unwrap_or_default()), Cell::from("not certified")),
+                None => (TableCell::code(job.shorter().unwrap_or_default()), TableCell::from("not certified")),
             };
         table.row([
-            Cell::from(job.hops.to_string()),
-            Cell::code(&verified.outline),
-            Cell::from(job.name),
-            Cell::from(share(verified)).known(Evidence::Constructed),
+            TableCell::from(job.hops.to_string()),
+            TableCell::code(&verified.outline),
+            TableCell::from(job.name),
+            TableCell::from(share(verified)).known(Evidence::Constructed),
             stack,
             fails,
         ]);
@@ -264,12 +264,12 @@ fn others(chapter: &mut Chapter, done: &[(Job, VerifiedConstruction)]) {
     let mut table = Table::new("Thoughts, both directions, 2-Sum, and what recurrences do better", columns);
     for (job, verified) in done.iter().filter(|(job, _)| job.shorter().is_none()) {
         table.row([
-            Cell::from(job.name),
-            Cell::code(&verified.outline),
-            Cell::code(&verified.task),
-            Cell::from(verified.tokens.to_string()),
-            Cell::from(verified.emitted.to_string()),
-            Cell::from(share(verified)).known(Evidence::Constructed),
+            TableCell::from(job.name),
+            TableCell::code(&verified.outline),
+            TableCell::code(&verified.task),
+            TableCell::from(verified.tokens.to_string()),
+            TableCell::from(verified.emitted.to_string()),
+            TableCell::from(share(verified)).known(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
@@ -340,9 +340,9 @@ fn protocol(chapter: &mut Chapter, store: &EvidenceStore) {
     let Some(rows) = store.read_outcome::<Vec<EpochBits>>(PROTOCOL, chapter) else { return };
     for EpochBits { construction, epoch, crossed, bound, exact } in rows {
         let replay = if exact { "same bits" } else { "other bits" };
-        let mut row = vec![Cell::from(construction), Cell::from(epoch)];
-        row.extend(crossed.iter().map(|bits| Cell::from(bits.to_string()).known(Evidence::Measured)));
-        row.extend([Cell::from(bound), Cell::from(replay)]);
+        let mut row = vec![TableCell::from(construction), TableCell::from(epoch)];
+        row.extend(crossed.iter().map(|bits| TableCell::from(bits.to_string()).known(Evidence::Measured)));
+        row.extend([TableCell::from(bound), TableCell::from(replay)]);
         table.row(row);
     }
     chapter.table(table);

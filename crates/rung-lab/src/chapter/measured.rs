@@ -2,7 +2,7 @@
 
 use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset};
-use crate::experiment::{Chapter as Place, Experiment, Page, Reading};
+use crate::experiment::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::report::{Chapter, Prose};
 use rung_train::run::Record;
 
@@ -17,26 +17,31 @@ pub struct ExperimentRecords {
 }
 
 /// Draws a chapter from the records of its experiments, and says what each of them says.
-pub fn render(place: Place, preset: Preset, experiments: &[&ExperimentRecords]) -> (ChapterOutput, Vec<Reading>) {
-    let mut chapter = match place {
-        Place::Measured => Chapter::new("measured", "Measured"),
-        Place::Open => Chapter::new("open", "Open questions"),
+pub fn render(
+    report_chapter: ReportChapter,
+    preset: Preset,
+    experiments: &[&ExperimentRecords],
+) -> (ChapterOutput, Vec<Conclusion>) {
+    let mut chapter = match report_chapter {
+        ReportChapter::Measured => Chapter::new("measured", "Measured"),
+        ReportChapter::Open => Chapter::new("open", "Open questions"),
     };
     let mut artefacts = Vec::new();
-    introduction(place, &mut chapter, preset);
-    let mut readings = Vec::new();
+    introduction(report_chapter, &mut chapter, preset);
+    let mut conclusions = Vec::new();
     for ExperimentRecords { experiment, records, missing } in experiments {
         chapter.heading(experiment.title);
         let command = format!("rung reproduce --preset {} --only {}", preset.name(), experiment.name);
-        let place = chapter.blocks.len();
-        let mut page = Page { chapter: &mut chapter, artefacts: &mut artefacts, command };
-        let reading = if records.is_empty() { Reading::default() } else { (experiment.show)(records, &mut page) };
-        let reading = if preset == Preset::Smoke { unjudged(reading) } else { reading };
+        let first_block = chapter.blocks.len();
+        let mut page = ExperimentOutput { chapter: &mut chapter, artefacts: &mut artefacts, command };
+        let conclusion =
+            if records.is_empty() { Conclusion::default() } else { (experiment.render)(records, &mut page) };
+        let conclusion = if preset == Preset::Smoke { unjudged(conclusion) } else { conclusion };
         // What the figures say comes before the figures.
-        let mut figures = chapter.blocks.split_off(place);
-        chapter.paragraph(reading.paragraph.clone());
+        let mut figures = chapter.blocks.split_off(first_block);
+        chapter.paragraph(conclusion.paragraph.clone());
         chapter.blocks.append(&mut figures);
-        for sentence in reading.contradictions.iter().chain(missing) {
+        for sentence in conclusion.contradictions.iter().chain(missing) {
             chapter.note(Prose::from(sentence.as_str()));
         }
         let path = format!("sweeps/{}-{}.toml", experiment.name, preset.name());
@@ -46,29 +51,29 @@ pub fn render(place: Place, preset: Preset, experiments: &[&ExperimentRecords]) 
         artefacts.push(Artefact { path, bytes: text.as_bytes().to_vec() });
         let lines: String = records.iter().map(Record::line).collect();
         artefacts.push(Artefact { path: format!("records/{}.jsonl", experiment.name), bytes: lines.into_bytes() });
-        readings.push(reading);
+        conclusions.push(conclusion);
     }
     let runs: usize = experiments.iter().map(|found| found.records.len()).sum();
-    let against: usize = readings.iter().map(|reading| reading.contradictions.len()).sum();
+    let against: usize = conclusions.iter().map(|conclusion| conclusion.contradictions.len()).sum();
     let missing: usize = experiments.iter().map(|found| found.missing.len()).sum();
     let mut summary = format!("{runs} training runs; {against} results against the prediction");
     if missing > 0 {
         summary = format!("{summary}; {missing} runs missing");
     }
     let output = ChapterOutput { chapter, summary: format!("{summary}."), artefacts };
-    (output, readings)
+    (output, conclusions)
 }
 
-/// A reading without judgement: a few steps neither confirm nor refute anything.
-fn unjudged(reading: Reading) -> Reading {
+/// A conclusion without judgement: a few steps neither confirm nor refute anything.
+fn unjudged(conclusion: Conclusion) -> Conclusion {
     let paragraph = Prose::from("A few steps of training judge nothing. The figures show that the machinery works.");
-    Reading { paragraph, line: "not judged: a few steps".to_owned(), contradictions: Vec::new(), ..reading }
+    Conclusion { paragraph, line: "not judged: a few steps".to_owned(), contradictions: Vec::new(), ..conclusion }
 }
 
-fn introduction(place: Place, chapter: &mut Chapter, preset: Preset) {
-    match place {
-        Place::Measured => explain_recipe(chapter),
-        Place::Open => {
+fn introduction(report_chapter: ReportChapter, chapter: &mut Chapter, preset: Preset) {
+    match report_chapter {
+        ReportChapter::Measured => explain_recipe(chapter),
+        ReportChapter::Open => {
             chapter.paragraph(
                 "Questions that the literature around the hierarchy names and does not answer, asked of small models with the same recipe. \
                  Where the theory says what must or should come out, it is said before the result, and what differs is listed. Where it \

@@ -14,7 +14,7 @@ use crate::hop_map::{self, MapRow};
 use crate::store::EvidenceStore;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series, text};
-use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
@@ -272,11 +272,11 @@ fn capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
     let Some(Piece::Capacity(rows)) = store.read_outcome(&Job::Capacity.key(), chapter) else { return };
     for row in rows {
         table.row([
-            Cell::code(row.stack),
-            Cell::from(row.full_layers.to_string()),
-            Cell::from(usize::from(row.extra_hop).to_string()),
-            Cell::from(row.rungs.to_string()).known(Evidence::Proved),
-            Cell::from(row.at_least.to_string()).known(Evidence::Constructed),
+            TableCell::code(row.stack),
+            TableCell::from(row.full_layers.to_string()),
+            TableCell::from(usize::from(row.extra_hop).to_string()),
+            TableCell::from(row.rungs.to_string()).known(Evidence::Proved),
+            TableCell::from(row.at_least.to_string()).known(Evidence::Constructed),
         ]);
     }
     chapter.table(table);
@@ -319,17 +319,17 @@ fn certificate_table(
                 let path = format!("certificates/{}.json", search.name());
                 artefacts.push(Artefact { path, bytes: found.certificate.into_bytes() });
                 let star = if trivial { " *" } else { "" };
-                Cell::from(format!("{}{star}", text::power(2, log2_tokens))).known(Evidence::Proved)
+                TableCell::from(format!("{}{star}", text::power(2, log2_tokens))).known(Evidence::Proved)
             }
-            _ => Cell::from("not certified"),
+            _ => TableCell::from("not certified"),
         };
         let product = u128::from(model.heads * model.head * model.bits);
         table.row([
-            Cell::from(format!("{} x {}, {}", model.heads, model.head, model.bits)),
-            Cell::code(stack),
-            Cell::from(hops.to_string()),
+            TableCell::from(format!("{} x {}, {}", model.heads, model.head, model.bits)),
+            TableCell::code(stack),
+            TableCell::from(hops.to_string()),
             cell,
-            Cell::from(text::power(2, papers::own_parameters(product, hops).round())),
+            TableCell::from(text::power(2, papers::own_parameters(product, hops).round())),
         ]);
     }
     chapter.table(table);

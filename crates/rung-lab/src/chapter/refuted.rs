@@ -18,7 +18,7 @@ use rung_falsify::{
 };
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_figure::report::{Cell, Chapter, Column, Figure, Prose, Table};
+use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 use rung_train::run::RunConfig;
 use serde::{Deserialize, Serialize};
@@ -214,21 +214,21 @@ fn witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evide
         let Some(found) = store.read_outcome::<Refutation>(&model_key(name), chapter) else { continue };
         let bits = bits.map_or_else(|| "32".to_owned(), |bits| bits.to_string());
         let Refutation { method, candidates, witness: Some(witness) } = found else {
-            let none = ["none found", "", "", "", ""].map(Cell::from);
-            table.row([Cell::code(stack), Cell::code(task), Cell::from(bits)].into_iter().chain(none));
+            let none = ["none found", "", "", "", ""].map(TableCell::from);
+            table.row([TableCell::code(stack), TableCell::code(task), TableCell::from(bits)].into_iter().chain(none));
             continue;
         };
         held += usize::from(witness.holds);
         let listed = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         table.row([
-            Cell::code(stack),
-            Cell::code(task),
-            Cell::from(bits),
-            Cell::from(method),
-            Cell::from(candidates.to_string()).known(Evidence::Measured),
-            Cell::from(listed(&witness.answers)),
-            Cell::from(listed(&witness.outputs)),
-            Cell::from(if witness.holds { "holds" } else { "refused" }),
+            TableCell::code(stack),
+            TableCell::code(task),
+            TableCell::from(bits),
+            TableCell::from(method),
+            TableCell::from(candidates.to_string()).known(Evidence::Measured),
+            TableCell::from(listed(&witness.answers)),
+            TableCell::from(listed(&witness.outputs)),
+            TableCell::from(if witness.holds { "holds" } else { "refused" }),
         ]);
         if name == "deltanet" {
             example = Some(witness.text);

@@ -4,9 +4,9 @@
 //! drawn; a chapter that was left out leaves its sentence out.
 
 use super::ChapterOutput;
-use crate::experiment::Reading;
+use crate::experiment::Conclusion;
 use rung_figure::Evidence;
-use rung_figure::report::{Cell, Chapter, Column, Prose, Table};
+use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
 use rung_theory::stack::{Defaults, Plan};
 
 /// Layouts that a designer compares.
@@ -19,7 +19,7 @@ const LAYOUTS: [(&str, &str); 5] = [
 ];
 
 /// Draws the page.
-pub fn render(chapters: &[ChapterOutput], readings: &[(&str, &Reading)]) -> Chapter {
+pub fn render(chapters: &[ChapterOutput], conclusions: &[(&str, &Conclusion)]) -> Chapter {
     let mut chapter = Chapter::new("in-two-minutes", "In two minutes");
     chapter.paragraph(
         "A full-attention layer can do one look-up anywhere in the context. A layer with a state of fixed size cannot do one in a table \
@@ -27,7 +27,7 @@ pub fn render(chapters: &[ChapterOutput], readings: &[(&str, &Reading)]) -> Chap
          many dependent look-ups as it has full layers, minus one that is spent on finding the start value. A bounded-state layer \
          before the first full layer, or between the first and the second, saves that one.",
     );
-    for figure in readings.iter().flat_map(|(_, reading)| &reading.headline) {
+    for figure in conclusions.iter().flat_map(|(_, conclusion)| &conclusion.headline) {
         chapter.figure(figure.clone());
     }
     let columns = [
@@ -41,24 +41,24 @@ pub fn render(chapters: &[ChapterOutput], readings: &[(&str, &Reading)]) -> Chap
         let Ok(plan) = Plan::parse(stack, &Defaults::default()) else { continue };
         let capacity = plan.capacity();
         table.row([
-            Cell::code(stack),
-            Cell::from(words),
-            Cell::from(capacity.full.to_string()),
-            Cell::from(format!("{} {}", capacity.relation(), capacity.rungs)).known(Evidence::Proved),
+            TableCell::code(stack),
+            TableCell::from(words),
+            TableCell::from(capacity.full.to_string()),
+            TableCell::from(format!("{} {}", capacity.relation(), capacity.rungs)).known(Evidence::Proved),
         ]);
     }
     chapter.table(table);
-    let read: Vec<_> = readings.iter().filter(|(_, reading)| !reading.line.is_empty()).collect();
+    let read: Vec<_> = conclusions.iter().filter(|(_, conclusion)| !conclusion.line.is_empty()).collect();
     if !read.is_empty() {
         let columns =
             [Column::text("experiment"), Column::number("against the prediction"), Column::text("what came out")];
         let caption = "What training finds, all of it measured; what is against a prediction is said in its section";
         let mut table = Table::new(caption, columns);
-        for (name, reading) in read {
+        for (name, conclusion) in read {
             table.row([
-                Cell::from(*name),
-                Cell::from(reading.contradictions.len().to_string()).known(Evidence::Measured),
-                Cell::from(reading.line.clone()),
+                TableCell::from(*name),
+                TableCell::from(conclusion.contradictions.len().to_string()).known(Evidence::Measured),
+                TableCell::from(conclusion.line.clone()),
             ]);
         }
         chapter.table(table);

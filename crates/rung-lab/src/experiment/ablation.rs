@@ -5,9 +5,9 @@
 //! handed to it: a policy that drops the last token cannot do that, whatever its bits. On the look-up without any full layer, what
 //! counts is how much of the table the kept tokens hold.
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, cells, outline};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, cells, outline};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
 
@@ -15,13 +15,13 @@ use rung_train::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "ablation",
     title: "Recurrence ablation: structure or capacity?",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [
         include_str!("ablation-smoke.toml"),
         include_str!("ablation-quick.toml"),
         include_str!("ablation-quick.toml"),
     ],
-    show: ablation,
+    render: ablation,
 };
 
 /// The first layer in a word: its mixer, and the policy of one that keeps tokens.
@@ -32,12 +32,12 @@ fn first(stack: &str) -> String {
     policy.map_or_else(|| mixer.to_owned(), |policy| format!("{mixer}, {policy}"))
 }
 
-fn entry(cell: &Cell<'_>) -> Entry {
-    let record = cell.any();
+fn entry(cell: &ResultCell<'_>) -> ComparisonPoint {
+    let record = cell.first();
     let ratio = cell.state_bits() / record.facts.table_bits.unwrap_or(f64::NAN);
     let helped = record.facts.full_layers > 0;
     let series = format!("{}{}", first(&record.config.stack), if helped { ", then full" } else { "" });
-    let entry = Entry::of(cell, 1, series, ratio, format!("with {:.0} bits of state", cell.state_bits()));
+    let entry = ComparisonPoint::of(cell, 1, series, ratio, format!("with {:.0} bits of state", cell.state_bits()));
     let stack = &record.config.stack;
     let hands = !stack.contains("policy=") || stack.contains("policy=last");
     match (helped, hands) {
@@ -48,9 +48,9 @@ fn entry(cell: &Cell<'_>) -> Entry {
     }
 }
 
-fn ablation(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn ablation(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let (mut entries, mut alone): (Vec<Entry>, Vec<Entry>) = (Vec::new(), Vec::new());
+    let (mut entries, mut alone): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) = (Vec::new(), Vec::new());
     for cell in &cells {
         if cell.plan().layers.len() == 1 { &mut alone } else { &mut entries }.push(entry(cell));
     }
@@ -74,8 +74,8 @@ fn ablation(records: &[Record], page: &mut Page<'_>) -> Reading {
             caption: "The layer with state is a recurrence or keeps a few tokens by a policy, in about as many bits. Bars go from the worst \
                       seed to the best.",
         };
-        show(entries, &view, page);
+        render(entries, &view, page);
     }
     entries.extend(alone);
-    read(&entries, "Does it matter how the bits of a state are kept?")
+    conclude(&entries, "Does it matter how the bits of a state are kept?")
 }

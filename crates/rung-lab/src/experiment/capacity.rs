@@ -5,8 +5,8 @@
 //! error rate e, S >= m (log m - h(e) - e log(m - 1)), h being the entropy of a coin. That curve is proved; where trained states lie
 //! below it is measured.
 
-use super::table::{Cell, Spread, cells, outline, show};
-use super::{Chapter, Experiment, Page, Reading};
+use super::table::{ResultCell, Spread, cells, outline, results_table};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -17,17 +17,17 @@ use rung_train::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "capacity",
     title: "State capacity: the pigeonhole line, measured",
-    chapter: Chapter::Measured,
+    chapter: ReportChapter::Measured,
     sweeps: [
         include_str!("capacity-smoke.toml"),
         include_str!("capacity-quick.toml"),
         include_str!("capacity-full.toml"),
     ],
-    show: capacity,
+    render: capacity,
 };
 
 /// The largest share of right answers that so many bits per entry allow, for values among `m`.
-pub fn most_right(bits_per_entry: f64, m: f64) -> f64 {
+pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
     let needed = |error: f64| {
         let entropy = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
         m.log2() - entropy(error) - entropy(1.0 - error) - error * (m - 1.0).log2()
@@ -47,27 +47,27 @@ pub fn most_right(bits_per_entry: f64, m: f64) -> f64 {
 /// A state is used well if it answers this share of what its bits allow beyond a guess.
 const NEAR: f64 = 0.7;
 
-fn capacity(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn capacity(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let chart = chart(&cells);
     page.artefacts.extend(figure_files("capacity", &chart));
     let caption = "One look-up by stacks without full attention. Across: bits of the state over bits of the table, m log m. No weights can \
                    be above the proved line. Bars go from the worst seed to the best.";
     page.chapter.figure(Figure::new(&chart, caption, page.command.clone(), "capacity.csv"));
-    page.chapter.table(show("State capacity: every state", &cells));
-    reading(&cells)
+    page.chapter.table(results_table("State capacity: every state", &cells));
+    conclude(&cells)
 }
 
-fn ratio(cell: &Cell<'_>) -> f64 {
-    cell.state_bits() / cell.any().facts.table_bits.unwrap_or(f64::NAN)
+fn ratio(cell: &ResultCell<'_>) -> f64 {
+    cell.state_bits() / cell.first().facts.table_bits.unwrap_or(f64::NAN)
 }
 
 /// m of the task.
-fn entries(cell: &Cell<'_>) -> f64 {
+fn entries(cell: &ResultCell<'_>) -> f64 {
     1.0 / super::table::guess(cell, 1)
 }
 
-fn chart(cells: &[Cell<'_>]) -> LineChart {
+fn chart(cells: &[ResultCell<'_>]) -> LineChart {
     let mut chart = LineChart::new(
         "One look-up without full attention: accuracy against state",
         AxisSpec::new("state bits / (m log m)", Scale::Log2),
@@ -79,12 +79,12 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
     let steps = 60;
     let line = (0..=steps).map(|step| {
         let x = low / 1.2 * ((1.44 * high / low).log2() * f64::from(step) / f64::from(steps)).exp2();
-        Point::new(x, most_right(x * m.log2(), m))
+        Point::new(x, max_accuracy(x * m.log2(), m))
     });
     chart =
         chart.series(Series::line(format!("no weights do better, m = {m}"), line.collect()).known(Evidence::Proved));
-    let family_of = |cell: &Cell<'_>| {
-        let config = &cell.any().config;
+    let family_of = |cell: &ResultCell<'_>| {
+        let config = &cell.first().config;
         format!("{}, numbers of {} bits", outline(&config.stack), config.model.bits.unwrap_or(32))
     };
     let mut families: Vec<String> = Vec::new();
@@ -108,12 +108,12 @@ fn chart(cells: &[Cell<'_>]) -> LineChart {
     chart
 }
 
-fn reading(cells: &[Cell<'_>]) -> Reading {
-    let mut reading = Reading::default();
-    let above: Vec<&Cell<'_>> = cells
+fn conclude(cells: &[ResultCell<'_>]) -> Conclusion {
+    let mut conclusion = Conclusion::default();
+    let above: Vec<&ResultCell<'_>> = cells
         .iter()
         .filter(|cell| {
-            let most = most_right(ratio(cell) * entries(cell).log2(), entries(cell));
+            let most = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
             // A sample may lie above the line by chance; its interval may not.
             cell.records.iter().any(|record| record.accuracy.values().any(|tally| tally.interval().0 > most))
         })
@@ -128,28 +128,28 @@ fn reading(cells: &[Cell<'_>]) -> Reading {
         let Some((cell, spread)) = best_of(small) else { continue };
         paragraph = paragraph
             .text(format!("Of the states with {words}, the best is "))
-            .code(cell.any().config.stack.clone())
+            .code(cell.first().config.stack.clone())
             .text(format!(" at a ratio of {:.2}: ", ratio(cell)))
             .number(spread.percent(), Evidence::Measured)
             .text(format!(
                 " right, where its bits allow {:.1}%. ",
-                100.0 * most_right(ratio(cell) * entries(cell).log2(), entries(cell))
+                100.0 * max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell))
             ));
         lines.push(format!("at ratio {:.2} {:.1}%", ratio(cell), 100.0 * spread.mean));
     }
-    reading.contradictions = above
+    conclusion.contradictions = above
         .iter()
         .map(|cell| {
             format!(
                 "{} lies above the proved line at ratio {:.2}: its state is counted too small.",
-                cell.any().config.stack,
+                cell.first().config.stack,
                 ratio(cell)
             )
         })
         .collect();
     // A line that no point comes near is not tested by being respected.
-    let used = |cell: &&Cell<'_>| {
-        let most = most_right(ratio(cell) * entries(cell).log2(), entries(cell));
+    let used = |cell: &&ResultCell<'_>| {
+        let most = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
         let guess = 1.0 / entries(cell);
         most < 0.99 && (cell.accuracy(1).high - guess) >= NEAR * (most - guess)
     };
@@ -160,12 +160,12 @@ fn reading(cells: &[Cell<'_>]) -> Reading {
             .to_owned(),
         count => format!("{count} of the states reach {:.0}% of what their bits allow. ", 100.0 * NEAR),
     });
-    reading.paragraph = match reading.contradictions.len() {
+    conclusion.paragraph = match conclusion.contradictions.len() {
         0 => paragraph.text("No measured point lies above the proved line."),
         count => paragraph.text(format!("{count} points lie above the proved line, which must not be.")),
     };
-    reading.line = format!("best one-hop accuracy without full attention: {}", lines.join(", "));
-    reading
+    conclusion.line = format!("best one-hop accuracy without full attention: {}", lines.join(", "));
+    conclusion
 }
 
 #[cfg(test)]
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn the_line_goes_from_a_guess_to_certainty() {
-        assert!((most_right(0.0, 32.0) - 1.0 / 32.0).abs() < 1e-6);
-        assert!((most_right(5.0, 32.0) - 1.0).abs() < 1e-12);
-        let middle: Vec<f64> = (0..=10).map(|tenth| most_right(0.5 * f64::from(tenth), 32.0)).collect();
+        assert!((max_accuracy(0.0, 32.0) - 1.0 / 32.0).abs() < 1e-6);
+        assert!((max_accuracy(5.0, 32.0) - 1.0).abs() < 1e-12);
+        let middle: Vec<f64> = (0..=10).map(|tenth| max_accuracy(0.5 * f64::from(tenth), 32.0)).collect();
         assert!(middle.windows(2).all(|pair| pair[0] < pair[1]));
         // Storing half the table whole, and guessing the rest, is possible, so the line must be above that.
         assert!(middle[5] > 0.5 + 0.5 / 32.0);

@@ -10,7 +10,7 @@
 
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
-use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
+use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 use rung_theory::bound::certificate::{conventions, write};
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
@@ -21,24 +21,24 @@ use rung_train::run::Record;
 use rung_train::run::record::table_sizes;
 
 use super::sparse::blocks;
-use super::table::{Cell, Spread, cells};
-use super::{Chapter, Experiment, Page, Reading};
+use super::table::{ResultCell, Spread, cells};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::{Artefact, figure_files};
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "certified",
     title: "Proved and measured at the same size",
-    chapter: Chapter::Measured,
+    chapter: ReportChapter::Measured,
     sweeps: [
         include_str!("certified-smoke.toml"),
         include_str!("certified-quick.toml"),
         include_str!("certified-quick.toml"),
     ],
-    show: certified,
+    render: certified,
 };
 
-fn certified(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn certified(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let arms: Vec<Arm<'_, '_>> = cells.iter().map(Arm::of).collect();
     let chart = chart(&arms);
@@ -53,7 +53,7 @@ fn certified(records: &[Record], page: &mut Page<'_>) -> Reading {
     let figure = Figure::new(&chart, caption, page.command.clone(), "certified.csv");
     page.chapter.figure(figure.clone());
     page.chapter.table(table(&arms));
-    Reading { headline: vec![figure], ..reading(&arms) }
+    Conclusion { headline: vec![figure], ..conclude(&arms) }
 }
 
 /// A proof that no weights do it.
@@ -66,7 +66,7 @@ struct Proof {
 
 /// A stack on a task, and what is proved about exactly these.
 struct Arm<'a, 'b> {
-    cell: &'b Cell<'a>,
+    cell: &'b ResultCell<'a>,
     /// The task in words, with the tokens of a prompt.
     question: String,
     /// Right answers on the prompts of the proof.
@@ -76,11 +76,11 @@ struct Arm<'a, 'b> {
 }
 
 impl<'a, 'b> Arm<'a, 'b> {
-    fn of(cell: &'b Cell<'a>) -> Self {
-        let config = &cell.any().config;
+    fn of(cell: &'b ResultCell<'a>) -> Self {
+        let config = &cell.first().config;
         let own = config.evaluate.also.first();
         let group = cell.hops().max(1);
-        let accuracy = own.map_or_else(|| cell.accuracy(group), |task| cell.also(task, group as u16));
+        let accuracy = own.map_or_else(|| cell.accuracy(group), |task| cell.accuracy_on(task, group as u16));
         let asked = task::parse(own.unwrap_or(&config.task)).ok();
         let tokens = asked.as_ref().map_or(0, |task| task.length());
         let (question, guess) = match cell.hops() {
@@ -103,8 +103,8 @@ impl<'a, 'b> Arm<'a, 'b> {
 }
 
 /// What is proved about a cell's stack on its own tables, or on 2-Sum.
-fn proof(cell: &Cell<'_>) -> Option<Proof> {
-    let config = &cell.any().config;
+fn proof(cell: &ResultCell<'_>) -> Option<Proof> {
+    let config = &cell.first().config;
     let Some(sizes) = task::parse(&config.task).ok().and_then(|task| table_sizes(&*task)) else {
         let (_, bound) = blocks(cell)?;
         let command = format!(
@@ -152,7 +152,7 @@ fn table(arms: &[Arm<'_, '_>]) -> Table {
     ];
     let mut table = Table::new("Stacks and tasks for which both a proof and runs exist", columns);
     for arm in arms {
-        let (record, plan) = (arm.cell.any(), arm.cell.plan());
+        let (record, plan) = (arm.cell.first(), arm.cell.plan());
         let share = |share: f64| format!("{:.1}%", 100.0 * share);
         let proved = match &arm.proof {
             Some(proof) => TableCell::from(format!("impossible: {}", proof.command)).known(Evidence::Proved),
@@ -174,14 +174,14 @@ fn table(arms: &[Arm<'_, '_>]) -> Table {
     table
 }
 
-fn reading(arms: &[Arm<'_, '_>]) -> Reading {
+fn conclude(arms: &[Arm<'_, '_>]) -> Conclusion {
     let (mut paragraph, mut contradictions, mut lines) = (Prose::new(), Vec::new(), Vec::new());
     for arm in arms.iter().filter(|arm| arm.proof.is_some()) {
         let Arm { question, accuracy, .. } = arm;
-        let steps = arm.cell.any().config.train.steps;
+        let steps = arm.cell.first().config.train.steps;
         paragraph = paragraph
             .text(format!("{question}: "))
-            .code(arm.cell.any().config.stack.clone())
+            .code(arm.cell.first().config.stack.clone())
             .text(" cannot, whatever its weights, and is at ")
             .number(accuracy.percent(), Evidence::Measured)
             .text(format!(" after {steps} steps (a guess: {:.1}%)", 100.0 * arm.guess));
@@ -199,10 +199,10 @@ fn reading(arms: &[Arm<'_, '_>]) -> Reading {
                 let verb = if learned.is_some() { " learns it: " } else { " did not learn it: " };
                 paragraph = paragraph
                     .text("; ")
-                    .code(other.cell.any().config.stack.clone())
+                    .code(other.cell.first().config.stack.clone())
                     .text(verb)
                     .number(other.accuracy.percent(), Evidence::Measured)
-                    .text(format!(" after {}. ", other.cell.any().config.train.steps));
+                    .text(format!(" after {}. ", other.cell.first().config.train.steps));
             }
             None => paragraph = paragraph.text(". "),
         }
@@ -216,7 +216,7 @@ fn reading(arms: &[Arm<'_, '_>]) -> Reading {
         lines.push(format!("{question}: proved impossible {}, one layer more {best}", accuracy.percent()));
     }
     let line = if lines.is_empty() { "no stack here is covered by a proof".to_owned() } else { lines.join("; ") };
-    Reading { paragraph, line, contradictions, ..Reading::default() }
+    Conclusion { paragraph, line, contradictions, ..Conclusion::default() }
 }
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
         let read = |short, long| {
             let records = records(short, long);
             let cells = cells(&records);
-            reading(&cells.iter().map(Arm::of).collect::<Vec<_>>())
+            conclude(&cells.iter().map(Arm::of).collect::<Vec<_>>())
         };
         let clear = read([999, 11], [999, 998]);
         assert_eq!(clear.contradictions.len(), 0, "{:?}", clear.contradictions);

@@ -1,19 +1,19 @@
 //! Cells set side by side: points along an axis, some of them with a prediction.
 //!
 //! Most questions have the same shape: something is varied, accuracy is looked at, and for some points the theory says what must or
-//! should come out. An experiment turns its cells into [`Entry`]s; the figure, the table, the paragraph and what contradicts the
+//! should come out. An experiment turns its cells into [`ComparisonPoint`]s; the figure, the table, the paragraph and what contradicts the
 //! prediction follow from those alone, so that no sentence can say more than the data.
 
-use super::table::{Cell, LEARNED, Spread};
-use super::{Page, Reading};
+use super::table::{LEARNED, ResultCell, Spread};
+use super::{Conclusion, ExperimentOutput};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
-use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
+use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 
 /// One point.
 #[derive(Clone)]
-pub struct Entry {
+pub struct ComparisonPoint {
     /// The line it belongs to.
     pub series: String,
     /// Where it stands along the axis.
@@ -32,10 +32,16 @@ pub struct Entry {
     pub decided: Option<String>,
 }
 
-impl Entry {
+impl ComparisonPoint {
     /// Of a cell, at some group of questions.
-    pub fn of(cell: &Cell<'_>, group: usize, series: impl Into<String>, at: f64, place: impl Into<String>) -> Self {
-        let record = cell.any();
+    pub fn of(
+        cell: &ResultCell<'_>,
+        group: usize,
+        series: impl Into<String>,
+        at: f64,
+        place: impl Into<String>,
+    ) -> Self {
+        let record = cell.first();
         Self {
             series: series.into(),
             at,
@@ -103,7 +109,7 @@ pub struct View {
 }
 
 /// Figure and table into the page.
-pub fn show(entries: &[Entry], view: &View, page: &mut Page<'_>) {
+pub fn render(entries: &[ComparisonPoint], view: &View, page: &mut ExperimentOutput<'_>) {
     match view.along {
         Along::Measure(words, scale) => {
             figure(&lines(entries, view, words, scale), view.caption.to_owned(), view, page);
@@ -116,13 +122,13 @@ pub fn show(entries: &[Entry], view: &View, page: &mut Page<'_>) {
     page.chapter.table(table(entries, view));
 }
 
-fn figure(chart: &dyn Chart, caption: String, view: &View, page: &mut Page<'_>) {
+fn figure(chart: &dyn Chart, caption: String, view: &View, page: &mut ExperimentOutput<'_>) {
     page.artefacts.extend(figure_files(view.file, chart));
     page.chapter.figure(Figure::new(chart, caption, page.command.clone(), format!("{}.csv", view.file)));
 }
 
 /// What entries are called, each name once, in order.
-fn names<'a>(entries: &'a [Entry], name: impl Fn(&'a Entry) -> &'a str) -> Vec<&'a str> {
+fn names<'a>(entries: &'a [ComparisonPoint], name: impl Fn(&'a ComparisonPoint) -> &'a str) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for entry in entries {
         if !names.contains(&name(entry)) {
@@ -136,12 +142,12 @@ fn right_answers() -> AxisSpec {
     AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02)
 }
 
-fn dots(entries: &[Entry], view: &View) -> DotChart {
+fn dots(entries: &[ComparisonPoint], view: &View) -> DotChart {
     let rows = names(entries, |entry| &entry.series);
     let mut chart = DotChart::new(view.title, right_answers(), &rows).known(Evidence::Measured);
     for place in names(entries, |entry| &entry.place) {
         let own = entries.iter().filter(|entry| entry.place == place);
-        let dot = |entry: &Entry| {
+        let dot = |entry: &ComparisonPoint| {
             let row = rows.iter().position(|name| *name == entry.series).unwrap_or_default();
             let dot = Dot::new(row, entry.found.mean).between(entry.found.low, entry.found.high);
             if entry.surprises() { dot.open() } else { dot }
@@ -154,7 +160,7 @@ fn dots(entries: &[Entry], view: &View) -> DotChart {
 /// How far lines stand apart, so that their spreads do not cover each other.
 const ASIDE: f64 = 6.0;
 
-fn lines(entries: &[Entry], view: &View, words: &'static str, scale: Scale) -> LineChart {
+fn lines(entries: &[ComparisonPoint], view: &View, words: &'static str, scale: Scale) -> LineChart {
     let places: Vec<f64> = entries.iter().map(|entry| entry.at).chain(view.proved.iter().map(|(at, _)| *at)).collect();
     let [low, high] =
         [places.iter().copied().fold(f64::NAN, f64::min), places.iter().copied().fold(f64::NAN, f64::max)];
@@ -184,7 +190,7 @@ fn lines(entries: &[Entry], view: &View, words: &'static str, scale: Scale) -> L
     chart
 }
 
-fn table(entries: &[Entry], view: &View) -> Table {
+fn table(entries: &[ComparisonPoint], view: &View) -> Table {
     let columns = [
         Column::text("what"),
         Column::text("where"),
@@ -228,20 +234,21 @@ fn table(entries: &[Entry], view: &View) -> Table {
 const FEW: usize = 12;
 
 /// The paragraph: how each prediction fared, then where each line went. `question` begins it.
-pub fn read(entries: &[Entry], question: &str) -> Reading {
+pub fn conclude(entries: &[ComparisonPoint], question: &str) -> Conclusion {
     let mut paragraph = Prose::new().strong(format!("{question} "));
     let mut predictions: Vec<(bool, &str)> = Vec::new();
     for prediction in entries.iter().filter_map(|entry| entry.predicted) {
         if !predictions.contains(&prediction) {
             predictions.push(prediction);
-            let own: Vec<&Entry> = entries.iter().filter(|entry| entry.predicted == Some(prediction)).collect();
+            let own: Vec<&ComparisonPoint> =
+                entries.iter().filter(|entry| entry.predicted == Some(prediction)).collect();
             paragraph = outcome(paragraph, prediction, &own);
         }
     }
     let names = names(entries, |entry| &entry.series);
     if names.len() <= FEW {
         for name in names {
-            let own: Vec<&Entry> = entries.iter().filter(|entry| entry.series == name).collect();
+            let own: Vec<&ComparisonPoint> = entries.iter().filter(|entry| entry.series == name).collect();
             paragraph = course(paragraph.code(name).text(": "), &own);
         }
     }
@@ -251,11 +258,11 @@ pub fn read(entries: &[Entry], question: &str) -> Reading {
         0 => "nothing was predicted".to_owned(),
         _ => format!("{} of {judged} predictions held", judged - contradictions.len()),
     };
-    Reading { paragraph, line, contradictions, ..Reading::default() }
+    Conclusion { paragraph, line, contradictions, ..Conclusion::default() }
 }
 
 /// How one prediction fared at the points that it is about.
-fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&Entry]) -> Prose {
+fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&ComparisonPoint]) -> Prose {
     let count = own.iter().filter(|entry| entry.learned()).count();
     let means = own.iter().map(|entry| entry.found.mean);
     let [low, high] = [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
@@ -273,8 +280,8 @@ fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&Entry]) -> Pro
 }
 
 /// The points of one line, or where it is lowest and highest if there are many.
-fn course(paragraph: Prose, own: &[&Entry]) -> Prose {
-    let at = |entry: &Entry| format!("{} {}", entry.found.percent(), entry.place);
+fn course(paragraph: Prose, own: &[&ComparisonPoint]) -> Prose {
+    let at = |entry: &ComparisonPoint| format!("{} {}", entry.found.percent(), entry.place);
     // Among equals the first.
     let extreme = |sign: f64| own.iter().rev().max_by(|a, b| (sign * a.found.mean).total_cmp(&(sign * b.found.mean)));
     let words = match own {
@@ -287,9 +294,9 @@ fn course(paragraph: Prose, own: &[&Entry]) -> Prose {
     paragraph.number(words, Evidence::Measured).text(". ")
 }
 
-fn contradiction(entry: &Entry) -> Option<String> {
+fn contradiction(entry: &ComparisonPoint) -> Option<String> {
     let (learned, by) = entry.predicted.filter(|_| entry.surprises())?;
-    let Entry { series, place, found, .. } = entry;
+    let ComparisonPoint { series, place, found, .. } = entry;
     let percent = found.percent();
     Some(if learned {
         let (least, share) = (100.0 * LEARNED, found.share());
@@ -316,9 +323,9 @@ mod tests {
             record("gdn", "parity", 1, 1e-3, &[700]),
         ];
         let cells = cells(&records);
-        let entry = |index: usize, at: f64| Entry::of(&cells[index], 1, "line", at, format!("at {at}"));
+        let entry = |index: usize, at: f64| ComparisonPoint::of(&cells[index], 1, "line", at, format!("at {at}"));
         let fine = [entry(0, 1.0).predicted(true, "a construction"), entry(1, 2.0).predicted(false, "the rungs")];
-        let reading = read(&fine, "Does it?");
+        let reading = conclude(&fine, "Does it?");
         assert_eq!(reading.line, "2 of 2 predictions held");
         assert_eq!(
             reading.paragraph.plain(),
@@ -333,12 +340,12 @@ mod tests {
             entry(1, 3.0),
             entry(1, 4.0),
         ];
-        let reading = read(&odd, "Does it?");
+        let reading = conclude(&odd, "Does it?");
         assert_eq!((reading.line.as_str(), reading.contradictions.len()), ("0 of 2 predictions held", 2));
         assert!(reading.contradictions[0].contains("a shortcut must exist"), "{:?}", reading.contradictions);
         let words = reading.paragraph.plain();
         assert!(words.contains("line: from 65.0% (60.0 to 70.0) at 2 to 99.5% at 1. "), "{words}");
-        assert_eq!(read(&[entry(0, 1.0)], "Does it?").line, "nothing was predicted");
+        assert_eq!(conclude(&[entry(0, 1.0)], "Does it?").line, "nothing was predicted");
     }
 
     #[test]
@@ -349,7 +356,9 @@ mod tests {
             .collect();
         let judge = |records: &[rung_train::run::Record], learned: bool| {
             let cells = cells(records);
-            read(&[Entry::of(&cells[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?").contradictions.len()
+            conclude(&[ComparisonPoint::of(&cells[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?")
+                .contradictions
+                .len()
         };
         assert_eq!((judge(&records, false), judge(&records, true)), (1, 0), "two of three learned it");
         assert_eq!((judge(&records[1..], false), judge(&records[1..], true)), (1, 1), "one of two is not most");
@@ -360,8 +369,9 @@ mod tests {
     fn surprises_are_open_dots_in_the_rows_of_their_series() {
         let records = [record("full", "parity", 0, 1e-3, &[995]), record("gdn", "parity", 0, 1e-3, &[600])];
         let cells = cells(&records);
-        let entry =
-            |index: usize| Entry::of(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it");
+        let entry = |index: usize| {
+            ComparisonPoint::of(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
+        };
         let view = View { file: "f", title: "t", along: Along::Names, proved: None, caption: "" };
         let chart = dots(&[entry(0), entry(1)], &view);
         let dot = |row, mean| Dot::new(row, mean).between(mean, mean);

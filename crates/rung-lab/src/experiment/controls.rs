@@ -5,29 +5,29 @@
 //! neither time nor width brings the last one, and if one more full layer does. Without these a low number is called "training did
 //! not find it".
 
-use super::staircase::{Mark, Square};
-use super::table::{Cell, LEARNED, Spread, cells};
-use super::{Chapter, Experiment, Page, Reading};
+use super::staircase::{ShortcutScore, Square};
+use super::table::{LEARNED, ResultCell, Spread, cells};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
-use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
+use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "controls",
     title: "Controls: what a failure means",
-    chapter: Chapter::Measured,
+    chapter: ReportChapter::Measured,
     sweeps: [
         include_str!("controls-smoke.toml"),
         include_str!("controls-quick.toml"),
         include_str!("controls-full.toml"),
     ],
-    show: controls,
+    render: controls,
 };
 
-fn controls(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn controls(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let arms = arms(&cells);
     let chart = chart(&arms);
@@ -36,19 +36,19 @@ fn controls(records: &[Record], page: &mut Page<'_>) -> Reading {
                    seed to the best.";
     page.chapter.figure(Figure::new(&chart, caption, page.command.clone(), "controls.csv"));
     page.chapter.table(table(&arms));
-    reading(&arms)
+    conclude(&arms)
 }
 
 /// A stack on a task, beside the stack that is one rung short of it.
 struct Arm<'a, 'b> {
-    cell: &'b Cell<'a>,
-    short: &'b Cell<'a>,
+    cell: &'b ResultCell<'a>,
+    short: &'b ResultCell<'a>,
 }
 
 impl Arm<'_, '_> {
     /// What differs from the short stack.
     fn change(&self) -> String {
-        let [own, base] = [self.cell, self.short].map(Cell::any);
+        let [own, base] = [self.cell, self.short].map(ResultCell::first);
         let mut changes = Vec::new();
         let more = own.facts.full_layers - base.facts.full_layers;
         if more > 0 {
@@ -83,9 +83,9 @@ impl Arm<'_, '_> {
         Spread::of(self.cell.records.iter().filter_map(|record| record.losses.get(&top).copied())).mean
     }
 
-    fn mark(&self) -> Option<Mark> {
+    fn shortcut_score(&self) -> Option<ShortcutScore> {
         let cell = self.cell;
-        Square { full: cell.any().facts.full_layers, hops: self.hops(), cell: Some(cell) }.mark()
+        Square { full: cell.first().facts.full_layers, hops: self.hops(), cell: Some(cell) }.shortcut_score()
     }
 
     fn name(&self) -> String {
@@ -99,15 +99,15 @@ fn width(record: &Record) -> f64 {
 }
 
 /// Every stack beside the smallest one on the same task.
-fn arms<'a, 'b>(cells: &'b [Cell<'a>]) -> Vec<Arm<'a, 'b>> {
-    let size = |cell: &Cell<'_>| {
-        let record = cell.any();
+fn arms<'a, 'b>(cells: &'b [ResultCell<'a>]) -> Vec<Arm<'a, 'b>> {
+    let size = |cell: &ResultCell<'_>| {
+        let record = cell.first();
         (record.facts.full_layers, width(record) as u64, record.config.train.steps)
     };
     let mut arms: Vec<Arm<'a, 'b>> = cells
         .iter()
         .filter_map(|cell| {
-            let same = cells.iter().filter(|other| other.any().config.task == cell.any().config.task);
+            let same = cells.iter().filter(|other| other.first().config.task == cell.first().config.task);
             Some(Arm { cell, short: same.min_by_key(|other| size(other))? })
         })
         .collect();
@@ -140,16 +140,16 @@ fn table(arms: &[Arm<'_, '_>]) -> Table {
     ];
     let mut table = Table::new("Controls: the stack one rung short, and what was changed about it", columns);
     for arm in arms {
-        let (record, mark) = (arm.cell.any(), arm.mark());
+        let (record, shortcut) = (arm.cell.first(), arm.shortcut_score());
         let share = |share: f64| format!("{:.1}%", 100.0 * share);
-        let floor = mark.map_or_else(String::new, |mark| format!(" ({:.2})", mark.loss));
+        let floor = shortcut.map_or_else(String::new, |shortcut| format!(" ({:.2})", shortcut.loss));
         table.row([
             TableCell::from(arm.hops().to_string()),
             TableCell::from(record.facts.full_layers.to_string()),
             TableCell::from(arm.change()),
             TableCell::from(share(arm.lower())).known(Evidence::Measured),
             TableCell::from(arm.top().percent()).known(Evidence::Measured),
-            TableCell::from(mark.map_or_else(|| "–".to_owned(), |mark| share(mark.accuracy()))),
+            TableCell::from(shortcut.map_or_else(|| "–".to_owned(), |shortcut| share(shortcut.accuracy()))),
             TableCell::from(format!("{:.3}{floor}", arm.loss())),
             TableCell::from(record.config.train.steps.to_string()),
             TableCell::from(arm.cell.records.len().to_string()),
@@ -158,7 +158,7 @@ fn table(arms: &[Arm<'_, '_>]) -> Table {
     table
 }
 
-fn reading(arms: &[Arm<'_, '_>]) -> Reading {
+fn conclude(arms: &[Arm<'_, '_>]) -> Conclusion {
     let (mut paragraph, mut contradictions, mut lines) = (Prose::new(), Vec::new(), Vec::new());
     let mut tasks: Vec<usize> = arms.iter().map(Arm::hops).collect();
     tasks.dedup();
@@ -193,7 +193,7 @@ fn reading(arms: &[Arm<'_, '_>]) -> Reading {
             ));
         }
     }
-    Reading { paragraph, line: lines.join("; "), contradictions, ..Reading::default() }
+    Conclusion { paragraph, line: lines.join("; "), contradictions, ..Conclusion::default() }
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
 
     const TASK: &str = "funccomp{hops=2,m=16,n=[2],mixed=yes,names=levels}";
 
-    fn read(short: &[u64], longer: &[u64], more: &[u64]) -> Reading {
+    fn read(short: &[u64], longer: &[u64], more: &[u64]) -> Conclusion {
         let mut long = record("gated{bits=2} full", TASK, 0, 1e-3, longer);
         long.config.train.steps *= 4;
         let records = [
@@ -215,7 +215,7 @@ mod tests {
         let arms = arms(&cells);
         let changes: Vec<String> = arms.iter().map(Arm::change).collect();
         assert_eq!(changes, ["one rung short", "4 times the steps", "1 more full layer"]);
-        reading(&arms)
+        conclude(&arms)
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! of such layers buys the second hop (their number may even be exponential); at these sizes the states hold more bits than the table,
 //! so a shortcut may exist, and the question is open for each point.
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, cells};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, cells};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
 
@@ -14,19 +14,20 @@ use rung_train::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "gap",
     title: "Gap: many linear layers against one more full layer",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [include_str!("gap-smoke.toml"), include_str!("gap-quick.toml"), include_str!("gap-full.toml")],
-    show: gap,
+    render: gap,
 };
 
-fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
-    let (record, full) = (cell.any(), cell.any().facts.full_layers);
+fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+    let (record, full) = (cell.first(), cell.first().facts.full_layers);
     let layers = cell.plan().layers.len();
     let entry = |hops: usize| {
         let linear = layers - full;
         let series = format!("{full} full, {hops}-hop questions");
         let place = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
-        let entry = Entry::of(cell, hops, series, linear as f64, place).guess(super::table::guess(cell, hops));
+        let entry =
+            ComparisonPoint::of(cell, hops, series, linear as f64, place).guess(super::table::guess(cell, hops));
         if hops <= cell.rungs() {
             entry.predicted(true, "within the rungs")
         } else if record.facts.table_bits.is_some_and(|bits| cell.state_bits() < bits) {
@@ -38,8 +39,8 @@ fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
     record.accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
 }
 
-fn gap(records: &[Record], page: &mut Page<'_>) -> Reading {
-    let entries: Vec<Entry> = cells(records).iter().flat_map(of_hops).collect();
+fn gap(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = View {
         file: "gap",
         title: "Full layers behind many linear ones",
@@ -48,6 +49,6 @@ fn gap(records: &[Record], page: &mut Page<'_>) -> Reading {
         caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
                   worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "Do many linear layers stand in for a full one?")
+    render(&entries, &view, page);
+    conclude(&entries, "Do many linear layers stand in for a full one?")
 }

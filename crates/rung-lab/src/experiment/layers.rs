@@ -3,9 +3,9 @@
 //! The bound speaks about one layer of block-sparse attention. With a second layer a token can carry what its own block holds, and
 //! nothing is proved. The same short summaries, one to three layers, and one full layer beside them.
 
-use super::compare::{Along, Entry, View, read, show};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
 use super::table::{cells, outline};
-use super::{Chapter, Experiment, Page, Reading};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
 
@@ -13,21 +13,21 @@ use rung_train::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "layers",
     title: "More sparse layers: does 2-Sum become solvable?",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [include_str!("layers-smoke.toml"), include_str!("layers-quick.toml"), include_str!("layers-quick.toml")],
-    show: layers,
+    render: layers,
 };
 
-fn layers(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn layers(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let entries: Vec<Entry> = cells
+    let entries: Vec<ComparisonPoint> = cells
         .iter()
         .map(|cell| {
-            let stack = outline(&cell.any().config.stack);
+            let stack = outline(&cell.first().config.stack);
             let mixer = stack.split(['*', ' ']).next().unwrap_or_default().to_owned();
             let count = cell.plan().layers.len();
             let place = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
-            let entry = Entry::of(cell, 1, mixer, count as f64, place);
+            let entry = ComparisonPoint::of(cell, 1, mixer, count as f64, place);
             if stack == "full" { entry.predicted(true, "constructed, U5") } else { entry }
         })
         .collect();
@@ -39,6 +39,6 @@ fn layers(records: &[Record], page: &mut Page<'_>) -> Reading {
         caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
                   Bars go from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "Do further sparse layers make up for short summaries?")
+    render(&entries, &view, page);
+    conclude(&entries, "Do further sparse layers make up for short summaries?")
 }

@@ -7,9 +7,9 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, LEARNED, cells, outline};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{LEARNED, ResultCell, cells, outline};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
 
@@ -17,9 +17,9 @@ use rung_train::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "length",
     title: "Length: tables two, four and eight times as large",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [include_str!("length-smoke.toml"), include_str!("length-quick.toml"), include_str!("length-quick.toml")],
-    show: length,
+    render: length,
 };
 
 fn entries_of(task: &str) -> Option<f64> {
@@ -27,14 +27,14 @@ fn entries_of(task: &str) -> Option<f64> {
     Some(f64::from((&*task as &dyn Any).downcast_ref::<Chain>()?.walk().sizes()[0]))
 }
 
-fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
-    let record = cell.any();
+fn of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+    let record = cell.first();
     let Some(trained) = entries_of(&record.config.task) else { return Vec::new() };
     let mut entries = Vec::new();
     for group in record.accuracy.keys().copied() {
         let series = format!("{}, {group}-hop questions", outline(&record.config.stack));
         let own = cell.accuracy(group.into());
-        let entry = Entry::of(cell, group.into(), series.clone(), 1.0, "at the trained size");
+        let entry = ComparisonPoint::of(cell, group.into(), series.clone(), 1.0, "at the trained size");
         entries.push(if usize::from(group) <= cell.rungs() {
             entry.predicted(true, "within the rungs")
         } else {
@@ -42,10 +42,10 @@ fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
         });
         for task in &record.config.evaluate.also {
             let Some(asked) = entries_of(task) else { continue };
-            let found = cell.also(task, group);
+            let found = cell.accuracy_on(task, group);
             let times = asked / trained;
             let guess = task::parse(task).map_or(f64::NAN, |task| task.baseline());
-            let entry = Entry::of(cell, group.into(), series.clone(), times, format!("at {times} times"));
+            let entry = ComparisonPoint::of(cell, group.into(), series.clone(), times, format!("at {times} times"));
             let entry = entry.found(found).guess(guess);
             let bits = asked * asked.log2();
             // What a state alone answers is bounded by its bits, whatever was learned on smaller tables.
@@ -60,8 +60,8 @@ fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
     entries
 }
 
-fn length(records: &[Record], page: &mut Page<'_>) -> Reading {
-    let entries: Vec<Entry> = cells(records).iter().flat_map(of_cell).collect();
+fn length(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
     let view = View {
         file: "length",
         title: "Tables larger than in training",
@@ -69,6 +69,6 @@ fn length(records: &[Record], page: &mut Page<'_>) -> Reading {
         proved: None,
         caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "Does what was learned on small tables hold on large ones?")
+    render(&entries, &view, page);
+    conclude(&entries, "Does what was learned on small tables hold on large ones?")
 }

@@ -52,13 +52,13 @@ pub mod variants;
 pub mod zoo;
 
 use crate::artefact::{Artefact, Preset};
-use rung_figure::report::{Chapter as Sheet, Figure, Prose};
+use rung_figure::report::{Chapter, Figure, Prose};
 use rung_train::run::{Record, RunError};
 use rung_train::sweep::{Sweep, SweepConfig};
 
 /// Where an experiment stands in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chapter {
+pub enum ReportChapter {
     /// The hierarchy itself: part of the main job.
     Measured,
     /// What the literature left open.
@@ -72,26 +72,26 @@ pub struct Experiment {
     /// Its heading in the report.
     pub title: &'static str,
     /// Its chapter.
-    pub chapter: Chapter,
+    pub chapter: ReportChapter,
     /// The sweeps, smallest first: smoke, quick, full.
     pub sweeps: [&'static str; 3],
-    /// Turns records into figures, tables and a reading.
-    pub show: fn(&[Record], &mut Page<'_>) -> Reading,
+    /// Turns records into figures, tables and a conclusion.
+    pub render: fn(&[Record], &mut ExperimentOutput<'_>) -> Conclusion,
 }
 
-/// Where an experiment puts what it shows.
-pub struct Page<'a> {
+/// Where an experiment adds its figures, tables and files.
+pub struct ExperimentOutput<'a> {
     /// The chapter.
-    pub chapter: &'a mut Sheet,
+    pub chapter: &'a mut Chapter,
     /// The files behind it.
     pub artefacts: &'a mut Vec<Artefact>,
     /// The command that makes it again.
     pub command: String,
 }
 
-/// What an experiment says.
+/// What an experiment concludes from its records.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct Conclusion {
     /// One paragraph, with its numbers tagged.
     pub paragraph: Prose,
     /// One line for terminals and for the summary.

@@ -4,27 +4,27 @@
 //! anywhere else it is worth nothing. Without one in front, a full layer must find the token before among many alike, so those stacks
 //! have a learned number on the scores of the nearest tokens.
 
-use super::compare::{Along, Entry, View, read, show};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
 use super::table::cells;
 use super::variants::of_hops;
-use super::{Chapter, Experiment, Page, Reading};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "placement",
     title: "Placement: where the extra hop comes from",
-    chapter: Chapter::Measured,
+    chapter: ReportChapter::Measured,
     sweeps: [
         include_str!("placement-smoke.toml"),
         include_str!("placement-quick.toml"),
         include_str!("placement-full.toml"),
     ],
-    show: placement,
+    render: placement,
 };
 
-fn placement(records: &[Record], page: &mut Page<'_>) -> Reading {
-    let entries: Vec<Entry> = cells(records).iter().flat_map(of_hops).collect();
+fn placement(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = View {
         file: "placement",
         title: "The same layers in different orders",
@@ -32,6 +32,6 @@ fn placement(records: &[Record], page: &mut Page<'_>) -> Reading {
         proved: None,
         caption: "Right answers by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "Does it matter where the bounded-state layer stands?")
+    render(&entries, &view, page);
+    conclude(&entries, "Does it matter where the bounded-state layer stands?")
 }

@@ -3,23 +3,23 @@
 //! The stack of the staircase on as many hops as it has full layers, with one ingredient of the recipe changed at a time and few
 //! steps, so that what helps shows. Nothing is predicted about the changed ones.
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, cells, guess};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, cells, guess};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "recipe",
     title: "Recipe: what training needs",
-    chapter: Chapter::Measured,
+    chapter: ReportChapter::Measured,
     sweeps: [include_str!("recipe-smoke.toml"), include_str!("recipe-quick.toml"), include_str!("recipe-full.toml")],
-    show: recipe,
+    render: recipe,
 };
 
 /// The keys in which a config differs from the whole recipe, with their values.
-fn change(whole: &Cell<'_>, own: &Cell<'_>) -> String {
-    let [whole, own] = [whole, own].map(|cell| cell.any().config.text());
+fn change(whole: &ResultCell<'_>, own: &ResultCell<'_>) -> String {
+    let [whole, own] = [whole, own].map(|cell| cell.first().config.text());
     let has = |text: &str, line: &str| text.lines().any(|other| other == line);
     let key = |line: &str| line.split(" =").next().unwrap_or_default().to_owned();
     let set: Vec<&str> = own.lines().filter(|line| !has(&whole, line)).collect();
@@ -29,9 +29,9 @@ fn change(whole: &Cell<'_>, own: &Cell<'_>) -> String {
     if changes.is_empty() { "the whole recipe".to_owned() } else { changes.join(", ") }
 }
 
-fn recipe(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn recipe(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let entries: Vec<Entry> = cells.iter().flat_map(|cell| of_change(&cells[0], cell)).collect();
+    let entries: Vec<ComparisonPoint> = cells.iter().flat_map(|cell| of_change(&cells[0], cell)).collect();
     let view = View {
         file: "recipe",
         title: "The recipe without one of its ingredients",
@@ -39,19 +39,19 @@ fn recipe(records: &[Record], page: &mut Page<'_>) -> Reading {
         proved: None,
         caption: "Right answers by hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "What does training need?")
+    render(&entries, &view, page);
+    conclude(&entries, "What does training need?")
 }
 
 /// Questions of every number of hops. The whole recipe comes first.
-fn of_change(whole: &Cell<'_>, cell: &Cell<'_>) -> Vec<Entry> {
+fn of_change(whole: &ResultCell<'_>, cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let series = change(whole, cell);
     let entry = |hops: usize| {
         let place = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let entry = Entry::of(cell, hops, series.clone(), hops as f64, place).guess(guess(cell, hops));
+        let entry = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, place).guess(guess(cell, hops));
         if std::ptr::eq(whole, cell) { entry.predicted(true, "within the rungs, with the whole recipe") } else { entry }
     };
-    cell.any().accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
+    cell.first().accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
 }
 
 #[cfg(test)]

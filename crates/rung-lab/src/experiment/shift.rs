@@ -4,18 +4,18 @@
 //! learned to look up does not care; one that has learned a habit of its tables does. Each model is trained on one kind, with
 //! little and with much weight decay, and asked about all kinds.
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, LEARNED, cells};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{LEARNED, ResultCell, cells};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "shift",
     title: "Shift: other tables than in training",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [include_str!("shift-smoke.toml"), include_str!("shift-quick.toml"), include_str!("shift-quick.toml")],
-    show: shift,
+    render: shift,
 };
 
 /// In the order of the axis.
@@ -25,19 +25,21 @@ fn kind(task: &str) -> Option<usize> {
     KINDS.iter().position(|kind| task.contains(&format!("tables={kind}")))
 }
 
-fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
-    let config = &cell.any().config;
+fn of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+    let config = &cell.first().config;
     let Some(trained) = kind(&config.task) else { return Vec::new() };
-    let Some(hops) = cell.any().accuracy.keys().max().copied() else { return Vec::new() };
+    let Some(hops) = cell.first().accuracy.keys().max().copied() else { return Vec::new() };
     let series = format!("trained on {}, decay {}", KINDS[trained], config.train.decay);
     let known = cell.accuracy(hops.into()).mean >= LEARNED;
-    let own = Entry::of(cell, hops.into(), series.clone(), trained as f64 + 1.0, format!("on {}", KINDS[trained]));
+    let own =
+        ComparisonPoint::of(cell, hops.into(), series.clone(), trained as f64 + 1.0, format!("on {}", KINDS[trained]));
     let mut entries = vec![own.predicted(true, "within the rungs, on its own kind")];
     for task in &config.evaluate.also {
         let Some(asked) = kind(task) else { continue };
-        let found = cell.also(task, hops);
-        let entry = Entry::of(cell, hops.into(), series.clone(), asked as f64 + 1.0, format!("on {}", KINDS[asked]))
-            .found(found);
+        let found = cell.accuracy_on(task, hops);
+        let entry =
+            ComparisonPoint::of(cell, hops.into(), series.clone(), asked as f64 + 1.0, format!("on {}", KINDS[asked]))
+                .found(found);
         // A walk that was learned is a walk on any table.
         entries.push(if known { entry.predicted(true, "the walk was learned") } else { entry });
     }
@@ -45,8 +47,8 @@ fn of_cell(cell: &Cell<'_>) -> Vec<Entry> {
     entries
 }
 
-fn shift(records: &[Record], page: &mut Page<'_>) -> Reading {
-    let entries: Vec<Entry> = cells(records).iter().flat_map(of_cell).collect();
+fn shift(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
     let view = View {
         file: "shift",
         title: "Trained on one kind of table, asked about all",
@@ -55,6 +57,6 @@ fn shift(records: &[Record], page: &mut Page<'_>) -> Reading {
         caption: "Right answers to questions of the most hops. Every row is one kind of training, every mark a kind of question. Bars go \
                   from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "Is it the walk that was learned, or the tables?")
+    render(&entries, &view, page);
+    conclude(&entries, "Is it the walk that was learned, or the tables?")
 }

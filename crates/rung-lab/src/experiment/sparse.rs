@@ -10,9 +10,9 @@ use rung_theory::bound::sparse::Sparse;
 use rung_theory::stack::mixer::{Reach, Selection};
 use rung_theory::task::{self, match2::Match2};
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, cells, outline};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, cells, outline};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
 
@@ -20,14 +20,14 @@ use rung_train::run::Record;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "sparse",
     title: "Sparse capacity: how long must a summary be?",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-quick.toml")],
-    show: sparse,
+    render: sparse,
 };
 
 /// The layer's blocks on the cell's task: bits of a summary, and the bound.
-pub(super) fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
-    let config = &cell.any().config;
+pub(super) fn blocks(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
+    let config = &cell.first().config;
     let (bits, plan) = (config.model.bits.unwrap_or(32), cell.plan());
     let task = task::parse(&config.task).ok()?;
     let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
@@ -52,9 +52,9 @@ pub(super) fn blocks(cell: &Cell<'_>) -> Option<(f64, Sparse)> {
     Some((had as f64, bound))
 }
 
-fn sparse(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn sparse(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let entries: Vec<Entry> = cells.iter().filter_map(entry).collect();
+    let entries: Vec<ComparisonPoint> = cells.iter().filter_map(entry).collect();
     let view = View {
         file: "sparse-capacity",
         title: "2-Sum by one layer of block-sparse attention",
@@ -64,17 +64,17 @@ fn sparse(records: &[Record], page: &mut Page<'_>) -> Reading {
                   bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \
                   still be well above a half there. Bars go from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "How much do short summaries cost on random prompts?")
+    render(&entries, &view, page);
+    conclude(&entries, "How much do short summaries cost on random prompts?")
 }
 
-fn entry(cell: &Cell<'_>) -> Option<Entry> {
+fn entry(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
     let (had, bound) = blocks(cell)?;
     let verdict = bound.verdict().ok()?;
     let needed = verdict.needed? as f64;
-    let (ratio, mixer) = (had / needed, outline(&cell.any().config.stack));
+    let (ratio, mixer) = (had / needed, outline(&cell.first().config.stack));
     let series = format!("{mixer}, blocks of {}", bound.block);
     let place = format!("with {had} bits where {needed} are needed");
-    let entry = Entry::of(cell, 1, series, ratio, place);
+    let entry = ComparisonPoint::of(cell, 1, series, ratio, place);
     Some(if verdict.impossible { entry.predicted(false, "proved for the worst prompt") } else { entry })
 }

@@ -20,13 +20,13 @@ use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::Tables;
 use rung_theory::stack::Convention;
 
-use super::capacity::most_right;
-use super::table::{Cell, Spread, cells, guess};
-use super::{Chapter, Experiment, Page, Reading};
+use super::capacity::max_accuracy;
+use super::table::{ResultCell, Spread, cells, guess};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
-use rung_figure::report::{Cell as TableCell, Column, Figure, Prose, Table};
+use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 use rung_train::run::record::table_sizes;
 use rung_train::run::{AnswerCount, Record};
 
@@ -34,16 +34,16 @@ use rung_train::run::{AnswerCount, Record};
 pub static EXPERIMENT: Experiment = Experiment {
     name: "staircase",
     title: "The staircase: one full layer, one hop",
-    chapter: Chapter::Measured,
+    chapter: ReportChapter::Measured,
     sweeps: [
         include_str!("staircase-smoke.toml"),
         include_str!("staircase-quick.toml"),
         include_str!("staircase-full.toml"),
     ],
-    show: staircase,
+    render: staircase,
 };
 
-fn staircase(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn staircase(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let squares = squares(&cells);
     let (map, curves) = (map(&squares), curves(&squares));
@@ -62,7 +62,7 @@ fn staircase(records: &[Record], page: &mut Page<'_>) -> Reading {
             "staircase-curves.csv",
         ),
     ];
-    Reading { headline: figures.to_vec(), ..reading(&squares) }
+    Conclusion { headline: figures.to_vec(), ..conclude(&squares) }
 }
 
 /// One square of the map: L hops asked of a stack with F full layers.
@@ -70,7 +70,7 @@ pub(super) struct Square<'a, 'b> {
     pub(super) full: usize,
     pub(super) hops: usize,
     /// The network that is asked, if one was trained.
-    pub(super) cell: Option<&'b Cell<'a>>,
+    pub(super) cell: Option<&'b ResultCell<'a>>,
 }
 
 impl Square<'_, '_> {
@@ -79,7 +79,7 @@ impl Square<'_, '_> {
     }
 
     fn within(&self) -> bool {
-        self.cell.map_or(self.full, Cell::rungs) >= self.hops
+        self.cell.map_or(self.full, ResultCell::rungs) >= self.hops
     }
 
     /// What the program decides about exactly these tables.
@@ -94,15 +94,15 @@ impl Square<'_, '_> {
     }
 
     /// What known shortcuts score, where the stack is one rung short.
-    pub(super) fn mark(&self) -> Option<Mark> {
+    pub(super) fn shortcut_score(&self) -> Option<ShortcutScore> {
         let cell = self.cell.filter(|cell| cell.rungs() + 1 == self.hops)?;
-        Mark::of(cell, self.hops)
+        ShortcutScore::of(cell, self.hops)
     }
 }
 
 /// What known shortcuts score.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Mark {
+pub(super) struct ShortcutScore {
     /// The share of the first table that the state can recall.
     pub(super) recalled: f64,
     /// Accuracy without it.
@@ -111,16 +111,16 @@ pub(super) struct Mark {
     pub(super) loss: f64,
 }
 
-impl Mark {
-    fn of(cell: &Cell<'_>, hops: usize) -> Option<Self> {
+impl ShortcutScore {
+    fn of(cell: &ResultCell<'_>, hops: usize) -> Option<Self> {
         let sizes = sizes(cell)?;
         let (first, last) = (f64::from(sizes[0]), f64::from(*sizes.get(hops - 1)?));
         let branches = last / f64::from(*sizes.get(hops.checked_sub(2)?)?);
-        let recalled = most_right(cell.state_bits() / first, first);
+        let recalled = max_accuracy(cell.state_bits() / first, first);
         let (guessed, loss) = if hops == 2 {
             (most_frequent(sizes[0], sizes[1]), entropy(sizes[0], sizes[1]))
         } else {
-            let share = (cell.any().config.model.heads as f64 / branches).min(1.0);
+            let share = (cell.first().config.model.heads as f64 / branches).min(1.0);
             (share + (1.0 - share) / last, (1.0 - share) * last.ln())
         };
         Some(Self { recalled, guessed, loss })
@@ -176,19 +176,19 @@ fn entropy(draws: u32, values: u32) -> f64 {
     sum * f64::from(values)
 }
 
-fn sizes(cell: &Cell<'_>) -> Option<Vec<u32>> {
-    table_sizes(&*rung_theory::task::parse(&cell.any().config.task).ok()?)
+fn sizes(cell: &ResultCell<'_>) -> Option<Vec<u32>> {
+    table_sizes(&*rung_theory::task::parse(&cell.first().config.task).ok()?)
 }
 
 /// Every square, F outermost. A square is asked of the network trained on as many hops as it has full layers, or on more if it asks
 /// for more.
-fn squares<'a, 'b>(cells: &'b [Cell<'a>]) -> Vec<Square<'a, 'b>> {
-    let fulls = cells.iter().map(|cell| cell.any().facts.full_layers).max().unwrap_or(0);
-    let most = cells.iter().map(Cell::hops).max().unwrap_or(0);
+fn squares<'a, 'b>(cells: &'b [ResultCell<'a>]) -> Vec<Square<'a, 'b>> {
+    let fulls = cells.iter().map(|cell| cell.first().facts.full_layers).max().unwrap_or(0);
+    let most = cells.iter().map(ResultCell::hops).max().unwrap_or(0);
     let mut squares = Vec::new();
     for full in 1..=fulls {
         for hops in 1..=most {
-            let own = cells.iter().filter(|cell| cell.any().facts.full_layers == full);
+            let own = cells.iter().filter(|cell| cell.first().facts.full_layers == full);
             let cell = own.filter(|cell| cell.hops() >= hops.max(full)).min_by_key(|cell| cell.hops());
             squares.push(Square { full, hops, cell });
         }
@@ -230,7 +230,8 @@ fn curves(squares: &[Square<'_, '_>]) -> LineChart {
             let share = |record: &&Record| record.evaluations[at].accuracy.get(&group).map_or(0.0, AnswerCount::mean);
             Spread::of(cell.records.iter().map(share)).mean
         };
-        let points = (0..evaluations).map(|at| Point::new(cell.any().evaluations[at].step as f64, mean(at))).collect();
+        let points =
+            (0..evaluations).map(|at| Point::new(cell.first().evaluations[at].step as f64, mean(at))).collect();
         let plural = if square.hops == 1 { "hop" } else { "hops" };
         chart = chart.series(Series::line(format!("F = {}, {} {plural}", square.full, square.hops), points));
     }
@@ -253,10 +254,10 @@ fn table(squares: &[Square<'_, '_>]) -> Table {
     let mut table = Table::new("The staircase: every square, what is known about it, and what training found", columns);
     for square in squares {
         let Some((cell, spread)) = square.cell.zip(square.accuracy()) else { continue };
-        let mark = square.mark();
+        let shortcut = square.shortcut_score();
         let losses = cell.records.iter().filter_map(|record| record.losses.get(&(square.hops as u16)).copied());
         let loss = Spread::of(losses).mean;
-        let floor = mark.map_or_else(String::new, |mark| format!(" ({:.2})", mark.loss));
+        let floor = shortcut.map_or_else(String::new, |shortcut| format!(" ({:.2})", shortcut.loss));
         table.row([
             TableCell::from(square.full.to_string()),
             TableCell::from(square.hops.to_string()),
@@ -264,16 +265,18 @@ fn table(squares: &[Square<'_, '_>]) -> Table {
             TableCell::from(spread.percent()).known(Evidence::Measured),
             TableCell::from(spread.share()).known(Evidence::Measured),
             TableCell::from(format!("{:.1}%", 100.0 * guess(cell, square.hops))),
-            TableCell::from(mark.map_or_else(|| "–".to_owned(), |mark| format!("{:.1}%", 100.0 * mark.accuracy()))),
+            TableCell::from(
+                shortcut.map_or_else(|| "–".to_owned(), |shortcut| format!("{:.1}%", 100.0 * shortcut.accuracy())),
+            ),
             TableCell::from(format!("{loss:.3}{floor}")),
             TableCell::from(square.verdict().map_or_else(String::new, |[word, why]| format!("{word}: {why}"))),
-            TableCell::from(cell.any().facts.tokens.to_string()),
+            TableCell::from(cell.first().facts.tokens.to_string()),
         ]);
     }
     table
 }
 
-fn reading(squares: &[Square<'_, '_>]) -> Reading {
+fn conclude(squares: &[Square<'_, '_>]) -> Conclusion {
     let mut paragraph = Prose::new();
     let mut contradictions = Vec::new();
     let asked: Vec<(&Square<'_, '_>, Spread)> =
@@ -294,8 +297,9 @@ fn reading(squares: &[Square<'_, '_>]) -> Reading {
         ));
     }
     paragraph = paragraph.text(". Predicted: not learned, for L > F, judged by the best seed. Measured: ");
-    let below =
-        |square: &Square<'_, '_>, spread: &Spread| square.mark().is_none_or(|mark| spread.high < mark.accuracy());
+    let below = |square: &Square<'_, '_>, spread: &Spread| {
+        square.shortcut_score().is_none_or(|shortcut| spread.high < shortcut.accuracy())
+    };
     let held = short.iter().filter(|(square, spread)| !spread.once_learned() && below(square, spread)).count();
     paragraph = paragraph
         .number(format!("{held} of {} squares not learned by any seed and below their mark", short.len()), Evidence::Measured)
@@ -316,7 +320,7 @@ fn reading(squares: &[Square<'_, '_>]) -> Reading {
         within.len(),
         short.len()
     );
-    Reading { paragraph, line, contradictions, ..Reading::default() }
+    Conclusion { paragraph, line, contradictions, ..Conclusion::default() }
 }
 
 #[cfg(test)]
@@ -355,7 +359,7 @@ mod tests {
     fn one_seed_refutes_and_two_of_three_confirm() {
         let read = |right| {
             let records = stairs(right);
-            reading(&squares(&cells(&records)))
+            conclude(&squares(&cells(&records)))
         };
         let clear = read([998, 140, 997, 996]);
         assert_eq!(clear.line, "3 of 3 squares within the rungs learned; 1 of 1 one rung short not learned");
@@ -379,8 +383,8 @@ mod tests {
         one.config.model.heads = 1;
         let records = [one];
         let cells = cells(&records);
-        let mark = Mark::of(&cells[0], 3).unwrap();
-        assert!((mark.guessed - 0.3403).abs() < 1e-3 && (mark.loss - 3.043).abs() < 1e-3, "{mark:?}");
-        assert!((mark.recalled - 0.488).abs() < 2e-3, "{mark:?}");
+        let shortcut = ShortcutScore::of(&cells[0], 3).unwrap();
+        assert!((shortcut.guessed - 0.3403).abs() < 1e-3 && (shortcut.loss - 3.043).abs() < 1e-3, "{shortcut:?}");
+        assert!((shortcut.recalled - 0.488).abs() < 2e-3, "{shortcut:?}");
     }
 }

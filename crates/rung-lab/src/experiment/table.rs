@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rung_theory::stack::Plan;
 
 use rung_figure::Evidence;
-use rung_figure::report::{Cell as TableCell, Column, Prose, Table};
+use rung_figure::report::{Column, Prose, Table, TableCell};
 use rung_train::run::Record;
 use rung_train::run::accuracy::AnswerCount;
 pub use rung_train::run::config::outline;
@@ -14,7 +14,7 @@ pub use rung_train::run::config::outline;
 pub const LEARNED: f64 = 0.99;
 
 /// The runs of one stack on one task at one rate, one for each seed.
-pub struct Cell<'a> {
+pub struct ResultCell<'a> {
     /// In order of seed.
     pub records: Vec<&'a Record>,
     /// Rates that were tried.
@@ -71,25 +71,25 @@ impl Spread {
     }
 }
 
-impl<'a> Cell<'a> {
+impl<'a> ResultCell<'a> {
     /// The first record, for what all of them share.
-    pub fn any(&self) -> &'a Record {
+    pub fn first(&self) -> &'a Record {
         self.records[0]
     }
 
     /// Its stack.
     pub fn plan(&self) -> Plan {
-        self.any().config.plan().unwrap_or_else(|error| unreachable!("a recorded run was resolved: {error}"))
+        self.first().config.plan().unwrap_or_else(|error| unreachable!("a recorded run was resolved: {error}"))
     }
 
     /// Hops of the task; 0 if it is another task.
     pub fn hops(&self) -> usize {
-        self.any().facts.hops.unwrap_or(0)
+        self.first().facts.hops.unwrap_or(0)
     }
 
     /// Hops that the layout allows for large tables.
     pub fn rungs(&self) -> usize {
-        self.any().facts.rungs
+        self.first().facts.rungs
     }
 
     /// Accuracy at so many hops, over seeds.
@@ -98,24 +98,24 @@ impl<'a> Cell<'a> {
     }
 
     /// Accuracy on another task that was asked at the end, over seeds.
-    pub fn also(&self, task: &str, group: u16) -> Spread {
+    pub fn accuracy_on(&self, task: &str, group: u16) -> Spread {
         let share = |record: &&Record| record.also.get(task)?.get(&group).map(AnswerCount::mean);
         Spread::of(self.records.iter().filter_map(share))
     }
 
     /// State bits of all blocks.
     pub fn state_bits(&self) -> f64 {
-        self.any().facts.state_bits.iter().map(|bits| *bits as f64).sum()
+        self.first().facts.state_bits.iter().map(|bits| *bits as f64).sum()
     }
 
     /// The names of its mixers, without numbers.
     pub fn outline(&self) -> String {
-        outline(&self.any().config.stack)
+        outline(&self.first().config.stack)
     }
 }
 
 /// Groups records and picks a rate for each group by the rule of [`super`], in the order in which stacks are met.
-pub fn cells(records: &[Record]) -> Vec<Cell<'_>> {
+pub fn cells(records: &[Record]) -> Vec<ResultCell<'_>> {
     let mut groups: Vec<(String, BTreeMap<u64, Vec<&Record>>)> = Vec::new();
     for record in records {
         // Everything but seed and rate makes a group.
@@ -129,10 +129,10 @@ pub fn cells(records: &[Record]) -> Vec<Cell<'_>> {
         // Rates are positive, so their bits are in their order.
         groups[at].1.entry(record.config.train.rate.to_bits()).or_default().push(record);
     }
-    groups.into_iter().filter_map(|(_, rates)| chosen(rates)).collect()
+    groups.into_iter().filter_map(|(_, rates)| at_best_rate(rates)).collect()
 }
 
-fn chosen(rates: BTreeMap<u64, Vec<&Record>>) -> Option<Cell<'_>> {
+fn at_best_rate(rates: BTreeMap<u64, Vec<&Record>>) -> Option<ResultCell<'_>> {
     let tried = rates.keys().map(|bits| f64::from_bits(*bits)).collect();
     let score = |records: &[&Record]| {
         let top = records[0].accuracy.keys().next_back().copied().unwrap_or(0);
@@ -146,11 +146,11 @@ fn chosen(rates: BTreeMap<u64, Vec<&Record>>) -> Option<Cell<'_>> {
     });
     let mut records = best?;
     records.sort_by_key(|record| record.config.seed);
-    Some(Cell { records, rates: tried })
+    Some(ResultCell { records, rates: tried })
 }
 
 /// Every cell with its prediction, for the report.
-pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
+pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
     let columns = [
         Column::text("stack"),
         Column::text("task"),
@@ -165,7 +165,7 @@ pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
     ];
     let mut table = Table::new(caption, columns);
     for cell in cells {
-        let record = cell.any();
+        let record = cell.first();
         let ratio = record.facts.table_bits.map_or(f64::NAN, |bits| cell.state_bits() / bits);
         let steps = Spread::of(cell.records.iter().map(|record| record.steps as f64));
         for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
@@ -191,8 +191,8 @@ pub fn show(caption: &str, cells: &[Cell<'_>]) -> Table {
 }
 
 /// What a guess that knows the question scores at so many hops: one over the size of the last table it passes.
-pub(super) fn guess(cell: &Cell<'_>, hops: usize) -> f64 {
-    let task = rung_theory::task::parse(&cell.any().config.task);
+pub(super) fn guess(cell: &ResultCell<'_>, hops: usize) -> f64 {
+    let task = rung_theory::task::parse(&cell.first().config.task);
     let sizes = task.ok().and_then(|task| rung_train::run::record::table_sizes(&*task));
     sizes.and_then(|sizes| sizes.get(hops - 1).copied()).map_or(f64::NAN, |size| 1.0 / f64::from(size))
 }
@@ -201,7 +201,7 @@ pub(super) fn guess(cell: &Cell<'_>, hops: usize) -> f64 {
 pub(crate) mod tests {
     use super::*;
     use rung_train::run::trainer::StopReason;
-    use rung_train::run::{Facts, RunConfig, record};
+    use rung_train::run::{RunConfig, RunFacts, record};
 
     /// A record as if a run had ended with these shares of right answers, per thousand.
     pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, right: &[u64]) -> Record {
@@ -214,7 +214,7 @@ pub(crate) mod tests {
             schema: rung_train::run::record::SCHEMA,
             program: rung_train::run::record::Program::default(),
             edition: record::EDITION,
-            facts: Facts::of(&run),
+            facts: RunFacts::of(&run),
             config: run.config,
             stop_reason: StopReason::Finished,
             steps: 100,
@@ -239,7 +239,7 @@ pub(crate) mod tests {
         ];
         let cells = cells(&records);
         assert_eq!(cells.len(), 2);
-        let rates: Vec<_> = cells.iter().map(|cell| (cell.any().config.train.rate, cell.records.len())).collect();
+        let rates: Vec<_> = cells.iter().map(|cell| (cell.first().config.train.rate, cell.records.len())).collect();
         assert_eq!(rates, [(1e-3, 2), (2e-3, 1)]);
         let spread = cells[0].accuracy(2);
         assert!((spread.mean - 0.2).abs() < 1e-9 && (spread.low, spread.high) == (0.1, 0.3));

@@ -11,9 +11,9 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, Spread, cells, outline};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, Spread, cells, outline};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
 use rung_train::run::accuracy::AnswerCount;
@@ -22,13 +22,13 @@ use rung_train::run::accuracy::AnswerCount;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thoughts",
     title: "Chain of thought: how many steps must be written down?",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [
         include_str!("thoughts-smoke.toml"),
         include_str!("thoughts-quick.toml"),
         include_str!("thoughts-quick.toml"),
     ],
-    show: thoughts,
+    render: thoughts,
 };
 
 /// At least this share of chains is right.
@@ -37,8 +37,8 @@ fn right_chains(record: &Record) -> f64 {
     (1.0 - errors).max(0.0)
 }
 
-fn entry(cell: &Cell<'_>) -> Option<Entry> {
-    let record = cell.any();
+fn comparison_point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
+    let record = cell.first();
     let task = task::parse(&record.config.task).ok()?;
     let task = (&*task as &dyn Any).downcast_ref::<Chain>()?;
     let (hops, thoughts) = (task.walk().hops(), task.thoughts());
@@ -46,19 +46,20 @@ fn entry(cell: &Cell<'_>) -> Option<Entry> {
     let series = format!("{}, {hops} hops", outline(&record.config.stack));
     let found = Spread::of(cell.records.iter().map(|record| right_chains(record)));
     let last = *task.walk().sizes().last()?;
-    let entry = Entry::of(cell, hops, series, thoughts as f64, place).found(found).guess(1.0 / f64::from(last));
+    let entry =
+        ComparisonPoint::of(cell, hops, series, thoughts as f64, place).found(found).guess(1.0 / f64::from(last));
     let stretch = hops.div_ceil(thoughts + 1);
     let first = task.walk().sizes()[0];
-    let roomy = cell.state_bits() >= f64::from(first) * f64::from(first).log2();
+    let state_holds_table = cell.state_bits() >= f64::from(first) * f64::from(first).log2();
     Some(match stretch <= cell.rungs() {
         true => entry.predicted(true, "no stretch is longer than the rungs"),
-        false if roomy => entry,
+        false if state_holds_table => entry,
         false => entry.predicted(false, "a stretch is longer than the rungs"),
     })
 }
 
-fn thoughts(records: &[Record], page: &mut Page<'_>) -> Reading {
-    let entries: Vec<Entry> = cells(records).iter().filter_map(entry).collect();
+fn thoughts(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+    let entries: Vec<ComparisonPoint> = cells(records).iter().filter_map(comparison_point).collect();
     let view = View {
         file: "thoughts",
         title: "Chains of thought by the number of thoughts",
@@ -67,6 +68,6 @@ fn thoughts(records: &[Record], page: &mut Page<'_>) -> Reading {
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "How many steps must a stack write down?")
+    render(&entries, &view, page);
+    conclude(&entries, "How many steps must a stack write down?")
 }

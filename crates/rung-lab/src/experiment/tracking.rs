@@ -12,9 +12,9 @@
 
 use rung_theory::task;
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, Spread, cells};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, Spread, cells};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::Record;
 use rung_train::run::accuracy::AnswerCount;
@@ -23,13 +23,13 @@ use rung_train::run::accuracy::AnswerCount;
 pub static EXPERIMENT: Experiment = Experiment {
     name: "tracking",
     title: "Both ways: where recurrences and hybrids win",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [
         include_str!("tracking-smoke.toml"),
         include_str!("tracking-quick.toml"),
         include_str!("tracking-quick.toml"),
     ],
-    show: tracking,
+    render: tracking,
 };
 
 /// What is tracked: how its tasks begin, what it is called, its figure's files, and the figure's title.
@@ -45,15 +45,15 @@ const TRACKED: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
+fn tracking(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     // What is said is about the length that was never trained.
     let mut ends = Vec::new();
     for (start, what, file, title) in TRACKED {
-        let own = cells.iter().filter(|cell| cell.any().config.task.starts_with(start));
-        let lines: Vec<Vec<Entry>> = own.map(|cell| by_length(cell, what)).collect();
+        let own = cells.iter().filter(|cell| cell.first().config.task.starts_with(start));
+        let lines: Vec<Vec<ComparisonPoint>> = own.map(|cell| by_length(cell, what)).collect();
         ends.extend(lines.iter().filter_map(|line| line.last().cloned()));
-        let entries: Vec<Entry> = lines.into_iter().flatten().collect();
+        let entries: Vec<ComparisonPoint> = lines.into_iter().flatten().collect();
         if entries.is_empty() {
             continue;
         }
@@ -65,14 +65,14 @@ fn tracking(records: &[Record], page: &mut Page<'_>) -> Reading {
             caption: "Right answers after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
                       worst seed to the best.",
         };
-        show(&entries, &view, page);
+        render(&entries, &view, page);
     }
-    read(&ends, "Which layers keep what every token changes?")
+    conclude(&ends, "Which layers keep what every token changes?")
 }
 
 /// Whether a cell's layers should keep what its task asks for; none where nothing is known.
-fn predicted(cell: &Cell<'_>) -> Option<(bool, &'static str)> {
-    let config = &cell.any().config;
+fn predicted(cell: &ResultCell<'_>) -> Option<(bool, &'static str)> {
+    let config = &cell.first().config;
     let plan = cell.plan();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     let reflections = mixers.map(|mixer| mixer.facts().reflections).max().unwrap_or_default();
@@ -89,10 +89,11 @@ fn predicted(cell: &Cell<'_>) -> Option<(bool, &'static str)> {
 }
 
 /// Accuracy at each length: the last look at each stage of training, and the last evaluation.
-fn by_length(cell: &Cell<'_>, what: &str) -> Vec<Entry> {
-    let (config, series) = (&cell.any().config, cell.any().config.stack.clone());
-    let entry =
-        |length: usize| Entry::of(cell, 1, series.clone(), length as f64, format!("on {what} at {length} tokens"));
+fn by_length(cell: &ResultCell<'_>, what: &str) -> Vec<ComparisonPoint> {
+    let (config, series) = (&cell.first().config, cell.first().config.stack.clone());
+    let entry = |length: usize| {
+        ComparisonPoint::of(cell, 1, series.clone(), length as f64, format!("on {what} at {length} tokens"))
+    };
     let at_stage = |stage: usize| {
         let length = task::parse(&config.curriculum[stage].task).ok()?.length();
         let last = |record: &&Record| record.evaluations.iter().rfind(|evaluation| evaluation.stage == stage).cloned();
@@ -101,8 +102,8 @@ fn by_length(cell: &Cell<'_>, what: &str) -> Vec<Entry> {
             evaluations.filter_map(|evaluation| evaluation.accuracy.get(&1).map(AnswerCount::mean)).collect();
         (!shares.is_empty()).then(|| entry(length).found(Spread::of(shares.into_iter())))
     };
-    let mut entries: Vec<Entry> = (0..config.curriculum.len()).filter_map(at_stage).collect();
-    let end = entry(cell.any().facts.tokens);
+    let mut entries: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(at_stage).collect();
+    let end = entry(cell.first().facts.tokens);
     entries.push(match predicted(cell) {
         Some((learned, by)) => end.predicted(learned, by),
         None => end,
@@ -119,8 +120,8 @@ mod tests {
     fn a_separation_is_told_and_so_is_its_absence() {
         let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
         let verdict = |records: &[Record]| {
-            let entries: Vec<Entry> = cells(records).iter().flat_map(|cell| by_length(cell, "it")).collect();
-            read(&entries, "")
+            let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(|cell| by_length(cell, "it")).collect();
+            conclude(&entries, "")
         };
         let (plain, signed) = ("deltanet", "deltanet{negative=yes}");
         let (parity, permutations) = ("parity{answer=every}", "word{group=s3}");

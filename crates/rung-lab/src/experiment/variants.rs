@@ -3,33 +3,34 @@
 //! Alternating layers, other orders, other mixers, two mixers side by side in one layer, on the same two hops. A pattern that reaches
 //! more hops than it has rungs, with a state that cannot hold the table, would be news; one with a larger state may have a shortcut.
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, cells, outline};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, cells, outline};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "variants",
     title: "Variants: does any pattern beat its rungs?",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [
         include_str!("variants-smoke.toml"),
         include_str!("variants-quick.toml"),
         include_str!("variants-full.toml"),
     ],
-    show: variants,
+    render: variants,
 };
 
 /// Questions of every number of hops, one line for each cell.
-pub(super) fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
-    let record = cell.any();
+pub(super) fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+    let record = cell.first();
     let plural = if cell.rungs() == 1 { "rung" } else { "rungs" };
     let series = format!("{}: {} {plural}", outline(&record.config.stack), cell.rungs());
     let roomy = record.facts.table_bits.is_none_or(|bits| cell.state_bits() >= bits);
     let entry = |hops: usize| {
         let place = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let entry = Entry::of(cell, hops, series.clone(), hops as f64, place).guess(super::table::guess(cell, hops));
+        let entry =
+            ComparisonPoint::of(cell, hops, series.clone(), hops as f64, place).guess(super::table::guess(cell, hops));
         match hops <= cell.rungs() {
             true => entry.predicted(true, "within the rungs"),
             false if roomy => entry,
@@ -39,8 +40,8 @@ pub(super) fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
     record.accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
 }
 
-fn variants(records: &[Record], page: &mut Page<'_>) -> Reading {
-    let entries: Vec<Entry> = cells(records).iter().flat_map(of_hops).collect();
+fn variants(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = View {
         file: "variants",
         title: "Patterns of layers on one and two hops",
@@ -48,6 +49,6 @@ fn variants(records: &[Record], page: &mut Page<'_>) -> Reading {
         proved: None,
         caption: "Right answers by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "Does any pattern reach more hops than it has rungs?")
+    render(&entries, &view, page);
+    conclude(&entries, "Does any pattern reach more hops than it has rungs?")
 }

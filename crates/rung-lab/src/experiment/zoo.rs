@@ -4,33 +4,33 @@
 //! of as many full layers as the most hops asked for less one. Their states of 32-bit numbers could hold tables of 16 entries, so no
 //! bound reaches these sizes: what is not learned beyond the rungs is a finding about training.
 
-use super::compare::{Along, Entry, View, read, show};
-use super::table::{Cell, cells, guess, outline};
-use super::{Chapter, Experiment, Page, Reading};
+use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::table::{ResultCell, cells, guess, outline};
+use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::Record;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
     name: "zoo",
     title: "Mixers: every bounded-state layer before full ones",
-    chapter: Chapter::Open,
+    chapter: ReportChapter::Open,
     sweeps: [include_str!("zoo-smoke.toml"), include_str!("zoo-quick.toml"), include_str!("zoo-full.toml")],
-    show: zoo,
+    render: zoo,
 };
 
-fn of_hops(cell: &Cell<'_>) -> Vec<Entry> {
-    let series = outline(&cell.any().config.stack);
+fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
+    let series = outline(&cell.first().config.stack);
     let entry = |hops: usize| {
         let place = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let entry = Entry::of(cell, hops, series.clone(), hops as f64, place).guess(guess(cell, hops));
+        let entry = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, place).guess(guess(cell, hops));
         let within = hops <= cell.rungs();
         entry.predicted(within, if within { "within the rungs" } else { "beyond the rungs" })
     };
-    cell.any().accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
+    cell.first().accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
 }
 
-fn zoo(records: &[Record], page: &mut Page<'_>) -> Reading {
-    let entries: Vec<Entry> = cells(records).iter().flat_map(of_hops).collect();
+fn zoo(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = View {
         file: "zoo-depth",
         title: "Every bounded-state mixer before full layers",
@@ -39,6 +39,6 @@ fn zoo(records: &[Record], page: &mut Page<'_>) -> Reading {
         caption: "Right answers by hops, for every mixer in the place of the staircase's bounded-state layer. Bars go from the worst seed to \
                   the best.",
     };
-    show(&entries, &view, page);
-    read(&entries, "Does every mixer have the rungs that its layout has?")
+    render(&entries, &view, page);
+    conclude(&entries, "Does every mixer have the rungs that its layout has?")
 }

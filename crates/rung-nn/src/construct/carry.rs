@@ -7,7 +7,7 @@
 
 mod weights;
 
-use rung_theory::spec::{Call, Value};
+use rung_theory::spec::{Spec, Value};
 use rung_theory::stack::mixer::{CarrySizes, KINDS};
 use rung_theory::stack::{Defaults, Mixer, StackError};
 
@@ -87,24 +87,24 @@ pub fn slots(mixer: &Mixer) -> usize {
 /// # Errors
 /// The text names no mixer, one that does not carry, or sizes that do not hold the bits.
 pub fn mixer(text: &str, bits: usize, table: usize, width: u64) -> Result<Mixer, CarryError> {
-    let mut call: Call = rung_theory::spec::parse_call(text).map_err(|error| CarryError::Stack(error.into()))?;
+    let mut spec: Spec = rung_theory::spec::parse_spec(text).map_err(|error| CarryError::Stack(error.into()))?;
     let defaults = Defaults { heads: 1, head_dim: bits as u64, kv_heads: None, model_width: Some(width), bits: 32 };
-    let known = Mixer::resolve(&Call { name: call.name.clone(), options: Vec::new(), at: 0 }, &defaults)?;
+    let known = Mixer::resolve(&Spec { name: spec.name.clone(), options: Vec::new(), at: 0 }, &defaults)?;
     // What could have been named instead: those that carry, and where a table is asked for those with room for one.
     let able = |sizes: &CarrySizes| table == 0 || sizes.slots.is_some();
     let Some(sizes) = known.kind().carry.filter(able) else {
         let found = KINDS.iter().filter(|kind| kind.carry.as_ref().is_some_and(able)).map(|kind| kind.name);
-        return Err(CarryError::NoCarrier { found: call.name, known: found.collect::<Vec<_>>().join(", ") });
+        return Err(CarryError::NoCarrier { found: spec.name, known: found.collect::<Vec<_>>().join(", ") });
     };
     for (option, mut size) in (sizes.smallest)(bits as u64) {
         if sizes.slots == Some(option) {
             size = size.max(table as u64);
         }
-        if !call.options.iter().any(|(given, _)| given == option) {
-            call.options.push((option.to_owned(), Value::Number(size)));
+        if !spec.options.iter().any(|(given, _)| given == option) {
+            spec.options.push((option.to_owned(), Value::Number(size)));
         }
     }
-    let mixer = Mixer::resolve(&call, &defaults)?;
+    let mixer = Mixer::resolve(&spec, &defaults)?;
     let found = channels(&mixer);
     if slots(&mixer) < table {
         return Err(CarryError::TooSmall { mixer: mixer.to_string(), found: slots(&mixer), needed: table });

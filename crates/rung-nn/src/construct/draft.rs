@@ -361,11 +361,11 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 
 /// The same mixer with so many channels.
 fn with_channels(mixer: &Mixer, channels: u64) -> Result<Mixer, StackError> {
-    let mut call = mixer.call();
-    let given = call.options.iter_mut().filter(|(option, _)| option == "channels");
+    let mut spec = mixer.spec();
+    let given = spec.options.iter_mut().filter(|(option, _)| option == "channels");
     given.for_each(|(_, value)| *value = Value::Number(channels));
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(channels), bits: mixer.bits() };
-    Mixer::resolve(&call, &defaults)
+    Mixer::resolve(&spec, &defaults)
 }
 
 /// A logit that leaves the other layers' floors nothing.

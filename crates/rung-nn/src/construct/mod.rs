@@ -61,7 +61,7 @@ pub(crate) use front::Touched;
 pub use front::front;
 pub use precision::MOST_BITS;
 pub use register::{Holds, Register, Registers, Slice, bits};
-pub use verify::{MOST_EXHAUSTIVE, Verified, VerifyError, Which, Wrong, verify};
+pub use verify::{InstanceSet, MAX_EXHAUSTIVE, Verification, VerifyError, WrongAnswer, verify};
 
 use rung_engine::Scalar;
 use rung_theory::stack::{Plan, StackError};

@@ -7,7 +7,7 @@ use rung_engine::{Ops, Scalar};
 use rung_theory::task::{Prompt, seeded};
 
 use super::Answerer;
-use super::verify::{Verified, VerifyError, Which, verify};
+use super::verify::{InstanceSet, Verification, VerifyError, verify};
 use crate::error::ModelError;
 use crate::network::Network;
 use crate::precision::Precision;
@@ -59,11 +59,11 @@ impl<S: Scalar> Network<S> {
     /// As [`verify`].
     pub fn fewest_bits(
         &mut self,
-        which: Which,
+        which: InstanceSet,
         range: f64,
         threads: usize,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Option<(u32, Verified)>, VerifyError> {
+    ) -> Result<Option<(u32, Verification)>, VerifyError> {
         for bits in 1..=MOST_BITS {
             self.set_precision(Precision::bits(bits, range))?;
             let found = verify(self, which, threads, progress)?;

@@ -23,7 +23,7 @@ pub fn table_in_state(request: &Request) -> Result<Draft, ConstructError> {
     let (_, raw) = table(&mut chain, request, from)?;
     let reached = chain.draft.registers.add("i.1", size, Holds::Number, "i_1");
     finish_table(&mut chain, raw, reached);
-    climb_from(&mut chain, 2, reached);
+    look_up_from(&mut chain, 2, reached);
     Ok(chain.draft)
 }
 
@@ -134,7 +134,7 @@ pub fn speculation(request: &Request) -> Result<Draft, ConstructError> {
     }
     chain.sharpness -= SHARPER;
     chain.draft.layer("w reads z_0 and all of z_1, and chooses", Mixing::Heads(heads), neurons);
-    climb_from(&mut chain, 2, reached);
+    look_up_from(&mut chain, 2, reached);
     Ok(chain.draft)
 }
 
@@ -173,12 +173,12 @@ pub fn candidates(request: &Request) -> Result<Draft, ConstructError> {
     }
     chain.sharpness -= SHARPER;
     chain.draft.layer("w looks up z_1, and z_2 for every candidate, and chooses", Mixing::Heads(heads), neurons);
-    climb_from(&mut chain, 3, reached);
+    look_up_from(&mut chain, 3, reached);
     Ok(chain.draft)
 }
 
 /// The layers that look up z_l and what comes after, and the answer.
-fn climb_from(chain: &mut Chain, l: usize, mut reached: Slice) {
+fn look_up_from(chain: &mut Chain, l: usize, mut reached: Slice) {
     for l in l..=chain.hops() {
         reached = climb(chain, l, reached);
     }

@@ -9,9 +9,9 @@ fn request(m: u32, n: &[u32]) -> Request {
 }
 
 /// All instances if there are few, else some.
-fn check<S: Scalar>(built: &Network<S>, samples: u64) -> Verified {
+fn check<S: Scalar>(built: &Network<S>, samples: u64) -> Verification {
     let few = built.task().unwrap().instances().is_some_and(|count| count <= 5_000);
-    let which = if few { Which::All } else { Which::Samples { count: samples, seed: 7 } };
+    let which = if few { InstanceSet::All } else { InstanceSet::Samples { count: samples, seed: 7 } };
     verify(built, which, 2, &|_| {}).unwrap()
 }
 
@@ -70,7 +70,7 @@ fn not_one_instance_of_small_tables_goes_wrong() {
     for ((name, mixer), (m, n, count)) in small.chain([(("U2'", Some("gdn")), (3, &[1, 1][..], 59_049))]) {
         let request = Request { mixer: mixer.map(str::to_owned), ..request(m, n) };
         let built = build::<f32>(name, &request).unwrap();
-        let found = verify(&built, Which::All, 2, &|_| {}).unwrap();
+        let found = verify(&built, InstanceSet::All, 2, &|_| {}).unwrap();
         assert_eq!((found.instances, found.correct), (count, count), "{name} of {mixer:?}: {:?}", found.wrong);
     }
 }
@@ -214,7 +214,7 @@ fn few_bits_suffice_and_fewer_do_not() {
     for name in ["U1", "U2", "U3", "U4", "U5", "parity"] {
         let mut built = build::<f32>(name, &request(4, &[2])).unwrap();
         let range = built.range().unwrap();
-        let which = Which::Samples { count: 60, seed: 2 };
+        let which = InstanceSet::Samples { count: 60, seed: 2 };
         let (bits, found) = built.fewest_bits(which, range, 2, &|_| {}).unwrap().expect("some number of bits");
         assert_eq!(found.correct, 60);
         assert!((2..=12).contains(&bits), "{name}: {bits} bits over {range}");

@@ -1,6 +1,6 @@
 //! Verification: a construction against the oracle of its task.
 //!
-//! Every instance where they can be counted off, or as many samples as wished. Instances are dealt out in chunks; a chunk's
+//! Every instance where they can be enumerated, or random ones. Threads take instances in chunks; a chunk's
 //! samples depend on the seed and its number only, so the result does not depend on the number of threads.
 
 use std::sync::Mutex;
@@ -14,15 +14,15 @@ use super::answer::Answerer;
 use crate::error::ModelError;
 use crate::network::Network;
 
-/// The most instances that are gone through one by one.
-pub const MOST_EXHAUSTIVE: u128 = 10_000_000;
+/// The most instances that are enumerated.
+pub const MAX_EXHAUSTIVE: u128 = 10_000_000;
 
-/// Which instances.
+/// The instances to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Every one.
+pub enum InstanceSet {
+    /// Every instance of the task.
     All,
-    /// So many, drawn from a seed.
+    /// Random instances.
     Samples {
         /// How many.
         count: u64,
@@ -31,9 +31,9 @@ pub enum Which {
     },
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verified {
+pub struct Verification {
     /// Instances run.
     pub instances: u64,
     /// Those with every question answered right.
@@ -45,12 +45,12 @@ pub struct Verified {
     /// Tokens of a prompt.
     pub tokens: usize,
     /// A wrong answer, if there was one: the first of the lowest chunk.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<WrongAnswer>,
 }
 
 /// One wrong answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Wrong {
+pub struct WrongAnswer {
     /// The prompt.
     pub prompt: Vec<u32>,
     /// The position asked at.
@@ -61,10 +61,10 @@ pub struct Wrong {
     pub found: u32,
 }
 
-/// Why nothing was found.
+/// Why a verification could not be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// Too many to go through one by one.
+    /// Too many instances to enumerate.
     #[error("{found} instances; at most {most} are gone through one by one, so ask for samples")]
     TooMany {
         /// How many there are.
@@ -83,31 +83,31 @@ pub enum VerifyError {
 /// Instances per chunk.
 const CHUNK: u64 = 512;
 
-/// Numbers in the largest activation of a batch.
-const ROOM: usize = 1 << 20;
+/// Limit on the numbers in the largest activation of a batch.
+const MAX_ACTIVATION: usize = 1 << 20;
 
-/// Runs a construction on instances of its task. `progress` hears of every chunk done.
+/// Runs a construction on instances of its task. `progress` is called with the size of every finished chunk.
 ///
 /// # Errors
-/// There are too many instances to go through all of them, or network and task do not fit each other.
+/// There are too many instances to enumerate, or network and task do not fit each other.
 pub fn verify<S: Scalar>(
-    built: &Network<S>,
-    which: Which,
+    network: &Network<S>,
+    which: InstanceSet,
     threads: usize,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Verified, VerifyError> {
-    let task = built.task()?;
+) -> Result<Verification, VerifyError> {
+    let task = network.task()?;
     let instances = match which {
-        Which::Samples { count, .. } => count,
-        Which::All => match task.instances() {
-            Some(count) if count <= MOST_EXHAUSTIVE => count as u64,
+        InstanceSet::Samples { count, .. } => count,
+        InstanceSet::All => match task.instances() {
+            Some(count) if count <= MAX_EXHAUSTIVE => count as u64,
             count => {
                 let found = count.map_or_else(|| "more than can be counted off".to_owned(), |count| count.to_string());
-                return Err(VerifyError::TooMany { found, most: MOST_EXHAUSTIVE });
+                return Err(VerifyError::TooMany { found, most: MAX_EXHAUSTIVE });
             }
         },
     };
-    let run = Run { built, which, instances, next: AtomicU64::new(0), stop: AtomicBool::new(false), progress };
+    let run = Run { network, which, instances, next: AtomicU64::new(0), stop: AtomicBool::new(false), progress };
     let total = Mutex::new(Ok(Tally::default()));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
@@ -124,19 +124,19 @@ pub fn verify<S: Scalar>(
         }
     });
     let tally = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)?;
-    Ok(Verified {
+    Ok(Verification {
         instances,
         correct: tally.correct,
-        exhaustive: which == Which::All,
-        layers: built.model.depth(),
+        exhaustive: which == InstanceSet::All,
+        layers: network.model.depth(),
         tokens: task.length(),
         wrong: tally.wrong.map(|(_, wrong)| wrong),
     })
 }
 
 struct Run<'a, S: Scalar> {
-    built: &'a Network<S>,
-    which: Which,
+    network: &'a Network<S>,
+    which: InstanceSet,
     instances: u64,
     next: AtomicU64,
     stop: AtomicBool,
@@ -147,7 +147,7 @@ struct Run<'a, S: Scalar> {
 struct Tally {
     correct: u64,
     /// With the chunk it was met in.
-    wrong: Option<(u64, Wrong)>,
+    wrong: Option<(u64, WrongAnswer)>,
 }
 
 impl Tally {
@@ -158,7 +158,7 @@ impl Tally {
         }
     }
 
-    fn keep(&mut self, chunk: u64, wrong: Wrong) {
+    fn keep(&mut self, chunk: u64, wrong: WrongAnswer) {
         if self.wrong.as_ref().is_none_or(|(first, _)| chunk < *first) {
             self.wrong = Some((chunk, wrong));
         }
@@ -168,7 +168,7 @@ impl Tally {
 impl<S: Scalar> Run<'_, S> {
     /// One thread's share: chunk after chunk until there are none.
     fn work(&self) -> Result<Tally, VerifyError> {
-        let mut answerer = Answerer::new(self.built);
+        let mut answerer = Answerer::new(self.network);
         let mut tally = Tally::default();
         let mut prompt = Prompt::new();
         while !self.stop.load(Ordering::Relaxed) {
@@ -192,24 +192,24 @@ impl<S: Scalar> Run<'_, S> {
         prompt: &mut Prompt,
         tally: &mut Tally,
     ) -> Result<(), VerifyError> {
-        let task = self.built.task()?;
+        let task = self.network.task()?;
         let mut rng = match self.which {
-            Which::Samples { seed, .. } => seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(chunk)),
-            Which::All => seeded(0),
+            InstanceSet::Samples { seed, .. } => seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(chunk)),
+            InstanceSet::All => seeded(0),
         };
-        let batch = (ROOM / answerer.numbers_per_prompt(task.length()).max(1)).clamp(1, count as usize);
+        let batch = (MAX_ACTIVATION / answerer.numbers_per_prompt(task.length()).max(1)).clamp(1, count as usize);
         let mut done = 0;
         while done < count {
             let size = (batch as u64).min(count - done);
             let (mut tokens, mut targets) = (Vec::new(), Vec::new());
             for index in done..done + size {
                 match self.which {
-                    Which::Samples { .. } => task.prompt(&mut rng, prompt),
-                    Which::All => {
+                    InstanceSet::Samples { .. } => task.prompt(&mut rng, prompt),
+                    InstanceSet::All => {
                         task.nth_prompt(u128::from(chunk * CHUNK + index), prompt);
                     }
                 }
-                // What the sampler says is tested against the oracle elsewhere; once a chunk it is asked here too.
+                // What the sampler says is tested against the oracle elsewhere; once a chunk it is checked here too.
                 let targets_of_this =
                     if index == 0 { task.oracle(prompt.tokens())? } else { prompt.targets().to_vec() };
                 tokens.extend_from_slice(prompt.tokens());
@@ -244,7 +244,7 @@ fn compare<S: Scalar>(
             Some((position, expected, found)) => {
                 let width = tokens.len() / batch;
                 let prompt = tokens[row * width..(row + 1) * width].to_vec();
-                tally.keep(chunk, Wrong { prompt, position, expected, found });
+                tally.keep(chunk, WrongAnswer { prompt, position, expected, found });
             }
         }
     }

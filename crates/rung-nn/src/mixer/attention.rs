@@ -245,19 +245,19 @@ impl Reader {
     }
 
     /// The queries of tokens that come after `seen` others.
-    pub(super) fn ask<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
+    pub(super) fn project_query<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
         let query = project(ops, &self.query, self.options.query_norm.as_ref(), x, self.config.heads);
         self.turned(ops, &query, seen)
     }
 
     /// What the heads of tokens `x` read, put together.
-    pub(super) fn answer<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
+    pub(super) fn project_output<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
         self.output.apply(ops, &self.options.gated(ops, x, read))
     }
 
     /// Attention of new tokens over a cache that ends with them, and the output projection.
     fn read<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize, cache: &Cache<O::Tensor>) -> O::Tensor {
-        let query = self.ask(ops, x, seen);
+        let query = self.project_query(ops, x, seen);
         let mask = match self.reach {
             Reach::All => AttentionMask::None,
             Reach::Window { size, sinks: 0 } => AttentionMask::Window(size),
@@ -266,12 +266,12 @@ impl Reader {
         let scale = self.options.scale.unwrap_or_else(|| self.config.scale());
         if !self.options.plain_scores() {
             let read = self.options.read(ops, self.config, &query, cache, mask, scale);
-            return self.answer(ops, x, &read);
+            return self.project_output(ops, x, &read);
         }
         let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
         let (key, value) = (&cache.key, &cache.value);
         let attention = Attention { query: &query, key, value, bias: bias.as_ref(), mask, scale };
-        self.answer(ops, x, &self.config.accumulator.read(ops, &attention))
+        self.project_output(ops, x, &self.config.accumulator.read(ops, &attention))
     }
 
     /// Penalties on distance, and on what lies between the sinks and the window.
@@ -303,7 +303,7 @@ impl Reader {
 /// The weight behind [`Positions::Relative`].
 fn nearest<S: Scalar>(params: &mut ParamBuilder<'_, S>, reach: Reach) -> Option<Parameter> {
     let wanted = params.settings.positions == Positions::Relative && !matches!(reach, Reach::Window { .. });
-    wanted.then(|| params.offset("nearest", &[NEAREST], Init::Constant(0.0)))
+    wanted.then(|| params.weight_without_decay("nearest", &[NEAREST], Init::Constant(0.0)))
 }
 
 /// Reads what an earlier layer shares; see [`State::shared`].
@@ -335,14 +335,14 @@ impl Heads {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (cache, mut next) = self.keep(ops, x, state);
+        let (cache, mut next) = self.append_to_cache(ops, x, state);
         let out = self.reader.read(ops, x, State::seen(state), &cache);
         next.shared = Some(SharedTensor::Cache(cache));
         (out, next)
     }
 
     /// Keys and values alone: what the queries of these tokens read, and what the next tokens find.
-    pub(super) fn keep<O: Ops>(
+    pub(super) fn append_to_cache<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,

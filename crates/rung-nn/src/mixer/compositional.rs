@@ -71,7 +71,7 @@ impl MixerConfig for CompositionalConfig {
 
 impl Compositional {
     /// Keys `[batch, tokens, searches, head]` and values `[batch, tokens, retrievals * value]` after new tokens.
-    fn keep<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> [O::Tensor; 2] {
+    fn append_to_cache<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> [O::Tensor; 2] {
         let key = self.turned(ops, &self.key.heads(ops, x, self.config.searches), State::seen(state));
         let both = [(0, key), (1, self.value.apply(ops, x))];
         both.map(|(slot, new)| grown(ops, state, slot, &rounded(ops, &new, self.rounding)))
@@ -104,7 +104,7 @@ impl TokenMixer for Compositional {
     ) -> (O::Tensor, State<O::Tensor>) {
         let CompositionalConfig { searches, retrievals, head, value } = self.config;
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
-        let kept = self.keep(ops, x, state);
+        let kept = self.append_to_cache(ops, x, state);
         let pairs = self.pairs(ops, x, &kept);
         let demand = ops.scale(&self.demand.apply(ops, x), (head as f64).powf(-0.5));
         let demand = ops.reshape(&demand, &[batch, time, searches, 1, head]);
@@ -118,6 +118,6 @@ impl TokenMixer for Compositional {
 
     /// Keys and values only: no scores.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
-        State::new(State::seen(state) + ops.shape(x)[1], self.keep(ops, x, state).map(Some))
+        State::new(State::seen(state) + ops.shape(x)[1], self.append_to_cache(ops, x, state).map(Some))
     }
 }

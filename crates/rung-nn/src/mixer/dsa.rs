@@ -82,7 +82,7 @@ impl MixerConfig for TokenSparseConfig {
             let query = params.linear("wq_b", asking, self.index_heads * self.index_head);
             let key = params.linear("wk", width, self.index_head);
             let norm = [("k_norm.weight", 1.0), ("k_norm.bias", 0.0)]
-                .map(|(name, value)| params.offset(name, &[self.index_head], Init::Constant(value)));
+                .map(|(name, value)| params.weight_without_decay(name, &[self.index_head], Init::Constant(value)));
             let importance = params.linear("weights_proj", width, self.index_heads);
             Ok(TokenSparse { config: *self, latent, query, key, norm, importance, rotation, chunk, rounding })
         })
@@ -148,13 +148,13 @@ impl TokenMixer for TokenSparse {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (kept, mut next) = self.latent.keep(ops, x, state);
-        let asking = self.latent.asking(ops, x);
+        let (kept, mut next) = self.latent.append_to_cache(ops, x, state);
+        let asking = self.latent.query_input(ops, x);
         let index = self.index(ops, x, &asking, state);
         next.tensors[2] = Some(index[2].clone());
         let [query, importance, keys] = index.map(|x| ops.detach(&x));
         let seen = State::seen(state);
-        let ready = self.latent.ready(ops, self.latent.ask(ops, &asking, seen), &kept);
+        let ready = self.latent.ready(ops, self.latent.project_query(ops, &asking, seen), &kept);
         // Scores and masks are as long as the text, for each token: a few tokens at a time.
         let parts: Vec<O::Tensor> = (0..ops.shape(x)[1])
             .step_by(self.chunk)
@@ -167,12 +167,12 @@ impl TokenMixer for TokenSparse {
                 self.latent.attend(ops, [&asked, &key, &value], Some(&mask))
             })
             .collect();
-        (self.latent.answer(ops, &ops.concat(&parts, 1), ready.absorbed), next)
+        (self.latent.project_output(ops, &ops.concat(&parts, 1), ready.absorbed), next)
     }
 
     fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
         let x = ops.detach(&x());
-        let asking = ops.detach(&self.latent.asking(ops, &x));
+        let asking = ops.detach(&self.latent.query_input(ops, &x));
         let index = self.index(ops, &x, &asking, None);
         let scores = self.score(ops, index.each_ref());
         let mask = self.mask(ops, &scores);

@@ -10,7 +10,7 @@ use rung_engine::{Attention, Ops, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::attention::{Heads, HeadsConfig, MASKED, Reach};
-use super::policy::{Numbered, Policy};
+use super::policy::{Policy, PositionPolicy};
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number, without_alibi};
 use crate::error::ModelError;
 use crate::precision::rounded;
@@ -88,7 +88,7 @@ fn put(slots: &mut Vec<usize>, slot: usize, token: usize) {
 
 impl EvictingAttention {
     /// The course of tokens whose numbers decide.
-    fn numbered<S: Scalar>(&self, policy: Numbered, seen: usize, time: usize) -> Course<S> {
+    fn by_position<S: Scalar>(&self, policy: PositionPolicy, seen: usize, time: usize) -> Course<S> {
         let (size, held) = (self.config.size, seen.min(self.config.size));
         let mut course = Course { mask: Vec::new(), slots: Vec::new() };
         course.run(held, time, |token, slots| {
@@ -155,7 +155,7 @@ impl EvictingAttention {
     /// Tokens that are worked on at once. A mask has a cell for each pair of them, so that a long text goes by stretches; and where
     /// sums are kept in few bits, they are rounded after each token.
     fn stretch(&self) -> usize {
-        let one_by_one = self.config.policy == Policy::Heavy && self.rounding.is_some();
+        let one_by_one = self.config.policy == Policy::HeavyHitters && self.rounding.is_some();
         if one_by_one { 1 } else { self.chunk.max(self.config.size) }
     }
 
@@ -190,18 +190,18 @@ impl TokenMixer for EvictingAttention {
             return self.by_stretches(ops, x, state);
         }
         let reader = self.heads.reader();
-        let query = reader.ask(ops, x, seen);
+        let query = reader.project_query(ops, x, seen);
         let (key, value) = self.heads.made(ops, x, seen);
         let value = value.expect("keys are not values here");
         let both = [(0, key), (1, value)].map(|(slot, new)| grown(ops, state, slot, &new));
         let all = ops.shape(&both[0])[1];
         let (read, course, mass) = match self.config.policy {
-            Policy::Heavy => {
+            Policy::HeavyHitters => {
                 let (read, course, mass) = self.weigh(ops, &query, &both, State::part(state, 2));
                 (read, course, Some(rounded(ops, &mass, self.rounding)))
             }
-            Policy::Numbered(policy) => {
-                let course = self.numbered(policy, seen, time);
+            Policy::ByPosition(policy) => {
+                let course = self.by_position(policy, seen, time);
                 let mask = ops.constant(&[1, 1, time, all], &course.mask);
                 let (bias, mask, scale) = (Some(&mask), AttentionMask::Causal, self.config.heads.scale());
                 let [key, value] = &both;
@@ -218,6 +218,6 @@ impl TokenMixer for EvictingAttention {
             ops.reshape(&ops.gather_rows(&flat, &rows), &shape)
         };
         let next = State::new(seen + time, [Some(kept(&both[0])), Some(kept(&both[1])), mass.as_ref().map(kept)]);
-        (reader.answer(ops, x, &read), next)
+        (reader.project_output(ops, x, &read), next)
     }
 }

@@ -48,10 +48,10 @@ impl MixerConfig for FastmaxConfig {
         causal_only(Self::NAME, params)?;
         let Self { heads, key, value, .. } = *self;
         let width = params.settings.width;
-        let fill = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.deviation);
         Ok(Fastmax {
             config: *self,
-            projections: Projections::init(params, [heads, key, value], |_| fill),
+            projections: Projections::init(params, [heads, key, value], |_| init),
             output: params.role(Role::Output).linear("o_proj", heads * value, width),
             recurrence: params.recurrence(),
         })

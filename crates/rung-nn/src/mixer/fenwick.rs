@@ -69,7 +69,7 @@ impl Hierarchy {
             heads,
             levels,
             weigh: params.linear("l_proj", params.settings.width, heads * levels),
-            table: params.offset("L", &[heads, levels], Init::Constant(1.0)),
+            table: params.weight_without_decay("L", &[heads, levels], Init::Constant(1.0)),
             recurrence: params.recurrence(),
         }
     }

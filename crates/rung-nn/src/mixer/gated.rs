@@ -56,7 +56,7 @@ impl MixerConfig for GatedRecurrenceConfig {
         let (width, channels) = (params.settings.width, self.channels);
         let value = params.linear_from("in_proj", width, channels, Init::Normal((width as f64).powf(-0.5)));
         let mut gate = |name: &str, bias: f64| {
-            let offset = params.offset(&format!("{name}.bias"), &[1], Init::Constant(bias));
+            let offset = params.weight_without_decay(&format!("{name}.bias"), &[1], Init::Constant(bias));
             Linear { bias: Some(offset), ..params.linear_from(name, width, 1, Init::Constant(0.0)) }
         };
         let (write, read) = (gate("write_gate", 1.0), gate("read_gate", 0.0));

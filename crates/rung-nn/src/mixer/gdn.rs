@@ -58,8 +58,8 @@ impl Forget {
         let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
         Self {
             step: params.linear("a_proj", params.settings.width, value_heads),
-            step_bias: params.offset("dt_bias", &[value_heads], Init::FromUniform(&step_bias)),
-            log_rate: params.offset("A_log", &[value_heads], Init::FromUniform(&log_rate)),
+            step_bias: params.weight_without_decay("dt_bias", &[value_heads], Init::FromUniform(&step_bias)),
+            log_rate: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&log_rate)),
         }
     }
 
@@ -100,7 +100,7 @@ impl MixerConfig for GatedDeltanetConfig {
 
 impl GatedDeltanet {
     /// The read of every head before norm and gate, and the state. `run` is the memory.
-    pub(super) fn read_by<O: Ops>(
+    pub(super) fn read_with<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -122,7 +122,7 @@ impl GatedDeltanet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.read_by(ops, x, state, |writes| writes.run(ops, self.recurrence, state))
+        self.read_with(ops, x, state, |writes| writes.run(ops, self.recurrence, state))
     }
 
     /// What stands after a read.

@@ -51,10 +51,10 @@ impl MixerConfig for GlaConfig {
         causal_only(Self::NAME, params)?;
         let Self { heads, key, value, rank } = *self;
         let width = params.settings.width;
-        let fill = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.deviation);
         Ok(Gla {
             config: *self,
-            projections: Projections::init(params, [heads, key, value], |_| fill),
+            projections: Projections::init(params, [heads, key, value], |_| init),
             forget: [params.linear("gk_proj.0", width, rank), params.linear_with_bias("gk_proj.1", rank, heads * key)],
             gate: params.role(Role::Gate).linear("g_proj", width, heads * value),
             norm: params.gain("g_norm", value),

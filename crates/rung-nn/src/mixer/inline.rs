@@ -52,9 +52,9 @@ struct HeadLinear {
 
 impl HeadLinear {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, inputs: usize, outputs: usize) -> Self {
-        let fill = Init::Normal(params.settings.deviation);
-        let weight = params.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], fill);
-        let bias = params.offset(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
+        let init = Init::Normal(params.settings.deviation);
+        let weight = params.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], init);
+        let bias = params.weight_without_decay(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
         Self { weight, bias, heads }
     }
 
@@ -80,10 +80,10 @@ impl MixerConfig for InlineConfig {
         let Self { heads, key, value, local } = *self;
         let width = params.settings.width;
         shared_evenly(Self::NAME, "heads", width, heads)?;
-        let fill = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.deviation);
         Ok(Inline {
             config: *self,
-            projections: Projections::init(params, [heads, key, value], |_| fill),
+            projections: Projections::init(params, [heads, key, value], |_| init),
             taps: [
                 HeadLinear::init(params, "residual.0", heads, width / heads, value),
                 HeadLinear::init(params, "residual.2", heads, value, value * local),

@@ -66,8 +66,8 @@ impl MixerConfig for KimiDeltaConfig {
             streams: Streams::init(params, taps, (heads, key), (value_heads, value)),
             beta: params.linear("b_proj", width, value_heads),
             step: [params.linear("f_proj.0", width, value), params.linear("f_proj.1", value, value_heads * key)],
-            step_bias: params.offset("dt_bias", &[value_heads * key], Init::FromUniform(&step_bias)),
-            log_rate: params.offset("A_log", &[value_heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            step_bias: params.weight_without_decay("dt_bias", &[value_heads * key], Init::FromUniform(&step_bias)),
+            log_rate: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
             gate: [
                 params.linear("g_proj.0", width, value),
                 params.linear_with_bias("g_proj.1", value, value_heads * value),

@@ -57,10 +57,10 @@ impl MixerConfig for LinearAttentionConfig {
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LinearAttention, ModelError> {
         let Self { heads, key, value, .. } = *self;
         let width = params.settings.width;
-        let fill = Init::Normal(params.settings.deviation);
+        let init = Init::Normal(params.settings.deviation);
         Ok(LinearAttention {
             config: *self,
-            projections: Projections::init(params, [heads, key, value], |_| fill),
+            projections: Projections::init(params, [heads, key, value], |_| init),
             norm: (!self.normaliser).then(|| params.gain("norm", value)),
             output: params.role(Role::Output).linear("o_proj", heads * value, width),
             recurrence: params.recurrence(),

@@ -53,7 +53,7 @@ impl LogLinearDeltanet {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.base.read_by(ops, x, state, |writes| {
+        self.base.read_with(ops, x, state, |writes| {
             // Gated DeltaNet's queries come scaled; the authors' weights of the levels take the scale off again.
             let query = ops.scale(writes.query, (ops.shape(writes.query).width() as f64).sqrt());
             self.hierarchy.run(ops, x, &Writes { query: &query, ..*writes }, state)

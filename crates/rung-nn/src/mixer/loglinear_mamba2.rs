@@ -52,8 +52,8 @@ impl TokenMixer for LogLinearMamba2 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.base.around(ops, x, |all| {
-            self.base.read_by(ops, all, state, |writes| self.hierarchy.run(ops, x, writes, state))
+        self.base.project_and_gate(ops, x, |projected| {
+            self.base.read_with(ops, projected, state, |writes| self.hierarchy.run(ops, x, writes, state))
         })
     }
 }

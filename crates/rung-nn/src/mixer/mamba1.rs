@@ -108,7 +108,7 @@ impl MixerConfig for Mamba1Config {
         let width = params.settings.width;
         // PyTorch's own start of a convolution: uniform within the root of the number of taps.
         let reach = (taps as f64).powf(-0.5);
-        let fill = Init::Uniform(-reach, reach);
+        let init = Init::Uniform(-reach, reach);
         let up = (rank as f64).powf(-0.5);
         // Every channel starts with the rates 1, 2, .. of its state indices.
         let cell = Cell::new(0);
@@ -118,19 +118,19 @@ impl MixerConfig for Mamba1Config {
             config: *self,
             input: params.linear("in_proj", width, 2 * inner),
             convolution: Convolution {
-                weight: params.weight("conv1d.weight", &[inner, 1, taps], fill),
-                bias: Some(params.offset("conv1d.bias", &[inner], fill)),
+                weight: params.weight("conv1d.weight", &[inner, 1, taps], init),
+                bias: Some(params.weight_without_decay("conv1d.bias", &[inner], init)),
                 channels: inner,
                 taps,
                 rounding: params.settings.precision.state,
             },
             select: params.linear("x_proj", inner, rank + 2 * state),
             step: Linear {
-                bias: Some(params.offset("dt_proj.bias", &[inner], Init::FromUniform(&step_bias))),
+                bias: Some(params.weight_without_decay("dt_proj.bias", &[inner], Init::FromUniform(&step_bias))),
                 ..params.linear_from("dt_proj", rank, inner, Init::Uniform(-up, up))
             },
-            log_rate: params.offset("A_log", &[inner, state], Init::FromUniform(&log_rate)),
-            skip: params.offset("D", &[inner], Init::Constant(1.0)),
+            log_rate: params.weight_without_decay("A_log", &[inner, state], Init::FromUniform(&log_rate)),
+            skip: params.weight_without_decay("D", &[inner], Init::Constant(1.0)),
             output: params.role(Role::Output).linear("out_proj", inner, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
             norms: None,

@@ -126,20 +126,20 @@ impl MixerConfig for Mamba2Config {
         let channels = self.channels();
         // PyTorch's own start of a convolution: uniform within the root of the number of taps.
         let reach = (self.taps as f64).powf(-0.5);
-        let fill = Init::Uniform(-reach, reach);
+        let init = Init::Uniform(-reach, reach);
         Ok(Mamba2 {
             config: *self,
             input: params.linear("in_proj", width, inner + channels + heads),
             convolution: Convolution {
-                weight: params.weight("conv1d.weight", &[channels, 1, self.taps], fill),
-                bias: Some(params.offset("conv1d.bias", &[channels], fill)),
+                weight: params.weight("conv1d.weight", &[channels, 1, self.taps], init),
+                bias: Some(params.weight_without_decay("conv1d.bias", &[channels], init)),
                 channels,
                 taps: self.taps,
                 rounding: params.settings.precision.state,
             },
-            step_bias: params.offset("dt_bias", &[heads], Init::FromUniform(&step_bias)),
-            log_rate: params.offset("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
-            skip: params.offset("D", &[heads], Init::Constant(1.0)),
+            step_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&step_bias)),
+            log_rate: params.weight_without_decay("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
+            skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
             norm: Some(GatedNorm { gain: params.gain("norm", inner), epsilon: Gain::EPSILON, before_gate: false }),
             output: params.role(Role::Output).linear("out_proj", inner, width),
             recurrence: params.recurrence(),
@@ -149,20 +149,20 @@ impl MixerConfig for Mamba2Config {
 }
 
 impl Mamba2 {
-    /// The read of every head before gate and norm, `[batch, time, heads * head]`, and the state. `all` is the token through the
+    /// The read of every head before gate and norm, `[batch, time, heads * head]`, and the state. `projected` is the token through the
     /// input projection; `run` is the recurrence.
-    pub(super) fn read_by<O: Ops>(
+    pub(super) fn read_with<O: Ops>(
         &self,
         ops: &O,
-        all: &O::Tensor,
+        projected: &O::Tensor,
         state: Option<&State<O::Tensor>>,
         run: impl FnOnce(&Writes<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
         let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
-        let (batch, time) = (ops.shape(all)[0], ops.shape(all)[1]);
+        let (batch, time) = (ops.shape(projected)[0], ops.shape(projected)[1]);
         let channels = self.convolution.channels;
-        let step = ops.slice(all, 2, inner + channels..inner + channels + config.heads);
-        let mixed = ops.slice(all, 2, inner..inner + channels);
+        let step = ops.slice(projected, 2, inner + channels..inner + channels + config.heads);
+        let mixed = ops.slice(projected, 2, inner..inner + channels);
         let (mixed, tail) = self.convolution.apply(ops, &mixed, State::part(state, 1));
         let mixed = ops.silu(&mixed);
         let value = split(ops, &ops.slice(&mixed, 2, 0..inner), config.heads);
@@ -182,22 +182,22 @@ impl Mamba2 {
     pub(super) fn read<O: Ops>(
         &self,
         ops: &O,
-        all: &O::Tensor,
+        projected: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.read_by(ops, all, state, |writes| writes.run(ops, self.recurrence, state))
+        self.read_with(ops, projected, state, |writes| writes.run(ops, self.recurrence, state))
     }
 
     /// The whole mixer around a read of the projected token.
-    pub(super) fn around<O: Ops, R>(
+    pub(super) fn project_and_gate<O: Ops, R>(
         &self,
         ops: &O,
         x: &O::Tensor,
         read: impl FnOnce(&O::Tensor) -> (O::Tensor, R),
     ) -> (O::Tensor, R) {
-        let all = self.input.apply(ops, x);
-        let (out, rest) = read(&all);
-        let gate = ops.slice(&all, 2, 0..self.config.inner());
+        let projected = self.input.apply(ops, x);
+        let (out, rest) = read(&projected);
+        let gate = ops.slice(&projected, 2, 0..self.config.inner());
         let groups = self.config.groups;
         let out = match &self.norm {
             None => ops.silu_gate(&gate, &out),
@@ -219,6 +219,6 @@ impl TokenMixer for Mamba2 {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        self.around(ops, x, |all| self.read(ops, all, state))
+        self.project_and_gate(ops, x, |projected| self.read(ops, projected, state))
     }
 }

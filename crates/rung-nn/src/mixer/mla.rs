@@ -87,8 +87,8 @@ impl LatentConfig {
         };
         let compress = params.linear("kv_a_proj_with_mqa", width, latent + rope);
         let norm = params.gain("kv_a_layernorm", latent);
-        let fill = Init::Normal(params.settings.deviation);
-        let expand = params.weight("kv_b_proj.weight", &[heads * (head + value), latent], fill);
+        let init = Init::Normal(params.settings.deviation);
+        let expand = params.weight("kv_b_proj.weight", &[heads * (head + value), latent], init);
         let output = params.role(Role::Output).linear("o_proj", heads * value, width);
         let alibi = params.settings.positions == Positions::Alibi;
         let rounding = params.settings.precision.message;
@@ -111,7 +111,7 @@ impl MixerConfig for LatentConfig {
 
 impl Latent {
     /// What is kept after new tokens, in the first two slots of a state.
-    pub(super) fn keep<O: Ops>(
+    pub(super) fn append_to_cache<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -131,13 +131,13 @@ impl Latent {
     }
 
     /// What queries are made of: the token, or a small vector of it.
-    pub(super) fn asking<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+    pub(super) fn query_input<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let Some((down, norm)) = &self.down else { return x.clone() };
         norm.norm_with(ops, &down.apply(ops, x), EPSILON)
     }
 
     /// Queries of tokens after `seen` others: the part for rebuilt keys, and the part for shared ones, already turned.
-    pub(super) fn ask<O: Ops>(&self, ops: &O, asking: &O::Tensor, seen: usize) -> [O::Tensor; 2] {
+    pub(super) fn project_query<O: Ops>(&self, ops: &O, asking: &O::Tensor, seen: usize) -> [O::Tensor; 2] {
         let LatentConfig { heads, head, rope, .. } = self.config;
         let query = self.query.heads(ops, asking, heads);
         let plain = ops.slice(&query, 3, 0..head);
@@ -167,8 +167,8 @@ impl Latent {
 
     /// The heads' weights `[batch, heads, time, time]` on a whole text, under a mask that hides what comes after a token too.
     pub(super) fn weights<O: Ops>(&self, ops: &O, x: &O::Tensor, mask: &O::Tensor) -> O::Tensor {
-        let kept = self.keep(ops, x, None).0;
-        let query = ops.concat(&self.ask(ops, &self.asking(ops, x), 0), 3);
+        let kept = self.append_to_cache(ops, x, None).0;
+        let query = ops.concat(&self.project_query(ops, &self.query_input(ops, x), 0), 3);
         let [query, key] = [&query, &self.expanded(ops, &kept)[0]].map(|x| ops.permute(x, &[0, 2, 1, 3]));
         let scores = ops.scale(&ops.product(&query, false, &key, true), self.scale());
         let bias = self.bias(ops, [ops.shape(x)[1]; 2], Some(mask));
@@ -219,7 +219,7 @@ impl Latent {
     }
 
     /// What the heads read, put together.
-    pub(super) fn answer<O: Ops>(&self, ops: &O, read: &O::Tensor, absorbed: bool) -> O::Tensor {
+    pub(super) fn project_output<O: Ops>(&self, ops: &O, read: &O::Tensor, absorbed: bool) -> O::Tensor {
         let LatentConfig { heads, head, latent, value, .. } = self.config;
         if !absorbed {
             return self.output.apply(ops, &join(ops, read));
@@ -241,15 +241,15 @@ impl TokenMixer for Latent {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (kept, next) = self.keep(ops, x, state);
-        let query = self.ask(ops, &self.asking(ops, x), State::seen(state));
+        let (kept, next) = self.append_to_cache(ops, x, state);
+        let query = self.project_query(ops, &self.query_input(ops, x), State::seen(state));
         let ready = self.ready(ops, query, &kept);
         let read = self.attend(ops, [&ready.query, &ready.key, &ready.value], None);
-        (self.answer(ops, &read, ready.absorbed), next)
+        (self.project_output(ops, &read, ready.absorbed), next)
     }
 
     /// Latents only: no scores.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
-        self.keep(ops, x, state).1
+        self.append_to_cache(ops, x, state).1
     }
 }

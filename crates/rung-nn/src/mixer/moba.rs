@@ -1,11 +1,11 @@
-//! `MoBA`: softmax attention to the few blocks of tokens whose mean key a query likes best.
+//! `MoBA`: softmax attention to the few blocks of tokens whose mean keys score highest with the query.
 //!
 //! Definition, state and sources: `rung explain moba`.
 //!
 //! # Computed as
 //! Block by block, attention of the queries that chose it. No gradient passes through the choice.
 
-use rung_engine::{BlockAttention as Blocks, Choice, Ops, Scalar, highest};
+use rung_engine::{BlockAttention, Choice, Ops, Scalar, highest};
 use rung_theory::stack::Mixer;
 use rung_theory::stack::mixer::BlockSummary;
 
@@ -16,7 +16,7 @@ use crate::param_builder::ParamBuilder;
 
 /// Sizes of attention to blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockAttentionConfig {
+pub struct MobaConfig {
     /// The heads.
     pub heads: HeadsConfig,
     /// Tokens in a block.
@@ -30,13 +30,13 @@ pub struct BlockAttentionConfig {
 }
 
 /// Attention to blocks.
-pub struct BlockAttention {
-    config: BlockAttentionConfig,
+pub struct Moba {
+    config: MobaConfig,
     heads: Heads,
 }
 
-impl MixerConfig for BlockAttentionConfig {
-    type Mixer = BlockAttention;
+impl MixerConfig for MobaConfig {
+    type Mixer = Moba;
     const NAME: &'static str = "moba";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
@@ -50,18 +50,18 @@ impl MixerConfig for BlockAttentionConfig {
         Ok(Self { heads, block, top, groups, extremes: mixer.options().choice::<BlockSummary>("summary") == BlockSummary::MinMax })
     }
 
-    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<BlockAttention, ModelError> {
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Moba, ModelError> {
         causal_only(Self::NAME, params)?;
         without_alibi(Self::NAME, params)?;
         let message = params.settings.precision.message;
-        Ok(BlockAttention { config: *self, heads: self.heads.init(Self::NAME, params, Reach::Past, message)? })
+        Ok(Moba { config: *self, heads: self.heads.init(Self::NAME, params, Reach::Past, message)? })
     }
 }
 
-impl BlockAttention {
+impl Moba {
     /// The blocks that each of the last queries reads.
     fn choose<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> Choice {
-        let BlockAttentionConfig {
+        let MobaConfig {
             heads: HeadsConfig { heads, kv_heads, key: width, .. },
             block,
             top,
@@ -70,28 +70,28 @@ impl BlockAttention {
             ..
         } = self.config;
         let (batch, time, keys) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
-        let (mut choice, whole) = (Choice::new(block, groups), keys / block);
-        // Only where there are more blocks than are read does anyone have to choose.
-        let scores = (whole >= top && top > 1).then(|| {
-            let past = ops.slice(&ops.detach(key), 1, 0..whole * block);
-            let past = ops.reshape(&past, &[batch, whole, block, kv_heads * width]);
-            let turned = |x: O::Tensor| ops.permute(&ops.reshape(&x, &[batch, whole, kv_heads, width]), &[0, 2, 3, 1]);
-            let asked = ops.permute(&ops.detach(query), &[0, 2, 1, 3]);
-            let asked = ops.reshape(&asked, &[batch, kv_heads, heads / kv_heads * time, width]);
+        let (mut choice, full_blocks) = (Choice::new(block, groups), keys / block);
+        // Scores are needed only where there are more blocks than a query reads.
+        let scores = (full_blocks >= top && top > 1).then(|| {
+            let past = ops.slice(&ops.detach(key), 1, 0..full_blocks * block);
+            let past = ops.reshape(&past, &[batch, full_blocks, block, kv_heads * width]);
+            let transposed = |x: O::Tensor| ops.permute(&ops.reshape(&x, &[batch, full_blocks, kv_heads, width]), &[0, 2, 3, 1]);
+            let queries = ops.permute(&ops.detach(query), &[0, 2, 1, 3]);
+            let queries = ops.reshape(&queries, &[batch, kv_heads, heads / kv_heads * time, width]);
             let scores = if extremes {
                 // Where the query is positive the largest key counts, elsewhere the smallest: minus the largest of the negatives.
-                let above = ops.matmul(&ops.relu(&asked), &turned(ops.max(&past, 2)));
-                let below = ops.matmul(&ops.relu(&ops.neg(&asked)), &turned(ops.max(&ops.neg(&past), 2)));
+                let above = ops.matmul(&ops.relu(&queries), &transposed(ops.max(&past, 2)));
+                let below = ops.matmul(&ops.relu(&ops.neg(&queries)), &transposed(ops.max(&ops.neg(&past), 2)));
                 ops.add(&above, &below)
             } else {
-                ops.matmul(&asked, &turned(ops.mean(&past, 2)))
+                ops.matmul(&queries, &transposed(ops.mean(&past, 2)))
             };
-            ops.values(&ops.sum(&ops.reshape(&scores, &[batch, groups, heads / groups, time, whole]), 2))
+            ops.values(&ops.sum(&ops.reshape(&scores, &[batch, groups, heads / groups, time, full_blocks]), 2))
         });
         for row in 0..batch * groups * time {
             let own = (row % time + keys - time) / block;
             match &scores {
-                Some(scores) => choice.push(highest(&scores[row * whole..][..own], top - 1).into_iter().chain([own])),
+                Some(scores) => choice.push(highest(&scores[row * full_blocks..][..own], top - 1).into_iter().chain([own])),
                 None => choice.push(own.saturating_sub(top - 1)..=own),
             }
         }
@@ -99,23 +99,23 @@ impl BlockAttention {
     }
 }
 
-impl TokenMixer for BlockAttention {
+impl TokenMixer for Moba {
     fn forward<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (cache, next) = self.heads.keep(ops, x, state);
-        let query = self.heads.reader().ask(ops, x, State::seen(state));
+        let (cache, next) = self.heads.append_to_cache(ops, x, state);
+        let query = self.heads.reader().project_query(ops, x, State::seen(state));
         let choice = self.choose(ops, &query, &cache.key);
         let (key, value, scale) = (&cache.key, &cache.value, self.config.heads.scale());
-        let read = ops.block_attention(&Blocks { query: &query, key, value, choice: &choice, scale });
-        (self.heads.reader().answer(ops, x, &read), next)
+        let read = ops.block_attention(&BlockAttention { query: &query, key, value, choice: &choice, scale });
+        (self.heads.reader().project_output(ops, x, &read), next)
     }
 
     /// Keys and values only: no scores.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
-        self.heads.keep(ops, x, state).1
+        self.heads.append_to_cache(ops, x, state).1
     }
 }

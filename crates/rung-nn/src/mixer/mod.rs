@@ -209,7 +209,7 @@ registry! {
     linear: LinearAttention, LinearAttentionConfig;
     fastmax: Fastmax, FastmaxConfig;
     inline: Inline, InlineConfig;
-    moba: BlockAttention, BlockAttentionConfig;
+    moba: Moba, MobaConfig;
     nsa: NativeSparse, NativeSparseConfig;
     dsa: TokenSparse, TokenSparseConfig;
     retnet: Retnet, RetnetConfig;

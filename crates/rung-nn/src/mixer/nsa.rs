@@ -228,11 +228,11 @@ impl TokenMixer for NativeSparse {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let (cache, mut next) = self.heads.keep(ops, x, state);
+        let (cache, mut next) = self.heads.append_to_cache(ops, x, state);
         let summaries = [(0, &cache.key), (1, &cache.value)].map(|(kind, x)| self.summarise(ops, kind, x, state));
         next.tensors[2..4].clone_from_slice(&summaries);
         let [key, value] = summaries;
-        let query = self.heads.reader().ask(ops, x, State::seen(state));
+        let query = self.heads.reader().project_query(ops, x, State::seen(state));
         let branches = self.branches(ops, &query, &cache, key.as_ref().zip(value.as_ref()));
         let (batch, time, heads) = (ops.shape(x)[0], ops.shape(x)[1], self.config.heads.heads);
         let gates = ops.sigmoid(&self.gate.apply(ops, x));
@@ -242,6 +242,6 @@ impl TokenMixer for NativeSparse {
             Some(ops.mul(read, &ops.reshape(&gate, &[batch, time, heads, 1])))
         });
         let sum = terms.reduce(|sum, term| ops.add(&sum, &term)).expect("the second branch is always there");
-        (self.heads.reader().answer(ops, x, &sum), next)
+        (self.heads.reader().project_output(ops, x, &sum), next)
     }
 }

@@ -1,8 +1,8 @@
-//! Who may stay in a cache of fixed size.
+//! Eviction: which tokens a cache of fixed size keeps.
 //!
-//! A cache has so many slots. A new token takes one, and whoever had it is gone for ever; or the token takes none, and is never seen
-//! again. A [`Policy`] says which. All but one look only at the number of the token, so that its slot is known without
-//! knowing what the cache holds; the heavy-hitter policy looks at how much each cached token was read.
+//! A cache has so many slots. A new token takes one, and the token that had it is evicted; or the token takes none, and is never
+//! cached. A [`Policy`] decides. All but one use only the position of the token, so that its slot does not depend on
+//! what the cache holds; the heavy-hitter policy uses the attention that each cached token received.
 
 use rung_theory::stack::mixer::EvictionPolicy;
 use rung_theory::task::splitmix64;
@@ -10,23 +10,23 @@ use rung_theory::task::splitmix64;
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// By number.
-    Numbered(Numbered),
-    /// The token that was read the least makes room for the new one; of equal ones the first slot.
-    Heavy,
+    /// By position.
+    ByPosition(PositionPolicy),
+    /// The cached token that received the least attention is evicted; of equal ones the one in the first slot.
+    HeavyHitters,
 }
 
-/// A policy that looks only at the number of a token.
+/// A policy that uses only the position of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbered {
-    /// The first few stay, the last of the others.
+pub enum PositionPolicy {
+    /// The first few (attention sinks) and the most recent of the others.
     Recent {
-        /// How many stay.
-        first: usize,
+        /// Attention sinks: first tokens that are never evicted.
+        sinks: usize,
     },
-    /// The first stay, and nothing else does.
+    /// The first tokens only.
     Prefix,
-    /// Every so many-th token stays. Whenever the cache is full of them, that number doubles, and every other one makes room.
+    /// Every n-th token. Whenever the cache is full of them, n doubles, and every other one is evicted.
     Stride,
     /// A fair sample of all tokens so far: token t is in it with chance `size / (t + 1)`. The draw is the same in every run.
     Reservoir,
@@ -35,25 +35,25 @@ pub enum Numbered {
 impl Policy {
     /// The policy that a plan's mixer names, for a cache of `size` tokens.
     pub fn new(policy: EvictionPolicy, size: usize) -> Self {
-        Self::Numbered(match policy {
-            EvictionPolicy::Last => Numbered::Recent { first: 0 },
-            EvictionPolicy::Sinks => Numbered::Recent { first: 4.min(size / 2) },
-            EvictionPolicy::Prefix => Numbered::Prefix,
-            EvictionPolicy::Stride => Numbered::Stride,
-            EvictionPolicy::Reservoir => Numbered::Reservoir,
-            EvictionPolicy::HeavyHitters => return Self::Heavy,
+        Self::ByPosition(match policy {
+            EvictionPolicy::Last => PositionPolicy::Recent { sinks: 0 },
+            EvictionPolicy::Sinks => PositionPolicy::Recent { sinks: 4.min(size / 2) },
+            EvictionPolicy::Prefix => PositionPolicy::Prefix,
+            EvictionPolicy::Stride => PositionPolicy::Stride,
+            EvictionPolicy::Reservoir => PositionPolicy::Reservoir,
+            EvictionPolicy::HeavyHitters => return Self::HeavyHitters,
         })
     }
 }
 
-impl Numbered {
+impl PositionPolicy {
     /// The slot that a token takes out of `size`, if it is kept. The first tokens take the slots in order.
     pub fn slot(self, token: usize, size: usize) -> Option<usize> {
         if token < size {
             return Some(token);
         }
         match self {
-            Self::Recent { first } => Some(first + (token - first) % (size - first)),
+            Self::Recent { sinks } => Some(sinks + (token - sinks) % (size - sinks)),
             Self::Prefix => None,
             Self::Stride => {
                 // The least power of two of which no more than `size` multiples came so far.
@@ -73,9 +73,9 @@ impl Numbered {
     }
 }
 
-/// A hash of a token's number.
-fn hash(number: u64) -> u64 {
-    splitmix64(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+/// A hash of a token's position.
+fn hash(position: u64) -> u64 {
+    splitmix64(position.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     /// The tokens in the cache after each of `time`, sorted.
-    fn caches(policy: Numbered, size: usize, time: usize) -> Vec<Vec<usize>> {
+    fn caches(policy: PositionPolicy, size: usize, time: usize) -> Vec<Vec<usize>> {
         let mut slots = Vec::new();
         let each = (0..time).map(|token| {
             match policy.slot(token, size) {
@@ -99,23 +99,23 @@ mod tests {
     }
 
     #[test]
-    fn numbers_alone_decide_who_stays() {
+    fn positions_alone_decide_what_is_kept() {
         let last = |policy, size, time| caches(policy, size, time).pop().unwrap();
-        assert_eq!(last(Numbered::Recent { first: 0 }, 3, 8), [5, 6, 7]);
-        assert_eq!(last(Numbered::Recent { first: 2 }, 5, 12), [0, 1, 9, 10, 11]);
-        assert_eq!(last(Numbered::Prefix, 3, 8), [0, 1, 2]);
-        assert_eq!(last(Numbered::Stride, 4, 4), [0, 1, 2, 3]);
-        assert_eq!(last(Numbered::Stride, 4, 8), [0, 2, 4, 6]);
-        assert_eq!(last(Numbered::Stride, 4, 16), [0, 4, 8, 12]);
-        assert_eq!(last(Numbered::Stride, 5, 20), [0, 4, 8, 12, 16]);
-        assert_eq!(last(Numbered::Stride, 1, 20), [0]);
+        assert_eq!(last(PositionPolicy::Recent { sinks: 0 }, 3, 8), [5, 6, 7]);
+        assert_eq!(last(PositionPolicy::Recent { sinks: 2 }, 5, 12), [0, 1, 9, 10, 11]);
+        assert_eq!(last(PositionPolicy::Prefix, 3, 8), [0, 1, 2]);
+        assert_eq!(last(PositionPolicy::Stride, 4, 4), [0, 1, 2, 3]);
+        assert_eq!(last(PositionPolicy::Stride, 4, 8), [0, 2, 4, 6]);
+        assert_eq!(last(PositionPolicy::Stride, 4, 16), [0, 4, 8, 12]);
+        assert_eq!(last(PositionPolicy::Stride, 5, 20), [0, 4, 8, 12, 16]);
+        assert_eq!(last(PositionPolicy::Stride, 1, 20), [0]);
     }
 
     /// Within the next doubling, all that is not yet replaced is a multiple of half the stride.
     #[test]
     fn a_stride_stays_regular() {
         for size in [2, 3, 4, 7, 8] {
-            for (token, held) in caches(Numbered::Stride, size, 200).iter().enumerate().skip(size) {
+            for (token, held) in caches(PositionPolicy::Stride, size, 200).iter().enumerate().skip(size) {
                 let stride = (token / size + 1).next_power_of_two();
                 assert!(held.iter().all(|kept| kept % (stride / 2) == 0), "{size}, {token}: {held:?}");
                 let wanted: Vec<usize> = (0..=token).step_by(stride).collect();
@@ -128,13 +128,13 @@ mod tests {
     #[test]
     fn a_reservoir_is_fair() {
         let (size, time) = (64, 4096);
-        let held = caches(Numbered::Reservoir, size, time).pop().unwrap();
+        let held = caches(PositionPolicy::Reservoir, size, time).pop().unwrap();
         assert_eq!(held.len(), size);
         for quarter in 0..4 {
             let count = held.iter().filter(|token| **token / (time / 4) == quarter).count();
             // 16 are expected, with a deviation of 3.5.
             assert!((6..=26).contains(&count), "{count} in quarter {quarter}");
         }
-        assert_eq!(held, caches(Numbered::Reservoir, size, time).pop().unwrap());
+        assert_eq!(held, caches(PositionPolicy::Reservoir, size, time).pop().unwrap());
     }
 }

@@ -32,7 +32,7 @@ pub struct Retnet {
     gate: Linear,
     output: Linear,
     pub(super) rotation: Option<Rotation>,
-    pub(super) forgets: bool,
+    pub(super) decays: bool,
     recurrence: LinearRecurrence,
 }
 
@@ -69,7 +69,7 @@ impl MixerConfig for RetnetConfig {
             gate: params.role(Role::Gate).linear_from("g_proj", width, inner, into(inner)),
             output: params.role(Role::Output).linear_from("o_proj", inner, width, xavier(inner + width, 0.5)),
             rotation: Some(Rotation::new(key, Spacing::Inclusive)),
-            forgets: true,
+            decays: true,
             recurrence: params.recurrence(),
         })
     }
@@ -91,7 +91,7 @@ impl Retnet {
         let rate = |head: usize| (-(2_f64.powf(-5.0 - head as f64))).ln_1p();
         let rates: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::of(rate(head))).collect();
         let decay = ops.broadcast(&ops.constant(&[heads], &rates), &[batch, time, heads]);
-        let decay = if self.forgets { Decay::Scalar(&decay) } else { Decay::None };
+        let decay = if self.decays { Decay::Scalar(&decay) } else { Decay::None };
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], decay, None, state);
         (out, State::new(seen + time, [Some(matrix)]))
     }

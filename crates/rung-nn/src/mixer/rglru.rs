@@ -30,10 +30,10 @@ pub struct GatedUnit {
     gate: Linear,
     input: Linear,
     convolution: Convolution,
-    /// What of the token enters.
-    entry: HeadGate,
+    /// How much of the token is written.
+    input_gate: HeadGate,
     /// How fast a channel forgets, between not at all and its own fastest.
-    forget: HeadGate,
+    recurrence_gate: HeadGate,
     rate: Parameter,
     output: Linear,
     recurrence: LinearRecurrence,
@@ -64,9 +64,9 @@ pub(crate) struct GatedUnitParts {
 
 impl HeadGate {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, width: usize) -> Self {
-        let fill = Init::Normal((width as f64).powf(-0.5));
-        let weight = params.weight(&format!("rg_lru.{name}_weight"), &[heads, width, width], fill);
-        let bias = params.offset(&format!("rg_lru.{name}_bias"), &[heads, width], Init::Constant(0.0));
+        let init = Init::Normal((width as f64).powf(-0.5));
+        let weight = params.weight(&format!("rg_lru.{name}_weight"), &[heads, width, width], init);
+        let bias = params.weight_without_decay(&format!("rg_lru.{name}_bias"), &[heads, width], Init::Constant(0.0));
         Self { weight, bias }
     }
 
@@ -77,10 +77,10 @@ impl HeadGate {
     }
 }
 
-/// Times a channel's rate, the fastest log-decay.
-const FASTEST: f64 = 8.0;
-/// Under the root: too small to show in a result, and enough for a finite derivative where nothing is forgotten.
-const SMALLEST: f64 = 1e-30;
+/// The constant c of the paper: a channel's log-decay is at most c times its rate.
+const DECAY_SCALE: f64 = 8.0;
+/// Added under the square root: too small to show in a result, and enough for a finite derivative where nothing is forgotten.
+const SQRT_EPSILON: f64 = 1e-30;
 
 /// A parameter with `exp(-softplus)` from 0.9 to 0.999, as a function of a uniform number: the published start.
 fn rate(uniform: f64) -> f64 {
@@ -102,8 +102,8 @@ impl GatedUnitConfig {
             gate: parts.gate,
             input: parts.input,
             convolution: Convolution { weight, bias, channels: self.inner, taps: self.taps, rounding: None },
-            entry: gate(parts.entry),
-            forget: gate(parts.forget),
+            input_gate: gate(parts.entry),
+            recurrence_gate: gate(parts.forget),
             rate: parts.rate,
             output: parts.output,
             recurrence: LinearRecurrence { chunk: Self::CHUNK, rounding: None },
@@ -132,14 +132,14 @@ impl MixerConfig for GatedUnitConfig {
             input: params.linear_with_bias("linear_x", width, inner),
             convolution: Convolution {
                 weight: params.weight("conv_1d.weight", &[inner, 1, taps], Init::Normal((taps as f64).powf(-0.5))),
-                bias: Some(params.offset("conv_1d.bias", &[inner], Init::Constant(0.0))),
+                bias: Some(params.weight_without_decay("conv_1d.bias", &[inner], Init::Constant(0.0))),
                 channels: inner,
                 taps,
                 rounding: params.settings.precision.state,
             },
-            entry: HeadGate::init(params, "input_gate", heads, inner / heads),
-            forget: HeadGate::init(params, "recurrent_gate", heads, inner / heads),
-            rate: params.offset("rg_lru.recurrent_param", &[inner], Init::FromUniform(&rate)),
+            input_gate: HeadGate::init(params, "input_gate", heads, inner / heads),
+            recurrence_gate: HeadGate::init(params, "recurrent_gate", heads, inner / heads),
+            rate: params.weight_without_decay("rg_lru.recurrent_param", &[inner], Init::FromUniform(&rate)),
             output: params.role(Role::Output).linear_with_bias("linear_out", inner, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
         })
@@ -159,22 +159,22 @@ impl GatedUnit {
         let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
         let (x, tail) = self.convolution.apply(ops, x, State::part(state, 1));
         let by_head = split(ops, &x, heads);
-        let [entry, forget] = [&self.entry, &self.forget].map(|gate| gate.apply(ops, &by_head));
-        let rate = ops.scale(&ops.softplus(&ops.parameter(self.rate)), -FASTEST);
-        let decay = ops.mul(&forget, &rate);
-        let entry = ops.mul(&entry, &self.balance(ops, &decay, seen));
-        let value = ops.reshape(&ops.mul(&entry, &x), &[batch, time, inner, 1]);
+        let [input_gate, recurrence_gate] = [&self.input_gate, &self.recurrence_gate].map(|gate| gate.apply(ops, &by_head));
+        let rate = ops.scale(&ops.softplus(&ops.parameter(self.rate)), -DECAY_SCALE);
+        let decay = ops.mul(&recurrence_gate, &rate);
+        let input_gate = ops.mul(&input_gate, &self.input_scale(ops, &decay, seen));
+        let value = ops.reshape(&ops.mul(&input_gate, &x), &[batch, time, inner, 1]);
         let one = ops.full(&[batch, time, 1, 1], 1.0);
         let (read, last) = self.recurrence.run(ops, [&one, &one, &value], Decay::Scalar(&decay), None, state);
         (ops.reshape(&read, &[batch, time, inner]), State::new(seen + time, [Some(last), tail]))
     }
 
-    /// `sqrt(1 - a^2)` from `log a`, which keeps the size of a state whatever is forgotten; 1 for the first token of a text.
-    fn balance<O: Ops>(&self, ops: &O, decay: &O::Tensor, seen: usize) -> O::Tensor {
+    /// `sqrt(1 - a^2)` from `log a`, which keeps the size of a state whatever is forgotten; 1 for the first token of a sequence.
+    fn input_scale<O: Ops>(&self, ops: &O, decay: &O::Tensor, seen: usize) -> O::Tensor {
         // 1 - exp(2u) is -tanh(u) (1 + exp(2u)), without a difference of near numbers.
         let kept = ops.exp(&ops.scale(decay, 2.0));
         let rest = ops.mul(&ops.neg(&ops.tanh(decay)), &ops.affine(&kept, 1.0, 1.0));
-        let root = ops.sqrt(&ops.affine(&rest, 1.0, SMALLEST));
+        let root = ops.sqrt(&ops.affine(&rest, 1.0, SQRT_EPSILON));
         if seen > 0 {
             return root;
         }

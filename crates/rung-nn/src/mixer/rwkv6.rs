@@ -4,7 +4,7 @@
 //!
 //! # Computed as
 //! GLA's, one token late: the write of token t - 1 goes with the query of token t, so that the state is read before
-//! token t is in it. What a token reads of itself, `(r_t . u . k_t) v_t`, is added apart.
+//! token t is in it. What a token reads of itself, `(r_t . u . k_t) v_t`, is added separately.
 
 use std::cell::Cell;
 
@@ -50,10 +50,10 @@ const INPUTS: [&str; 5] = ["w", "k", "v", "r", "g"];
 
 /// Mixtures of a token and the one before it.
 struct Shift {
-    /// `mu_x`, of the input that decides about the others.
-    first: Parameter,
-    /// `mu` of each input.
-    shares: [Parameter; 5],
+    /// Of the input from which the low-rank change of the other five is computed.
+    mu_x: Parameter,
+    /// Of each input, before that change.
+    mu: [Parameter; 5],
     /// `[width, 5 * rank]` and `[5, rank, width]`.
     factors: [Parameter; 2],
     rank: usize,
@@ -64,21 +64,21 @@ impl Shift {
     /// Channels start between the token alone and the one before alone; deeper layers lean to the token.
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, rank: usize) -> Self {
         let width = params.settings.width;
-        let [late, early] = shallow_and_deep(params);
-        let mut share = |input: &str| {
-            let (bend, less) = match input {
-                "r" | "g" => (0.5 * early, 0.0),
-                "v" => (early, 0.3 * late),
-                _ => (early, 0.0),
+        let [depth, remaining_depth] = relative_depth(params);
+        let mut init_mu = |input: &str| {
+            let (exponent, offset) = match input {
+                "r" | "g" => (0.5 * remaining_depth, 0.0),
+                "v" => (remaining_depth, 0.3 * depth),
+                _ => (remaining_depth, 0.0),
             };
-            let start = |channel: usize| 1.0 - (channel as f64 / width as f64).powf(bend) - less;
-            by_channel(params, &format!("time_maa_{input}"), &[width], start)
+            let start = |channel: usize| 1.0 - (channel as f64 / width as f64).powf(exponent) - offset;
+            init_per_channel(params, &format!("time_maa_{input}"), &[width], start)
         };
-        let (first, shares) = (share("x"), INPUTS.map(&mut share));
+        let (mu_x, mu) = (init_mu("x"), INPUTS.map(&mut init_mu));
         let (count, small) = (INPUTS.len(), Init::Uniform(-0.01, 0.01));
         let down = params.weight("time_maa_w1", &[width, count * rank], Init::Constant(0.0));
         let up = params.weight("time_maa_w2", &[count, rank, width], small);
-        Self { first, shares, factors: [down, up], rank, rounding: params.settings.precision.state }
+        Self { mu_x, mu, factors: [down, up], rank, rounding: params.settings.precision.state }
     }
 
     /// The five mixtures, and the last token.
@@ -86,32 +86,32 @@ impl Shift {
         let (width, rank) = (ops.shape(x)[2], self.rank);
         let (change, last) = shift::change(ops, x, last, self.rounding);
         let [down, up] = self.factors.map(|factor| ops.parameter(factor));
-        let first = shift::mixture(ops, x, &change, &ops.parameter(self.first));
-        let low = ops.tanh(&ops.matmul(&first, &down));
+        let input = shift::mixture(ops, x, &change, &ops.parameter(self.mu_x));
+        let low_rank = ops.tanh(&ops.matmul(&input, &down));
         let mixed = std::array::from_fn(|index| {
             let up = ops.reshape(&ops.slice(&up, 0, index..index + 1), &[rank, width]);
-            let moved = ops.matmul(&ops.slice(&low, 2, index * rank..(index + 1) * rank), &up);
-            shift::mixture(ops, x, &change, &ops.add(&moved, &ops.parameter(self.shares[index])))
+            let mu_change = ops.matmul(&ops.slice(&low_rank, 2, index * rank..(index + 1) * rank), &up);
+            shift::mixture(ops, x, &change, &ops.add(&mu_change, &ops.parameter(self.mu[index])))
         });
         (mixed, last)
     }
 }
 
 /// How deep a layer is, from 0 at the first to 1 at the last; and from 1 at the first down to almost 0.
-fn shallow_and_deep<S: Scalar>(params: &ParamBuilder<'_, S>) -> [f64; 2] {
+fn relative_depth<S: Scalar>(params: &ParamBuilder<'_, S>) -> [f64; 2] {
     let (layer, layers) = (params.depth.layer as f64, params.depth.layers as f64);
     [layer / (layers - 1.0).max(1.0), 1.0 - layer / layers]
 }
 
-/// An offset that starts as a function of its place.
-fn by_channel<S: Scalar>(
+/// A parameter without weight decay whose initial value is a function of the channel.
+fn init_per_channel<S: Scalar>(
     params: &mut ParamBuilder<'_, S>,
     name: &str,
     shape: &[usize],
     start: impl Fn(usize) -> f64,
 ) -> Parameter {
-    let place = Cell::new(0);
-    params.offset(name, shape, Init::FromUniform(&|_| start(place.replace(place.get() + 1))))
+    let channel = Cell::new(0);
+    params.weight_without_decay(name, shape, Init::FromUniform(&|_| start(channel.replace(channel.get() + 1))))
 }
 
 impl MixerConfig for Rwkv6Config {
@@ -129,28 +129,28 @@ impl MixerConfig for Rwkv6Config {
         causal_only(Self::NAME, params)?;
         let Self { heads, head, mix_rank, decay_rank } = *self;
         let (width, inner) = (params.settings.width, heads * head);
-        let [late, _] = shallow_and_deep(params);
+        let [depth, _] = relative_depth(params);
         // From half-lives of hundreds of tokens to less than two, and more of the long ones in deep layers.
-        let along = |channel: usize| channel as f64 / (inner as f64 - 1.0).max(1.0);
-        let rate = |channel: usize| -6.0 + 5.0 * along(channel).powf(0.7 + 1.3 * late);
-        let bonus = |channel: usize| late * (1.0 - along(channel)) + 0.1 * ((channel + 1) % 3) as f64 - 0.1;
+        let fraction = |channel: usize| channel as f64 / (inner as f64 - 1.0).max(1.0);
+        let rate = |channel: usize| -6.0 + 5.0 * fraction(channel).powf(0.7 + 1.3 * depth);
+        let bonus = |channel: usize| depth * (1.0 - fraction(channel)) + 0.1 * ((channel + 1) % 3) as f64 - 0.1;
         let shift = Shift::init(params, mix_rank);
         Ok(Rwkv6 {
             heads,
             shift,
             decay: [
-                by_channel(params, "time_decay", &[inner], rate),
+                init_per_channel(params, "time_decay", &[inner], rate),
                 params.weight("time_decay_w1", &[width, decay_rank], Init::Constant(0.0)),
                 params.weight("time_decay_w2", &[decay_rank, inner], Init::Uniform(-0.01, 0.01)),
             ],
-            bonus: by_channel(params, "time_faaaa", &[heads, head], bonus),
+            bonus: init_per_channel(params, "time_faaaa", &[heads, head], bonus),
             receptance: params.role(Role::Query).linear("r_proj", width, inner),
             key: params.role(Role::Key).linear("k_proj", width, inner),
             value: params.role(Role::Value).linear("v_proj", width, inner),
             gate: params.role(Role::Gate).linear("g_proj", width, inner),
             norm: [
-                params.offset("ln_x.weight", &[inner], Init::Constant(1.0)),
-                params.offset("ln_x.bias", &[inner], Init::Constant(0.0)),
+                params.weight_without_decay("ln_x.weight", &[inner], Init::Constant(1.0)),
+                params.weight_without_decay("ln_x.bias", &[inner], Init::Constant(0.0)),
             ],
             output: params.role(Role::Output).linear("o_proj", inner, width),
             recurrence: params.recurrence(),
@@ -159,11 +159,11 @@ impl MixerConfig for Rwkv6Config {
 }
 
 impl Rwkv6 {
-    /// Under the root of a head's variance.
+    /// Epsilon of the norm of each head.
     const EPSILON: f64 = 64e-5;
     /// No log-decay is below minus the exponential of this. Nothing survives one token of that, in either precision, and sums of
     /// log-decays stay exact enough for the tokens after it.
-    const SHARPEST: f64 = 5.0;
+    const MAX_LOG_RATE: f64 = 5.0;
 
     /// The read of every head before norm and gate, what the gate is made of, and the state.
     pub(super) fn read<O: Ops>(
@@ -175,20 +175,20 @@ impl Rwkv6 {
         let ([for_decay, for_key, for_value, for_query, for_gate], last) =
             self.shift.apply(ops, x, State::part(state, 1));
         let [rate, down, up] = self.decay.map(|part| ops.parameter(part));
-        let moved = ops.matmul(&ops.tanh(&ops.matmul(&for_decay, &down)), &up);
-        let room = ops.relu(&ops.affine(&ops.add(&moved, &rate), -1.0, Self::SHARPEST));
-        let decay = split(ops, &ops.neg(&ops.exp(&ops.affine(&room, -1.0, Self::SHARPEST))), self.heads);
+        let change = ops.matmul(&ops.tanh(&ops.matmul(&for_decay, &down)), &up);
+        let below_max = ops.relu(&ops.affine(&ops.add(&change, &rate), -1.0, Self::MAX_LOG_RATE));
+        let decay = split(ops, &ops.neg(&ops.exp(&ops.affine(&below_max, -1.0, Self::MAX_LOG_RATE))), self.heads);
         let query = self.receptance.heads(ops, &for_query, self.heads);
         let key = self.key.heads(ops, &for_key, self.heads);
         let value = self.value.heads(ops, &for_value, self.heads);
         let time = ops.shape(x)[1];
         // One token late: nothing is written before the first query, and nobody asks after the last write.
         let none = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
-        let late = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
-        let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &late(&key), &late(&value)];
-        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&late(&decay)), None, state);
-        let own = ops.sum(&ops.mul(&ops.mul(&query, &key), &ops.parameter(self.bonus)), 3);
-        let out = ops.add(&ops.slice(&out, 1, 0..time), &ops.mul(&value, &own));
+        let delay = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
+        let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &delay(&key), &delay(&value)];
+        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&delay(&decay)), None, state);
+        let bonus = ops.sum(&ops.mul(&ops.mul(&query, &key), &ops.parameter(self.bonus)), 3);
+        let out = ops.add(&ops.slice(&out, 1, 0..time), &ops.mul(&value, &bonus));
         ([out, for_gate], State::new(State::seen(state) + time, [Some(matrix), Some(last)]))
     }
 }

@@ -41,11 +41,11 @@ pub struct Rwkv7 {
     rate: [Linear; 2],
     /// The same without a bias.
     gate: [Linear; 2],
-    /// Factors of the key before it becomes the one that is sought.
-    sought: Parameter,
-    /// How much the learning rate scales the key that is written.
-    written: Parameter,
-    /// Factors of the token's own share.
+    /// `k_k`: factors of the key that is erased.
+    erase_scale: Parameter,
+    /// `k_a`: how much the learning rate scales the key that is written.
+    key_scale: Parameter,
+    /// `r_k`: factors of what a token reads of itself.
     bonus: Parameter,
     norm: [Parameter; 2],
     output: Linear,
@@ -55,27 +55,27 @@ pub struct Rwkv7 {
 /// Epsilon of the norm per head.
 const EPSILON: f64 = 64e-5;
 /// Smallest square of a key, as if its length were at least 1e-12.
-const SHORTEST: f64 = 1e-24;
+const MIN_KEY_SQUARE: f64 = 1e-24;
 
 /// Mixtures of each token with the one before.
 struct Shift {
     /// The earlier token's share per channel, for r, w, k, v, a and g.
-    shares: [Parameter; 6],
+    mu: [Parameter; 6],
     rounding: Option<Rounding>,
 }
 
 impl Shift {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
         let width = params.settings.width;
-        let shares = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
-        let shares = shares.map(|name| params.offset(name, &[width], Init::Uniform(0.0, 1.0)));
-        Self { shares, rounding: params.settings.precision.state }
+        let names = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
+        let mu = names.map(|name| params.weight_without_decay(name, &[width], Init::Uniform(0.0, 1.0)));
+        Self { mu, rounding: params.settings.precision.state }
     }
 
     /// The six mixtures, and the last token.
     fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> ([O::Tensor; 6], O::Tensor) {
         let (change, last) = shift::change(ops, x, last, self.rounding);
-        (self.shares.map(|share| shift::mixture(ops, x, &change, &ops.parameter(share))), last)
+        (self.mu.map(|mu| shift::mixture(ops, x, &change, &ops.parameter(mu))), last)
     }
 }
 
@@ -105,25 +105,25 @@ impl MixerConfig for Rwkv7Config {
             decay: low_rank(params, "w_proj", rank, Some(Init::Uniform(-5.5, 0.5))),
             rate: low_rank(params, "a_proj", rank, Some(Init::Uniform(-0.39, 0.01))),
             gate: low_rank(params, "g_proj", 2 * rank, None),
-            sought: params.offset("k_k", &[inner], Init::Uniform(0.66, 0.76)),
-            written: params.offset("k_a", &[inner], Init::Constant(1.02)),
-            bonus: params.offset("r_k", &[inner], Init::Constant(-0.04)),
+            erase_scale: params.weight_without_decay("k_k", &[inner], Init::Uniform(0.66, 0.76)),
+            key_scale: params.weight_without_decay("k_a", &[inner], Init::Constant(1.02)),
+            bonus: params.weight_without_decay("r_k", &[inner], Init::Constant(-0.04)),
             norm: [("weight", 1.0), ("bias", 0.0)]
-                .map(|(name, fill)| params.offset(&format!("g_norm.{name}"), &[inner], Init::Constant(fill))),
+                .map(|(name, value)| params.weight_without_decay(&format!("g_norm.{name}"), &[inner], Init::Constant(value))),
             output: params.role(Role::Output).linear("o_proj", inner, width),
             recurrence: params.recurrence(),
         })
     }
 }
 
-/// Two projections, the second with a bias that starts so.
+/// A low-rank projection; its second factor has a bias if it is given an initial value.
 fn low_rank<S: Scalar>(
     params: &mut ParamBuilder<'_, S>,
     name: &str,
     [width, rank, inner]: [usize; 3],
     bias: Option<Init<'_>>,
 ) -> [Linear; 2] {
-    let bias = bias.map(|fill| params.offset(&format!("{name}.1.bias"), &[inner], fill));
+    let bias = bias.map(|init| params.weight_without_decay(&format!("{name}.1.bias"), &[inner], init));
     let down = params.linear(&format!("{name}.0"), width, rank);
     [down, Linear { bias, ..params.linear(&format!("{name}.1"), rank, inner) }]
 }
@@ -145,36 +145,36 @@ impl TokenMixer for Rwkv7 {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let Rwkv7Config { heads, head, .. } = self.config;
-        let low_rank = |[down, up]: &[Linear; 2], x: &O::Tensor, bend: fn(&O, &O::Tensor) -> O::Tensor| {
-            up.apply(ops, &bend(ops, &down.apply(ops, x)))
+        let low_rank = |[down, up]: &[Linear; 2], x: &O::Tensor, activation: fn(&O, &O::Tensor) -> O::Tensor| {
+            up.apply(ops, &activation(ops, &down.apply(ops, x)))
         };
-        let ([asked, faded, found, held, learnt, gated], last) = self.shift.apply(ops, x, State::part(state, 1));
-        let query = self.receptance.heads(ops, &asked, heads);
-        let decay = ops.sigmoid(&low_rank(&self.decay, &faded, O::tanh));
+        let ([for_query, for_decay, for_key, for_value, for_rate, for_gate], last) = self.shift.apply(ops, x, State::part(state, 1));
+        let query = self.receptance.heads(ops, &for_query, heads);
+        let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
         let decay = split(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
-        let raw = self.key.apply(ops, &found);
-        let own = self.value.heads(ops, &held, heads);
+        let plain_key = self.key.apply(ops, &for_key);
+        let own_value = self.value.heads(ops, &for_value, heads);
         let value = match (&self.mix, state.and_then(|state| state.shared.as_ref())) {
-            (None, _) => own.clone(),
+            (None, _) => own_value.clone(),
             (Some(mix), Some(SharedTensor::Values(first))) => {
-                let share = split(ops, &ops.sigmoid(&low_rank(mix, &held, |_, x| x.clone())), heads);
-                ops.add(&own, &ops.mul(&ops.sub(first, &own), &share))
+                let share = split(ops, &ops.sigmoid(&low_rank(mix, &for_value, |_, x| x.clone())), heads);
+                ops.add(&own_value, &ops.mul(&ops.sub(first, &own_value), &share))
             }
             _ => panic!("a layer after the first is given the first one's values by the model"),
         };
-        let rate = ops.sigmoid(&low_rank(&self.rate, &learnt, |_, x| x.clone()));
-        let gate = low_rank(&self.gate, &gated, O::sigmoid);
+        let rate = ops.sigmoid(&low_rank(&self.rate, &for_rate, |_, x| x.clone()));
+        let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
-        let sought = ops.l2_norm(&split(ops, &ops.mul(&raw, &ops.parameter(self.sought)), heads), SHORTEST);
-        let removed = ops.mul(&sought, &split(ops, &rate, heads));
-        let scale = ops.mul(&ops.affine(&rate, 1.0, -1.0), &ops.parameter(self.written));
-        let key = split(ops, &ops.mul(&raw, &ops.affine(&scale, 1.0, 1.0)), heads);
+        let erase_key = ops.l2_norm(&split(ops, &ops.mul(&plain_key, &ops.parameter(self.erase_scale)), heads), MIN_KEY_SQUARE);
+        let removed = ops.mul(&erase_key, &split(ops, &rate, heads));
+        let scale = ops.mul(&ops.affine(&rate, 1.0, -1.0), &ops.parameter(self.key_scale));
+        let key = split(ops, &ops.mul(&plain_key, &ops.affine(&scale, 1.0, 1.0)), heads);
         let (read, matrix) = ops.general_delta(&GeneralDelta {
             query: &query,
             key: &key,
             value: &value,
             decay: &decay,
-            sought: &sought,
+            sought: &erase_key,
             removed: &removed,
             state: State::part(state, 0),
             chunk: self.recurrence.chunk,
@@ -184,12 +184,12 @@ impl TokenMixer for Rwkv7 {
         let [gain, offset] = self.norm.map(|parameter| ops.parameter(parameter));
         let normed = join(ops, &ops.layer_norm(&read, None, None, EPSILON));
         let normed = ops.add(&ops.mul(&normed, &gain), &offset);
-        let share = ops.reshape(&ops.parameter(self.bonus), &[heads, head]);
-        let share = ops.sum(&ops.mul(&ops.mul(&query, &key), &share), 3);
-        let out = ops.add(&normed, &join(ops, &ops.mul(&share, &value)));
+        let bonus = ops.reshape(&ops.parameter(self.bonus), &[heads, head]);
+        let bonus = ops.sum(&ops.mul(&ops.mul(&query, &key), &bonus), 3);
+        let out = ops.add(&normed, &join(ops, &ops.mul(&bonus, &value)));
         let out = self.output.apply(ops, &ops.mul(&out, &gate));
         let mut next = State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), Some(last)]);
-        next.shared = Some(SharedTensor::Values(own));
+        next.shared = Some(SharedTensor::Values(own_value));
         (out, next)
     }
 }

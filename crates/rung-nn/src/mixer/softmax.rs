@@ -85,9 +85,9 @@ impl TokenMixer for Softmax {
 
     /// Keys and values only: no scores.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
-        let Some(front) = &self.front else { return self.heads.keep(ops, x, state).1 };
+        let Some(front) = &self.front else { return self.heads.append_to_cache(ops, x, state).1 };
         let (x, tail) = front.apply(ops, x, State::part(state, 2));
-        let mut next = self.heads.keep(ops, &x, state).1;
+        let mut next = self.heads.append_to_cache(ops, &x, state).1;
         next.tensors[2] = tail;
         next
     }

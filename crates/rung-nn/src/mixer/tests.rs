@@ -4,14 +4,14 @@ use rung_engine::{Entry, Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::seeded;
 
-mod cores;
-mod frozen;
+mod equivalences;
 mod levels;
+mod linearized;
+mod observed;
 mod precision;
-mod reductions;
+mod recurrence;
 mod roles;
 mod variants;
-mod watched;
 
 use super::cases::{
     BATCH, Built, CASES, ROTARY, WIDTH, build, build_within, draw, input, resolve, results, settings, shake,

@@ -83,17 +83,17 @@ struct Column {
 impl Embedding {
     /// Adds its weights.
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, input: &Input) -> Self {
-        let (width, fill) = (params.settings.width, Init::Normal(params.settings.deviation));
+        let (width, init) = (params.settings.width, Init::Normal(params.settings.deviation));
         let columns = match input {
             Input::Vocabulary(count) => {
-                let weight = params.role(Role::Embedding).weight("embeddings.weight", &[*count, width], fill);
+                let weight = params.role(Role::Embedding).weight("embeddings.weight", &[*count, width], init);
                 vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
             }
-            Input::Fields(fields) => shared_tables(params, fields, fill),
+            Input::Fields(fields) => shared_tables(params, fields, init),
         };
         let positions = match params.settings.positions {
             Positions::Learned { length } => {
-                let table = params.role(Role::Position).weight("positions.weight", &[length, width], fill);
+                let table = params.role(Role::Position).weight("positions.weight", &[length, width], init);
                 Some((table, length))
             }
             _ => None,
@@ -160,7 +160,7 @@ impl Embedding {
 }
 
 /// One table for each alphabet, in the order in which alphabets are met.
-fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], fill: Init<'_>) -> Vec<Column> {
+fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], init: Init<'_>) -> Vec<Column> {
     let width = params.settings.width;
     let mut known: Vec<(&str, usize, Parameter)> = Vec::new();
     let mut columns = Vec::with_capacity(fields.len());
@@ -172,7 +172,7 @@ fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], 
             let symbols = sharing().map(|other| other.symbols() as usize).max().unwrap_or(0);
             let rows = symbols + usize::from(sharing().any(|other| other.blank));
             let name = format!("embeddings.{}.weight", field.alphabet);
-            let weight = params.role(Role::Embedding).weight(&name, &[rows, width], fill);
+            let weight = params.role(Role::Embedding).weight(&name, &[rows, width], init);
             known.push((&field.alphabet, rows, weight));
             (&field.alphabet, rows, weight)
         });

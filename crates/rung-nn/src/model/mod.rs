@@ -420,8 +420,8 @@ impl ModelConfig {
             (_, Some((table, gain))) => Unembedding::Field(table, gain),
             (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
             _ => {
-                let (shape, fill) = ([self.classes, width], Init::Normal(self.deviation));
-                Unembedding::Matrix(params.role(Role::Unembedding).weight("lm_head.weight", &shape, fill))
+                let (shape, init) = ([self.classes, width], Init::Normal(self.deviation));
+                Unembedding::Matrix(params.role(Role::Unembedding).weight("lm_head.weight", &shape, init))
             }
         };
         within_limit(params)?;

@@ -31,7 +31,7 @@ impl Norm {
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, config: NormConfig) -> Self {
         let width = params.settings.width;
         let mut offset = |role: Role, what: &str, value: f64| {
-            params.role(role).offset(&format!("{name}.{what}"), &[width], Init::Constant(value))
+            params.role(role).weight_without_decay(&format!("{name}.{what}"), &[width], Init::Constant(value))
         };
         let weight = (config != NormConfig::None).then(|| offset(Role::StreamNorm, "weight", 1.0));
         let bias = (config == NormConfig::Layer).then(|| offset(Role::Other, "bias", 0.0));

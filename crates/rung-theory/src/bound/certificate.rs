@@ -277,7 +277,7 @@ fn count(field: &str, value: &Value) -> Result<usize, CertificateError> {
 /// Writes a certificate; `stack` and `conventions` are carried along.
 pub fn write(certificate: &Certificate, stack: &str, conventions: &Value) -> Value {
     let list = |numbers: &[BigUint]| numbers.iter().map(BigUint::to_string).collect::<Vec<_>>();
-    let tokens_per = certificate.tokens_per.each().map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+    let tokens_per = certificate.tokens_per.to_array().map(|count| u64::try_from(count).unwrap_or(u64::MAX));
     let mut text = json!({
         "theorem": certificate.theorem.name(),
         "case": certificate.case.number(),

@@ -100,18 +100,18 @@ pub(super) fn log_entropy(r: f64) -> (f64, f64, f64) {
     let log_rest = log2_of_rest(rho, rest);
     let h = -rho * r - rest * log_rest;
     let slope = log_rest - r;
-    let bend = -1.0 / (rho * rest * LN_2);
+    let curvature = -1.0 / (rho * rest * LN_2);
     let ratio = rho * slope / h;
-    (h.log2(), ratio, LN_2 * (rho * (slope + rho * bend) / h - ratio * ratio))
+    (h.log2(), ratio, LN_2 * (rho * (slope + rho * curvature) / h - ratio * ratio))
 }
 
-/// Value, gradient and Hessian sums of a barrier function.
-struct Sums {
+/// Gradient and Hessian of a barrier function, summed over its terms.
+struct Derivatives {
     gradient: Vec<f64>,
     hessian: Vec<f64>,
 }
 
-impl Sums {
+impl Derivatives {
     fn new(variables: usize) -> Self {
         Self { gradient: vec![0.0; variables], hessian: vec![0.0; variables * variables] }
     }
@@ -141,7 +141,7 @@ impl Expression {
     }
 
     /// Adds `scale * f(value)` to the sums, given f' and f'' at the value (already scaled).
-    fn add(&self, point: &[f64], sums: &mut Sums, first: f64, second: f64) {
+    fn add(&self, point: &[f64], sums: &mut Derivatives, first: f64, second: f64) {
         let (logs, top, sum) = self.logs(point);
         let n = point.len();
         let mut gradient = vec![0.0; n];
@@ -150,17 +150,17 @@ impl Expression {
             if weight < 1e-18 {
                 continue;
             }
-            let (slope, bend) = term.slope(point);
+            let (slope, curvature) = term.gradient(point);
             for &(index, factor) in &slope {
                 gradient[index] += weight * factor;
             }
             sums.rank_one(&slope, first * LN_2 * weight);
-            if let Some((index, bend)) = bend {
-                sums.hessian[index * n + index] += first * weight * bend;
+            if let Some((index, curvature)) = curvature {
+                sums.hessian[index * n + index] += first * weight * curvature;
             }
         }
-        let spread = nonzero(&gradient);
-        sums.rank_one(&spread, -first * LN_2);
+        let terms_gradient = nonzero(&gradient);
+        sums.rank_one(&terms_gradient, -first * LN_2);
         if let Some(divisor) = &self.divisor {
             let value = divisor.at(point);
             for &(index, factor) in &divisor.coefficients {
@@ -168,9 +168,9 @@ impl Expression {
             }
             sums.rank_one(&merge(&divisor.coefficients), first / (value * value * LN_2));
         }
-        let whole = nonzero(&gradient);
-        sums.rank_one(&whole, second);
-        for (index, factor) in whole {
+        let full_gradient = nonzero(&gradient);
+        sums.rank_one(&full_gradient, second);
+        for (index, factor) in full_gradient {
             sums.gradient[index] += first * factor;
         }
     }
@@ -182,14 +182,14 @@ impl Term {
     }
 
     /// The gradient by variable, and the second derivative that the entropy adds.
-    fn slope(&self, point: &[f64]) -> (Sparse, Option<(usize, f64)>) {
+    fn gradient(&self, point: &[f64]) -> (Sparse, Option<(usize, f64)>) {
         let mut slope = self.linear.coefficients.clone();
-        let bend = self.entropy.map(|index| {
+        let curvature = self.entropy.map(|index| {
             let (_, first, second) = log_entropy(point[index]);
             slope.push((index, first));
             (index, second)
         });
-        (merge(&slope), bend)
+        (merge(&slope), curvature)
     }
 }
 
@@ -213,7 +213,7 @@ fn nonzero(dense: &[f64]) -> Sparse {
 ///
 /// Active constraints make some diagonal entries larger than others by many orders, so the matrix is scaled to a unit
 /// diagonal first: what is then added is small for every variable alike.
-fn newton_step(sums: &Sums, fixed: &[bool]) -> Option<Vec<f64>> {
+fn newton_step(sums: &Derivatives, fixed: &[bool]) -> Option<Vec<f64>> {
     let n = sums.gradient.len();
     let free: Vec<usize> = (0..n).filter(|&i| !fixed[i]).collect();
     let scale: Vec<f64> = free.iter().map(|&i| sums.hessian[i * n + i].abs().max(1e-12).sqrt().recip()).collect();
@@ -384,8 +384,8 @@ impl Program {
         value.is_finite().then_some(value)
     }
 
-    fn sums(&self, point: &[f64], weight: f64) -> Sums {
-        let mut sums = Sums::new(self.variables);
+    fn sums(&self, point: &[f64], weight: f64) -> Derivatives {
+        let mut sums = Derivatives::new(self.variables);
         self.objective.add(point, &mut sums, weight, 0.0);
         for linear in &self.domain {
             let slack = -linear.at(point);

@@ -117,7 +117,7 @@ impl BoundInput {
 
     /// log2 of the tokens of an entry, of z_0 and of w.
     pub(super) fn log2_tokens_per(&self) -> [f64; 3] {
-        self.tokens_per.each().map(log2)
+        self.tokens_per.to_array().map(log2)
     }
 
     /// Whether a certificate speaks of stacks at least as wide as this one, for these hops or fewer.

@@ -17,14 +17,14 @@ use crate::stack::capacity::Block;
 use crate::stack::{Convention, Defaults, Plan};
 
 /// A whole number as JSON, exact however large.
-pub fn whole(value: u128) -> Value {
+pub fn integer(value: u128) -> Value {
     u64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small))
 }
 
 /// Full layers, blocks, the extra hop and rungs of a stack. Layers are numbered from 0.
 pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Convention) -> Value {
     let capacity = plan.capacity_with(convention);
-    let block = |(e, block): (usize, &Block)| json!({"block": e, "layers": block.layers, "state_bits": whole(block.state_bits)});
+    let block = |(e, block): (usize, &Block)| json!({"block": e, "layers": block.layers, "state_bits": integer(block.state_bits)});
     json!({
         "stack": stack,
         "layers": plan.layers.len(),
@@ -36,9 +36,9 @@ pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Conve
         "at_most": capacity.rungs,
         "at_least": capacity.at_least,
         "blocks": capacity.blocks.iter().enumerate().map(block).collect::<Vec<_>>(),
-        "state_bits": capacity.state_bits().into_iter().map(whole).collect::<Vec<_>>(),
-        "beside_bits": capacity.parallel_bits.iter().copied().map(whole).collect::<Vec<_>>(),
-        "message_bits": whole(capacity.message_bits),
+        "state_bits": capacity.state_bits().into_iter().map(integer).collect::<Vec<_>>(),
+        "beside_bits": capacity.parallel_bits.iter().copied().map(integer).collect::<Vec<_>>(),
+        "message_bits": integer(capacity.message_bits),
         "message_formula": plan.message_formula(convention),
         "conventions": certificate::conventions(defaults, convention),
     })

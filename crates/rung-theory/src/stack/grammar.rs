@@ -8,13 +8,13 @@
 //! ```
 //!
 //! A [`Stack`] is the text as a tree: it prints back what it read, and nothing is expanded until its length is
-//! known, so `((full*99999)*99999)*99999` costs nothing. [`Stack::fold`] goes the other way, from a long list of
+//! known, so `((full*99999)*99999)*99999` costs nothing. [`Stack::compress`] goes the other way, from a long list of
 //! layers to a short text, which is how stacks that came from a model's config are shown.
 
 use std::fmt;
 
 use super::StackError;
-use crate::spec::{Call, Scanner};
+use crate::spec::{Scanner, Spec};
 
 /// Parentheses may nest this deep: more than anyone means, far less than a thread's stack holds.
 const MAX_DEPTH: usize = 64;
@@ -27,16 +27,16 @@ pub struct Stack(pub Vec<Item>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// What is repeated.
-    pub unit: Unit,
+    pub body: LayerOrGroup,
     /// How often, at least once.
     pub times: u64,
 }
 
 /// What can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum LayerOrGroup {
     /// One layer of one mixer, or of several side by side.
-    Layer(Vec<Call>),
+    Layer(Vec<Spec>),
     /// A stack in parentheses.
     Group(Stack),
 }
@@ -58,11 +58,11 @@ impl Stack {
     /// How many layers it stands for, as long as that fits 128 bits.
     pub fn layers(&self) -> Option<u128> {
         self.0.iter().try_fold(0_u128, |sum, item| {
-            let unit = match &item.unit {
-                Unit::Layer(_) => 1,
-                Unit::Group(group) => group.layers()?,
+            let body = match &item.body {
+                LayerOrGroup::Layer(_) => 1,
+                LayerOrGroup::Group(group) => group.layers()?,
             };
-            sum.checked_add(unit.checked_mul(u128::from(item.times))?)
+            sum.checked_add(body.checked_mul(u128::from(item.times))?)
         })
     }
 
@@ -70,12 +70,12 @@ impl Stack {
     ///
     /// # Errors
     /// The first error of `visit`.
-    pub fn each<E>(&self, visit: &mut impl FnMut(&[Call]) -> Result<(), E>) -> Result<(), E> {
+    pub fn for_each_layer<E>(&self, visit: &mut impl FnMut(&[Spec]) -> Result<(), E>) -> Result<(), E> {
         for item in &self.0 {
             for _ in 0..item.times {
-                match &item.unit {
-                    Unit::Layer(calls) => visit(calls)?,
-                    Unit::Group(group) => group.each(visit)?,
+                match &item.body {
+                    LayerOrGroup::Layer(specs) => visit(specs)?,
+                    LayerOrGroup::Group(group) => group.for_each_layer(visit)?,
                 }
             }
         }
@@ -83,7 +83,7 @@ impl Stack {
     }
 
     /// The shortest text we find for a list of layers: at each place the repetition that covers most.
-    pub fn fold(layers: &[Vec<Call>]) -> Self {
+    pub fn compress(layers: &[Vec<Spec>]) -> Self {
         const LONGEST_PERIOD: usize = 24;
         let mut items = Vec::new();
         let mut at = 0;
@@ -97,11 +97,11 @@ impl Stack {
                 .filter(|&(period, times)| period == 1 || times > 1)
                 .max_by_key(|&(period, times)| (period * times, std::cmp::Reverse(period)))
                 .unwrap_or((1, 1));
-            let unit = match period {
-                1 => Unit::Layer(rest[0].clone()),
-                _ => Unit::Group(Self::fold(&rest[..period])),
+            let body = match period {
+                1 => LayerOrGroup::Layer(rest[0].clone()),
+                _ => LayerOrGroup::Group(Self::compress(&rest[..period])),
             };
-            items.push(Item { unit, times: times as u64 });
+            items.push(Item { body, times: times as u64 });
             at += period * times;
         }
         Self(items)
@@ -112,7 +112,7 @@ fn items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackError> {
     let mut stack = Vec::new();
     loop {
         scanner.skip_space();
-        let unit = match scanner.peek() {
+        let body = match scanner.peek() {
             None | Some(')') => return Ok(Stack(stack)),
             Some('(') if depth == MAX_DEPTH => {
                 return Err(scanner.error(&format!("parentheses nested at most {MAX_DEPTH} deep")).into());
@@ -124,9 +124,9 @@ fn items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackError> {
                     return Err(scanner.error("a layer").into());
                 }
                 scanner.require(')')?;
-                Unit::Group(inner)
+                LayerOrGroup::Group(inner)
             }
-            Some(_) => Unit::Layer(side_by_side(scanner)?),
+            Some(_) => LayerOrGroup::Layer(side_by_side(scanner)?),
         };
         let spaced = scanner.skip_space();
         let mut times = 1;
@@ -136,19 +136,20 @@ fn items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackError> {
             if times == 0 {
                 return Err(scanner.error("a repeat count of at least 1 before this").into());
             }
-        } else if !spaced && !matches!(scanner.peek(), None | Some('(' | ')')) && matches!(unit, Unit::Layer(_)) {
+        } else if !spaced && !matches!(scanner.peek(), None | Some('(' | ')')) && matches!(body, LayerOrGroup::Layer(_))
+        {
             return Err(scanner.error("a space, `*`, `+`, `{` or the end").into());
         }
-        stack.push(Item { unit, times });
+        stack.push(Item { body, times });
     }
 }
 
-fn side_by_side(scanner: &mut Scanner<'_>) -> Result<Vec<Call>, StackError> {
-    let mut calls = vec![scanner.call("a mixer such as `full`")?];
+fn side_by_side(scanner: &mut Scanner<'_>) -> Result<Vec<Spec>, StackError> {
+    let mut specs = vec![scanner.spec("a mixer such as `full`")?];
     while scanner.take('+') {
-        calls.push(scanner.call("a mixer such as `full`")?);
+        specs.push(scanner.spec("a mixer such as `full`")?);
     }
-    Ok(calls)
+    Ok(specs)
 }
 
 impl fmt::Display for Stack {
@@ -157,12 +158,12 @@ impl fmt::Display for Stack {
             if index > 0 {
                 out.write_str(" ")?;
             }
-            match &item.unit {
-                Unit::Layer(calls) => {
-                    let calls: Vec<String> = calls.iter().map(Call::to_string).collect();
-                    out.write_str(&calls.join("+"))?;
+            match &item.body {
+                LayerOrGroup::Layer(specs) => {
+                    let specs: Vec<String> = specs.iter().map(Spec::to_string).collect();
+                    out.write_str(&specs.join("+"))?;
                 }
-                Unit::Group(group) => write!(out, "({group})")?,
+                LayerOrGroup::Group(group) => write!(out, "({group})")?,
             }
             if item.times != 1 {
                 write!(out, "*{}", item.times)?;
@@ -213,19 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn folding_finds_the_rhythm() {
+    fn compressing_finds_the_period() {
         for text in
             ["(gdn*3 full)*12", "full*3", "(mamba2 full)*2 mamba2", "full gdn kda", "conv*2 (full conv*2)*3 full"]
         {
             let mut layers = Vec::new();
-            let collect = &mut |calls: &[Call]| {
-                layers.push(calls.iter().map(|call| Call { at: 0, ..call.clone() }).collect());
+            let collect = &mut |specs: &[Spec]| {
+                layers.push(specs.iter().map(|spec| Spec { at: 0, ..spec.clone() }).collect());
                 Ok::<(), ()>(())
             };
-            Stack::parse(text).unwrap().each(collect).unwrap();
-            let folded = Stack::fold(&layers);
-            assert_eq!(folded.layers(), Some(layers.len() as u128));
-            assert!(folded.to_string().len() <= text.len(), "{folded} for {text}");
+            Stack::parse(text).unwrap().for_each_layer(collect).unwrap();
+            let compressed = Stack::compress(&layers);
+            assert_eq!(compressed.layers(), Some(layers.len() as u128));
+            assert!(compressed.to_string().len() <= text.len(), "{compressed} for {text}");
         }
     }
 }

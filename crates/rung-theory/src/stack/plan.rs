@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::mixer::{Message, Mixer, Reach};
 use super::{Stack, StackError};
-use crate::spec::{self, Call};
+use crate::spec::{self, Spec};
 
 /// Longer stacks are refused: a million layers is a thousand times the deepest model.
 pub const MAX_LAYERS: u64 = 1 << 20;
@@ -184,9 +184,9 @@ impl Layer {
         self.mixers.iter().map(bits).sum()
     }
 
-    /// The calls that name its mixers with every number.
-    pub fn calls(&self) -> Vec<Call> {
-        self.mixers.iter().map(Mixer::call).collect()
+    /// The specs that name its mixers with every number.
+    pub fn specs(&self) -> Vec<Spec> {
+        self.mixers.iter().map(Mixer::spec).collect()
     }
 }
 
@@ -220,22 +220,22 @@ impl Plan {
             return Err(StackError::TooManyLayers { found });
         }
         // Layers written alike share one resolved copy; neighbours usually are.
-        let mut known: Vec<(Vec<Call>, Layer)> = Vec::new();
+        let mut known: Vec<(Vec<Spec>, Layer)> = Vec::new();
         let mut layers = Vec::with_capacity(count.unwrap_or_default() as usize);
-        stack.each(&mut |calls| {
-            let same = |a: &Call, b: &Call| a.name == b.name && a.options == b.options;
+        stack.for_each_layer(&mut |specs| {
+            let same = |a: &Spec, b: &Spec| a.name == b.name && a.options == b.options;
             let found = known
                 .iter()
                 .rev()
                 .take(8)
-                .find(|(seen, _)| seen.len() == calls.len() && seen.iter().zip(calls).all(|(a, b)| same(a, b)));
+                .find(|(seen, _)| seen.len() == specs.len() && seen.iter().zip(specs).all(|(a, b)| same(a, b)));
             if let Some((_, layer)) = found {
                 layers.push(layer.clone());
                 return Ok(());
             }
-            let mixers = calls.iter().map(|call| Mixer::resolve(call, defaults)).collect::<Result<_, _>>()?;
+            let mixers = specs.iter().map(|spec| Mixer::resolve(spec, defaults)).collect::<Result<_, _>>()?;
             let layer = Layer::parallel(mixers);
-            known.push((calls.to_vec(), layer.clone()));
+            known.push((specs.to_vec(), layer.clone()));
             layers.push(layer);
             Ok::<(), StackError>(())
         })?;
@@ -278,15 +278,15 @@ impl Plan {
 
     /// The shortest text that reads back as this plan, with every number.
     pub fn to_stack(&self) -> Stack {
-        let layers: Vec<Vec<Call>> = self.layers.iter().map(Layer::calls).collect();
-        Stack::fold(&layers)
+        let layers: Vec<Vec<Spec>> = self.layers.iter().map(Layer::specs).collect();
+        Stack::compress(&layers)
     }
 
     /// The shortest text that names its mixers, without their numbers: for people.
     pub fn outline(&self) -> String {
-        let bare = |mixer: &Mixer| Call { name: mixer.name().to_owned(), options: Vec::new(), at: 0 };
-        let layers: Vec<Vec<Call>> = self.layers.iter().map(|layer| layer.mixers.iter().map(bare).collect()).collect();
-        Stack::fold(&layers).to_string()
+        let bare = |mixer: &Mixer| Spec { name: mixer.name().to_owned(), options: Vec::new(), at: 0 };
+        let layers: Vec<Vec<Spec>> = self.layers.iter().map(|layer| layer.mixers.iter().map(bare).collect()).collect();
+        Stack::compress(&layers).to_string()
     }
 }
 

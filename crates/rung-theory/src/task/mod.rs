@@ -290,12 +290,12 @@ registry! {
 /// # Errors
 /// The text is malformed, or names a task or an option that does not exist, or a size that makes no sense.
 pub fn parse(text: &str) -> Result<Box<dyn AnyTask>, TaskError> {
-    let call = spec::parse_call(text)?;
-    let Some(entry) = REGISTRY.iter().find(|entry| entry.name == call.name) else {
-        let suggestion = spec::nearest(&call.name, names()).map(str::to_owned);
-        return Err(TaskError::UnknownTask { found: call.name, suggestion, known: options::listed(names()) });
+    let spec = spec::parse_spec(text)?;
+    let Some(entry) = REGISTRY.iter().find(|entry| entry.name == spec.name) else {
+        let suggestion = spec::nearest(&spec.name, names()).map(str::to_owned);
+        return Err(TaskError::UnknownTask { found: spec.name, suggestion, known: options::listed(names()) });
     };
-    let mut options = Options::new(entry.name, call);
+    let mut options = Options::new(entry.name, spec);
     let task = (entry.read)(&mut options)?;
     options.finish()?;
     Ok(task)

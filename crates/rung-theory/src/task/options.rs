@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::spec::{Call, SyntaxError, Value, nearest};
+use crate::spec::{Spec, SyntaxError, Value, nearest};
 
 /// The most tokens a prompt may have.
 pub const MAX_TOKENS: u64 = 1 << 24;
@@ -85,8 +85,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn new(task: &'static str, call: Call) -> Self {
-        Self { task, given: call.options, known: Vec::new() }
+    pub(crate) fn new(task: &'static str, spec: Spec) -> Self {
+        Self { task, given: spec.options, known: Vec::new() }
     }
 
     /// What was typed for `option`, if anything.

@@ -65,5 +65,5 @@ pub use config::{Run, RunConfig};
 pub use directory::{LockMode, Outcome, execute, execute_with};
 pub use error::RunError;
 pub use evaluate::{evaluate, evaluate_on};
-pub use record::{Facts, Record};
+pub use record::{Record, RunFacts};
 pub use trainer::{StepReport, Trainer};

@@ -45,7 +45,7 @@ pub struct Record {
     /// What was run, every default spelled out.
     pub config: RunConfig,
     /// What the theory says about it.
-    pub facts: Facts,
+    pub facts: RunFacts,
     /// Why it was over.
     #[serde(rename = "over")]
     pub stop_reason: StopReason,
@@ -85,7 +85,7 @@ impl Program {
 
 /// Numbers of a run that follow from its config.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct RunFacts {
     /// Weights.
     pub weights: u64,
     /// Full layers.
@@ -110,7 +110,7 @@ pub struct Facts {
     pub verdict: Option<[String; 2]>,
 }
 
-impl Facts {
+impl RunFacts {
     /// Works them out.
     pub fn of(run: &Run) -> Self {
         let (capacity, task) = (run.plan.capacity_with(Convention::Paper), run.task.task());
@@ -155,7 +155,7 @@ impl Record {
             edition: EDITION,
             program: Program::current(),
             config: run.config.clone(),
-            facts: Facts::of(run),
+            facts: RunFacts::of(run),
             stop_reason: progress.stop_reason.unwrap_or(StopReason::Finished),
             steps: progress.step,
             loss: found.loss,
@@ -310,7 +310,7 @@ mod tests {
             edition: EDITION,
             program: Program::current(),
             config: run.config.clone(),
-            facts: Facts::of(&run),
+            facts: RunFacts::of(&run),
             stop_reason: StopReason::Finished,
             steps: 1,
             loss: 0.5,

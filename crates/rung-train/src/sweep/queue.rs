@@ -1,4 +1,4 @@
-//! Carrying out a sweep.
+//! Executes the runs of a sweep.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ pub enum Event<'a> {
     Recorded(usize, &'a Record, f64),
 }
 
-/// What came of a sweep.
+/// The results of a sweep.
 #[derive(Debug, Default)]
 pub struct SweepSummary {
     /// Records by number of run; none for other shards and for what was not finished.
@@ -28,7 +28,7 @@ pub struct SweepSummary {
     pub already_recorded: usize,
     /// Runs that failed: number and reason.
     pub failed: Vec<(usize, RunError)>,
-    /// Whether the watcher said stop.
+    /// Whether `watch` asked to stop.
     pub interrupted: bool,
     /// Seconds of work in the runs that were finished here, stretches before an interruption included.
     pub work: f64,
@@ -47,7 +47,7 @@ impl SweepSummary {
     }
 }
 
-/// Carries out the runs of a shard on so many threads, longest first. `watch` hears of everything and says whether to go on.
+/// Executes the runs of a shard on `threads` threads, longest first. `watch` is called for every event and returns whether to continue.
 ///
 /// A run that fails does not stop the others; one that cannot write to the disk does, since the others could not either.
 pub fn execute(
@@ -80,8 +80,8 @@ pub fn execute_with(
                 return;
             }
             let run = &sweep.runs[number];
-            let place = directory.join(record::id(run));
-            let outcome = run::execute_with(run, Some(&place), lock_mode, &mut |report| {
+            let run_directory = directory.join(record::id(run));
+            let outcome = run::execute_with(run, Some(&run_directory), lock_mode, &mut |report| {
                 let go_on = watch(Event::Step(number, report.step, report.steps));
                 if !go_on {
                     stop.store(true, Ordering::Relaxed);
@@ -144,8 +144,8 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
     let mut kinds: Vec<(String, f64)> = Vec::new();
     let mut seconds = 0.0;
     for (number, run) in sweep.runs.iter().enumerate() {
-        let place = directory.join(record::id(run));
-        if !shard.has(number) || directory::recorded(run, &place)?.is_some() {
+        let run_directory = directory.join(record::id(run));
+        if !shard.has(number) || directory::recorded(run, &run_directory)?.is_some() {
             continue;
         }
         // Runs that differ in nothing that costs time are timed once.

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_bench::{Bench, CaseFilter, Row, Section, cases};
+use rung_bench::{Bench, CaseFilter, Measurement, Section, cases};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json, spinner, steps};
@@ -116,7 +116,7 @@ fn head(bench: &Bench) -> String {
     )
 }
 
-fn line(row: &Row) -> Result<String, std::fmt::Error> {
+fn line(row: &Measurement) -> Result<String, std::fmt::Error> {
     let case = &row.case;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let megabytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| format!("{:.0}", bytes as f64 / 1e6)));
@@ -127,7 +127,7 @@ fn line(row: &Row) -> Result<String, std::fmt::Error> {
         case.shape(),
         row.times.median(),
         row.tokens_per_second(),
-        or_dash(row.share_of_limit.map(|fraction| format!("{:.0}%", 100.0 * fraction))),
+        or_dash(row.fraction_of_peak.map(|fraction| format!("{:.0}%", 100.0 * fraction))),
         megabytes(row.peak_bytes),
     );
     if let (Some((theirs, peak)), Some(ratio), Some(fastest)) = (&row.torch, row.ratio(), row.ratio_of_fastest()) {
@@ -140,7 +140,7 @@ fn line(row: &Row) -> Result<String, std::fmt::Error> {
     Ok(text)
 }
 
-fn fields(row: &Row) -> Value {
+fn fields(row: &Measurement) -> Value {
     let mut fields = json!({
         "what": row.case.what(),
         "mixer": row.case.mixer,
@@ -148,7 +148,7 @@ fn fields(row: &Row) -> Value {
         "ms": row.times.median(),
         "tokens_per_s": row.tokens_per_second(),
         "peak_bytes": row.peak_bytes,
-        "share_of_limit": row.share_of_limit,
+        "share_of_limit": row.fraction_of_peak,
         "torch_ms": row.torch.as_ref().map(|(theirs, _)| theirs.median()),
         "ratio": row.ratio(),
     });

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use rung_audit::lint::{Finding, Severity, lint};
+use rung_audit::lint::{LintFinding, Severity, lint};
 use rung_audit::preset_config;
 use rung_audit::report::json;
 
@@ -52,7 +52,7 @@ impl Lint {
     /// # Errors
     /// Standard output cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut found: Vec<(String, Finding)> = Vec::new();
+        let mut found: Vec<(String, LintFinding)> = Vec::new();
         let mut malformed = false;
         for name in &self.configs {
             match read(name).and_then(|(path, text)| Ok((path, lint(&text)?))) {
@@ -64,7 +64,7 @@ impl Lint {
             }
         }
         print(&self.render(&found))?;
-        let counts = |finding: &Finding| self.strict || finding.severity == Severity::Error;
+        let counts = |finding: &LintFinding| self.strict || finding.severity == Severity::Error;
         Ok(match (malformed, found.iter().any(|(_, finding)| counts(finding))) {
             (true, _) => ExitCode::from(MALFORMED),
             (false, true) => ExitCode::from(FOUND),
@@ -72,7 +72,7 @@ impl Lint {
         })
     }
 
-    fn render(&self, found: &[(String, Finding)]) -> String {
+    fn render(&self, found: &[(String, LintFinding)]) -> String {
         match (self.json, self.format) {
             (true, _) | (false, Format::Json) => {
                 format!("{:#}\n", json::findings(found.iter().map(|(path, finding)| (path.as_str(), finding))))
@@ -98,14 +98,14 @@ fn read(name: &str) -> anyhow::Result<(String, String)> {
     Ok((file.display().to_string(), text))
 }
 
-fn line(path: &str, finding: &Finding) -> String {
+fn line(path: &str, finding: &LintFinding) -> String {
     let location = finding.line.map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"));
-    let Finding { field, reason, fix, .. } = finding;
+    let LintFinding { field, reason, fix, .. } = finding;
     format!("{location}: {}: `{field}`: {reason}; fix: {fix}\n", finding.severity.word())
 }
 
 /// A workflow command; percent signs and line ends are escaped as GitHub asks.
-fn annotation(path: &str, finding: &Finding) -> String {
+fn annotation(path: &str, finding: &LintFinding) -> String {
     let escape = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let property = |text: &str| escape(text).replace(':', "%3A").replace(',', "%2C");
     let line = finding.line.map_or_else(String::new, |line| format!(",line={line}"));

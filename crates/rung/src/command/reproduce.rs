@@ -16,7 +16,7 @@ use rung_lab::chapter::measured::ExperimentRecords;
 use rung_lab::chapter::{
     Artefact, ChapterOutput, Preset, audited, constructed, inspected, measured, proved, refuted, summary,
 };
-use rung_lab::experiment::{self, Chapter as Place, Experiment, Reading};
+use rung_lab::experiment::{self, Conclusion, Experiment, ReportChapter};
 use rung_lab::store::EvidenceStore;
 use rung_nn::file::write_atomically;
 use rung_train::run::{Run, RunError, directory, record};
@@ -110,15 +110,15 @@ impl Reproduce {
         let sweeps = self.sweeps(preset)?;
         let store = EvidenceStore::new(&self.out, preset);
         let training = if self.render_only { Training::default() } else { self.compute(&store, &sweeps)? };
-        let (chapters, readings) = self.render(&store, &sweeps);
-        let path = self.write(preset, &chapters, &readings)?;
+        let (chapters, conclusions) = self.render(&store, &sweeps);
+        let path = self.write(preset, &chapters, &conclusions)?;
         let seconds = started.elapsed().as_secs_f64();
         let mut lines: Vec<String> =
             chapters.iter().map(|output| format!("{}: {}", output.chapter.title, output.summary)).collect();
-        for (name, reading) in &readings {
-            lines.push(format!("  {name}: {}", reading.line));
+        for (name, conclusion) in &conclusions {
+            lines.push(format!("  {name}: {}", conclusion.line));
             lines.extend(
-                reading.contradictions.iter().map(|sentence| format!("    against the prediction: {sentence}")),
+                conclusion.contradictions.iter().map(|sentence| format!("    against the prediction: {sentence}")),
             );
         }
         if training.interrupted {
@@ -180,7 +180,7 @@ impl Reproduce {
         &self,
         store: &EvidenceStore,
         sweeps: &[(&'static Experiment, Sweep)],
-    ) -> (Vec<ChapterOutput>, Vec<(&'static str, Reading)>) {
+    ) -> (Vec<ChapterOutput>, Vec<(&'static str, Conclusion)>) {
         let mut chapters = Vec::new();
         if self.wants("proved") {
             chapters.push(proved::render(store));
@@ -193,14 +193,14 @@ impl Reproduce {
         }
         let records: Vec<ExperimentRecords> =
             sweeps.iter().map(|(experiment, sweep)| self.read_records(store, experiment, sweep)).collect();
-        let mut readings = Vec::new();
-        for place in [Place::Measured, Place::Open] {
+        let mut conclusions = Vec::new();
+        for chapter in [ReportChapter::Measured, ReportChapter::Open] {
             let own: Vec<&ExperimentRecords> =
-                records.iter().filter(|found| found.experiment.chapter == place).collect();
+                records.iter().filter(|found| found.experiment.chapter == chapter).collect();
             if !own.is_empty() {
-                let (chapter, found) = measured::render(place, store.preset(), &own);
-                chapters.push(chapter);
-                readings.extend(own.iter().map(|own| own.experiment.name).zip(found));
+                let (output, found) = measured::render(chapter, store.preset(), &own);
+                chapters.push(output);
+                conclusions.extend(own.iter().map(|own| own.experiment.name).zip(found));
             }
         }
         if self.wants("inspected") {
@@ -209,7 +209,7 @@ impl Reproduce {
         if self.wants("audited") {
             chapters.push(audited::render(store));
         }
-        (chapters, readings)
+        (chapters, conclusions)
     }
 
     /// The records of an experiment's runs, and what is to be said of those that have none.
@@ -244,8 +244,8 @@ impl Reproduce {
     fn sweeps(&self, preset: Preset) -> anyhow::Result<Vec<(&'static Experiment, Sweep)>> {
         let wanted = |experiment: &&&'static Experiment| {
             let chapter = match experiment.chapter {
-                Place::Measured => "measured",
-                Place::Open => "open",
+                ReportChapter::Measured => "measured",
+                ReportChapter::Open => "open",
             };
             self.wants(chapter) || self.only.iter().any(|only| only == experiment.name)
         };
@@ -308,12 +308,13 @@ impl Reproduce {
         &self,
         preset: Preset,
         chapters: &[ChapterOutput],
-        readings: &[(&str, Reading)],
+        conclusions: &[(&str, Conclusion)],
     ) -> anyhow::Result<PathBuf> {
         for artefact in chapters.iter().flat_map(|output| &output.artefacts) {
             write_below(&self.out, artefact)?;
         }
-        let borrowed: Vec<(&str, &Reading)> = readings.iter().map(|(name, reading)| (*name, reading)).collect();
+        let borrowed: Vec<(&str, &Conclusion)> =
+            conclusions.iter().map(|(name, conclusion)| (*name, conclusion)).collect();
         let mut report = Report::new("Rung: what one forward pass can compose")
             .summary(
                 "How many dependent look-ups an attention stack can do in one forward pass, and how we know. A figure tagged \

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rung_engine::Scalar;
 use rung_nn::Network;
-use rung_nn::construct::{self, MOST_BITS, MOST_EXHAUSTIVE, Verified, Which};
+use rung_nn::construct::{self, InstanceSet, MAX_EXHAUSTIVE, MOST_BITS, Verification};
 use rung_nn::precision::Precision as StateFormat;
 use serde_json::json;
 
@@ -68,9 +68,13 @@ impl Verify {
         let task = built.task()?.spec();
         let all = built.task()?.instances();
         let few = self.samples.is_none() && all.is_some_and(|all| all <= u128::from(SAMPLES));
-        let which = if self.exhaustive || few { Which::All } else { Which::Samples { count, seed: self.seed } };
-        let total =
-            if which == Which::All { all.filter(|all| *all <= MOST_EXHAUSTIVE).unwrap_or(0) as u64 } else { count };
+        let which =
+            if self.exhaustive || few { InstanceSet::All } else { InstanceSet::Samples { count, seed: self.seed } };
+        let total = if which == InstanceSet::All {
+            all.filter(|all| *all <= MAX_EXHAUSTIVE).unwrap_or(0) as u64
+        } else {
+            count
+        };
         let threads =
             self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), |t| t as usize);
         let started = Instant::now();
@@ -118,7 +122,7 @@ impl Verify {
         Ok(ExitCode::from(u8::from(!right)))
     }
 
-    fn text(&self, name: &str, task: &str, found: &Verified, seconds: f64) -> anyhow::Result<String> {
+    fn text(&self, name: &str, task: &str, found: &Verification, seconds: f64) -> anyhow::Result<String> {
         let mut text = String::new();
         let which = if found.exhaustive { "all instances".to_owned() } else { format!("samples, seed {}", self.seed) };
         writeln!(text, "{name} for {task} (constructed)")?;

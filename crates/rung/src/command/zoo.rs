@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_bench::exponents::{HEAD, HEADS};
-use rung_bench::zoo::tracking::Claim;
+use rung_bench::exponents::{HEAD_DIM, HEADS};
+use rung_bench::zoo::tracking::TrackingClaim;
 use rung_bench::zoo::{LENGTHS, MixerRow, Timing, Zoo, names};
 use rung_figure::Evidence;
 use serde_json::{Value, json};
@@ -109,14 +109,14 @@ fn page(zoo: &Zoo) -> Result<String, std::fmt::Error> {
     }
     writeln!(
         text,
-        "\ncrosses, grows (numbers), cost, credit: proved, by definition, of a layer with {HEADS} heads of {HEAD}\n\
+        "\ncrosses, grows (numbers), cost, credit: proved, by definition, of a layer with {HEADS} heads of {HEAD_DIM}\n\
          tokens/s at each sequence length, exponent of cost in n: measured, forward on one thread, median of {}\n\
          parity, S3 (whether one layer tracks them over sequences of any length): evidence below",
         zoo.timing.rounds
     )?;
     for row in &zoo.rows {
         for (what, claim) in [("parity", row.parity()), ("S3", row.permutations())] {
-            if let (Claim::Yes(evidence, by), name) = (claim, row.mixer.name()) {
+            if let (TrackingClaim::Yes(evidence, by), name) = (claim, row.mixer.name()) {
                 writeln!(text, "  {name}, {what}: {evidence}, {by}")?;
             }
         }
@@ -136,7 +136,7 @@ fn short(number: f64) -> String {
 }
 
 fn fields(zoo: &Zoo) -> Value {
-    let claim = |claim: Claim| {
+    let claim = |claim: TrackingClaim| {
         json!({
             "tracks": claim.word(),
             "evidence": claim.evidence().map(Evidence::word),
@@ -149,7 +149,7 @@ fn fields(zoo: &Zoo) -> Value {
             "mixer": row.mixer.name(),
             "layer": row.mixer.to_string(),
             "counted": {
-                "crosses": rung_theory::report::whole(row.crossing()),
+                "crosses": rung_theory::report::integer(row.crossing()),
                 "grows": row.grows(),
                 "cost": row.cost(),
                 "credit": row.credit().word(),

@@ -12,7 +12,7 @@ use super::super::loglinear_gdn::LogLinearDeltanetConfig;
 use super::super::rglru::GatedUnitConfig;
 use super::super::rwkv6::Rwkv6Config;
 use super::super::{MixerConfig, TokenMixer};
-use super::reductions::{concrete, copy_common, read, set};
+use super::equivalences::{build_typed, copy_common, read_values, set};
 use super::{BATCH, WIDTH, assert_close, build, input, resolve, settings};
 use crate::param_builder::{Depth, ParamBuilder};
 use crate::position::Positions;
@@ -58,9 +58,9 @@ fn floors_rise_evenly_from_none() {
 /// what it writes itself.
 #[test]
 fn rwkv_that_neither_shifts_nor_forgets_is_linear_attention() {
-    let (rwkv, mut weights) = concrete::<Rwkv6Config>("rwkv6{heads=2,head=4}");
+    let (rwkv, mut weights) = build_typed::<Rwkv6Config>("rwkv6{heads=2,head=4}");
     let (linear, mut linear_weights) =
-        concrete::<LinearAttentionConfig>("linear{heads=2,key=4,value=4,map=identity,normaliser=no}");
+        build_typed::<LinearAttentionConfig>("linear{heads=2,key=4,value=4,map=identity,normaliser=no}");
     for name in ["time_maa_x", "time_maa_w", "time_maa_k", "time_maa_v", "time_maa_r", "time_maa_g", "time_maa_w2"] {
         set(&mut weights, name, 0.0);
     }
@@ -71,12 +71,12 @@ fn rwkv_that_neither_shifts_nor_forgets_is_linear_attention() {
         linear_weights.get_mut(target).copy_from_slice(&values);
     }
     // Linear attention divides queries by the root of their width.
-    let expected = read(&linear_weights, |ops, x| ops.scale(&linear.read(ops, x, None).0, 2.0));
+    let expected = read_values(&linear_weights, |ops, x| ops.scale(&linear.read(ops, x, None).0, 2.0));
     set(&mut weights, "time_faaaa", 1.0);
-    let found = read(&weights, |ops, x| rwkv.read(ops, x, None).0[0].clone());
+    let found = read_values(&weights, |ops, x| rwkv.read(ops, x, None).0[0].clone());
     assert_close(&found, &expected, 1e-12, "rwkv6");
     set(&mut weights, "time_faaaa", 0.0);
-    let late = read(&weights, |ops, x| rwkv.read(ops, x, None).0[0].clone());
+    let late = read_values(&weights, |ops, x| rwkv.read(ops, x, None).0[0].clone());
     let inner = late.len() / (BATCH * TIME);
     assert!(late[..inner].iter().all(|value| *value == 0.0), "the first token has nothing to read");
     assert!(late[inner..2 * inner].iter().any(|value| *value != 0.0));
@@ -86,28 +86,29 @@ fn rwkv_that_neither_shifts_nor_forgets_is_linear_attention() {
 #[test]
 fn equal_levels_are_one_state() {
     let sizes = "heads=2,value-heads=4,key=3,value=5";
-    let (gated, gated_weights) = concrete::<GatedDeltanetConfig>(&format!("gdn{{{sizes}}}"));
-    let (levels, mut weights) = concrete::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes}}}"));
+    let (gated, gated_weights) = build_typed::<GatedDeltanetConfig>(&format!("gdn{{{sizes}}}"));
+    let (levels, mut weights) = build_typed::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes}}}"));
     copy_common(&gated_weights, &mut weights);
     // The softplus of zero; and a read that is not divided by the root of the key width.
     set(&mut weights, "L", 0.0);
-    let expected = read(&gated_weights, |ops, x| ops.scale(&gated.read(ops, x, None).0, 2_f64.ln() * 3_f64.sqrt()));
-    assert_close(&read(&weights, |ops, x| levels.read(ops, x, None).0), &expected, 1e-12, "gdn");
+    let expected =
+        read_values(&gated_weights, |ops, x| ops.scale(&gated.read(ops, x, None).0, 2_f64.ln() * 3_f64.sqrt()));
+    assert_close(&read_values(&weights, |ops, x| levels.read(ops, x, None).0), &expected, 1e-12, "gdn");
 }
 
 /// A text longer than the levels that have a weight of their own goes on with the last one's.
 #[test]
 fn levels_past_the_last_weigh_as_the_last() {
     let sizes = "heads=1,key=3,value=5";
-    let (few, few_weights) = concrete::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes},levels=3}}"));
+    let (few, few_weights) = build_typed::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes},levels=3}}"));
     // The same draws, and two rows more.
-    let (many, mut weights) = concrete::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes},levels=5}}"));
+    let (many, mut weights) = build_typed::<LogLinearDeltanetConfig>(&format!("loglinear-gdn{{{sizes},levels=5}}"));
     let rows = weights.find("l_proj.weight").unwrap();
     for level in [3, 4] {
         weights.get_mut(rows).copy_within(2 * WIDTH..3 * WIDTH, level * WIDTH);
     }
-    let expected = read(&few_weights, |ops, x| few.read(ops, x, None).0);
-    assert_close(&read(&weights, |ops, x| many.read(ops, x, None).0), &expected, 1e-12, "levels");
+    let expected = read_values(&few_weights, |ops, x| few.read(ops, x, None).0);
+    assert_close(&read_values(&weights, |ops, x| many.read(ops, x, None).0), &expected, 1e-12, "levels");
 }
 
 /// The number of states after every token is the plan's, however the text came.
@@ -137,7 +138,7 @@ fn levels_grow_with_the_logarithm_of_the_text() {
 /// With a gate that is always half open, RG-LRU is an exponential moving average of the tokens after the first.
 #[test]
 fn constant_gates_are_a_moving_average() {
-    let (unit, mut weights) = concrete::<GatedUnitConfig>("rglru{inner=6,heads=2,conv=1}");
+    let (unit, mut weights) = build_typed::<GatedUnitConfig>("rglru{inner=6,heads=2,conv=1}");
     for name in ["input_gate_weight", "input_gate_bias", "recurrent_gate_weight", "recurrent_gate_bias"] {
         set(&mut weights, &format!("rg_lru.{name}"), 0.0);
     }
@@ -188,7 +189,7 @@ fn lightning_forgets_by_head_and_layer() {
 /// notice the size of a query.
 #[test]
 fn inline_rows_sum_to_one_and_see_the_size_of_a_query() {
-    let (inline, weights) = concrete::<InlineConfig>("inline{heads=2,key=4,value=6}");
+    let (inline, weights) = build_typed::<InlineConfig>("inline{heads=2,key=4,value=6}");
     let mut far = weights.clone();
     set(&mut far, "residual.2.weight", 0.0);
     set(&mut far, "residual.2.bias", 0.0);
@@ -206,9 +207,9 @@ fn inline_rows_sum_to_one_and_see_the_size_of_a_query() {
     }
     let out = ops.values(&inline.read(&ops, &ops.constant(&[BATCH, TIME, WIDTH], &values), None).0);
     assert_close(&out, &vec![3.0; out.len()], 1e-12, "alike");
-    let before = read(&far, |ops, x| inline.read(ops, x, None).0);
+    let before = read_values(&far, |ops, x| inline.read(ops, x, None).0);
     let query = far.find("q_proj.weight").unwrap();
     far.get_mut(query).iter_mut().for_each(|value| *value *= 2.0);
-    let after = read(&far, |ops, x| inline.read(ops, x, None).0);
+    let after = read_values(&far, |ops, x| inline.read(ops, x, None).0);
     assert!(before.iter().zip(&after).any(|(a, b)| (a - b).abs() > 0.1));
 }

@@ -1,4 +1,4 @@
-//! The table of cases once more, with states and messages in few bits.
+//! Every mixer in `CASES` again, with quantised states and attention outputs.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::mixer::TokenMixer;
 use crate::precision::Precision;
 
 #[test]
-fn many_bits_are_as_good_as_none() {
+fn rounding_to_many_bits_changes_nothing() {
     let time = 9;
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let outcome = |precision| {
@@ -21,10 +21,10 @@ fn many_bits_are_as_good_as_none() {
             ops.backward(&scalar(&ops, &mixer, &ops.parameter(x)));
             (out, ops.gradient())
         };
-        let (expected, slope) = outcome(Precision::default());
-        let (found, straight) = outcome(Precision::bits(24, 32.0));
+        let (expected, gradient) = outcome(Precision::default());
+        let (found, rounded_gradient) = outcome(Precision::bits(24, 32.0));
         assert_close(&found, &expected, 1e-3, text);
-        assert_close(&straight, &slope, 1e-3, &format!("gradient of {text}"));
+        assert_close(&rounded_gradient, &gradient, 1e-3, &format!("gradient of {text}"));
     }
 }
 
@@ -59,8 +59,8 @@ fn steps_and_the_whole_leave_the_same_state_bit_for_bit() {
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let (expected, whole) = run(&ops, &mixer, &x, &[time]);
-        for stretches in [vec![1; time], vec![5, 1, 7]] {
-            let (found, state) = run(&ops, &mixer, &x, &stretches);
+        for segments in [vec![1; time], vec![5, 1, 7]] {
+            let (found, state) = run(&ops, &mixer, &x, &segments);
             assert_close(&found, &expected, 1e-10, text);
             for (a, b) in state.tensors.iter().flatten().zip(whole.tensors.iter().flatten()) {
                 assert_eq!(ops.values(a), ops.values(b), "{text}");
@@ -70,7 +70,7 @@ fn steps_and_the_whole_leave_the_same_state_bit_for_bit() {
 }
 
 /// Three bits leave little of the numbers, and still every weight that mattered gets a gradient. The range is small, so that small
-/// states do not round to zero, of which no decay can be felt.
+/// states do not round to zero, whose decay has no gradient.
 #[test]
 fn gradients_pass_through_coarse_rounding() {
     let time = 9;
@@ -83,14 +83,14 @@ fn gradients_pass_through_coarse_rounding() {
             ops.backward(&scalar(&ops, &mixer, &x));
             (ops.gradient(), weights)
         };
-        let moved = |(gradient, weights): &(Vec<f64>, Parameters<f64>)| -> Vec<String> {
+        let with_gradient = |(gradient, weights): &(Vec<f64>, Parameters<f64>)| -> Vec<String> {
             let entries = weights.entries().map(|(_, entry)| entry);
-            let felt = entries.filter(|entry| gradient[entry.range.clone()].iter().any(|slope| *slope != 0.0));
-            felt.map(|entry| entry.name.clone()).collect()
+            let nonzero = entries.filter(|entry| gradient[entry.range.clone()].iter().any(|gradient| *gradient != 0.0));
+            nonzero.map(|entry| entry.name.clone()).collect()
         };
         let coarse = gradient(Precision::bits(3, 0.02));
-        assert!(coarse.0.iter().all(|slope| slope.is_finite()), "{text}");
-        assert_eq!(moved(&coarse), moved(&gradient(Precision::default())), "{text}");
+        assert!(coarse.0.iter().all(|gradient| gradient.is_finite()), "{text}");
+        assert_eq!(with_gradient(&coarse), with_gradient(&gradient(Precision::default())), "{text}");
     }
 }
 
@@ -98,13 +98,13 @@ fn gradients_pass_through_coarse_rounding() {
 #[test]
 fn accumulators_of_few_bits_round_the_outcome_and_not_the_gradient() {
     let (time, positions) = (17, crate::position::Positions::None);
-    let outcome = |bits: u32, stretches: &[usize]| {
+    let outcome = |bits: u32, segments: &[usize]| {
         let text = format!("full{{heads=2,kv=1,head=6,accumulator={bits}}}");
         let Built { mixer, weights } = build_within::<f64>(&text, positions, 4, Precision::default());
         let ops = Native::new();
         ops.bind(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
-        let (out, _) = run(&ops, &mixer, &x, stretches);
+        let (out, _) = run(&ops, &mixer, &x, segments);
         ops.backward(&ops.sum_all(&mixer.forward(&ops, &x, None).0));
         // The output projection is fed with what was rounded, so its gradient is another.
         let gradient = ops.gradient();
@@ -114,7 +114,7 @@ fn accumulators_of_few_bits_round_the_outcome_and_not_the_gradient() {
     let (exact, gradient) = outcome(0, &[time]);
     for bits in [2, 5] {
         let (whole, own) = outcome(bits, &[time]);
-        assert_close(&outcome(bits, &[5, 1, 11]).0, &whole, 1e-10, "in stretches");
+        assert_close(&outcome(bits, &[5, 1, 11]).0, &whole, 1e-10, "in segments");
         assert_close(&own, &gradient, 1e-10, "gradient");
         assert!(whole.iter().zip(&exact).any(|(a, b)| (a - b).abs() > 1e-2), "{bits} bits leave their mark");
     }

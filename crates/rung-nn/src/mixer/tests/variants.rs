@@ -2,7 +2,7 @@
 
 use rung_engine::{AdamWConfig, Native, Ops, Tensor};
 
-use super::reductions::{copy_common, read};
+use super::equivalences::{copy_common, read_values};
 use super::{BATCH, Built, ROTARY, WIDTH, assert_close, build, input, run};
 use crate::mixer::TokenMixer;
 use crate::position::Positions;
@@ -13,11 +13,11 @@ const SPARSE: &str = "dsa{heads=2,head=4,latent=5,rope=2,value=3,top=4,index-hea
 fn token_sparse_attention_to_every_token_is_latent_attention() {
     for positions in [ROTARY, Positions::Alibi] {
         let dense = build::<f64>("mla{heads=2,head=4,latent=5,rope=2,value=3,query-rank=3}", positions, 1);
-        let expected = read(&dense.weights, |ops, x| dense.mixer.forward(ops, x, None).0);
+        let expected = read_values(&dense.weights, |ops, x| dense.mixer.forward(ops, x, None).0);
         let text = SPARSE.replace("top=4", "top=11").replace("value=3", "value=3,query-rank=3");
         let mut sparse = build::<f64>(&text, positions, 1);
         copy_common(&dense.weights, &mut sparse.weights);
-        let found = read(&sparse.weights, |ops, x| sparse.mixer.forward(ops, x, None).0);
+        let found = read_values(&sparse.weights, |ops, x| sparse.mixer.forward(ops, x, None).0);
         assert_close(&found, &expected, 1e-12, "dsa");
     }
 }
@@ -119,18 +119,23 @@ fn compositional_attention_with_one_retrieval_shares_its_values() {
         let target = full.weights.get_mut(target);
         target.chunks_exact_mut(source.len()).for_each(|rows| rows.copy_from_slice(source));
     }
-    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
-    assert_close(&read(&one.weights, |ops, x| one.mixer.forward(ops, x, None).0), &expected, 1e-12, "compositional");
+    let expected = read_values(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
+    assert_close(
+        &read_values(&one.weights, |ops, x| one.mixer.forward(ops, x, None).0),
+        &expected,
+        1e-12,
+        "compositional",
+    );
 }
 
 #[test]
 fn retrievals_may_change_places() {
     let Built { mixer, mut weights } =
         build::<f64>("compositional{searches=2,retrievals=3,head=4,value=2}", Positions::Alibi, 1);
-    let before = read(&weights, |ops, x| mixer.forward(ops, x, None).0);
+    let before = read_values(&weights, |ops, x| mixer.forward(ops, x, None).0);
     let value = weights.find("v_proj.weight").unwrap();
     weights.get_mut(value).rotate_left(2 * WIDTH);
-    assert_close(&read(&weights, |ops, x| mixer.forward(ops, x, None).0), &before, 1e-12, "rotated");
+    assert_close(&read_values(&weights, |ops, x| mixer.forward(ops, x, None).0), &before, 1e-12, "rotated");
 }
 
 const POLICIES: [&str; 6] = ["last", "sinks", "prefix", "stride", "reservoir", "heavy"];
@@ -138,10 +143,10 @@ const POLICIES: [&str; 6] = ["last", "sinks", "prefix", "stride", "reservoir", "
 #[test]
 fn a_cache_as_long_as_the_text_is_full_attention() {
     let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
-    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
+    let expected = read_values(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
     for policy in POLICIES {
         let evicting = build::<f64>(&format!("evicting{{heads=4,kv=2,head=4,size=11,policy={policy}}}"), ROTARY, 1);
-        let found = read(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0);
+        let found = read_values(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0);
         assert_close(&found, &expected, 1e-12, policy);
     }
 }
@@ -151,9 +156,9 @@ fn a_cache_of_the_last_tokens_is_a_window() {
     for (policy, window) in [("last,size=5", "size=5"), ("sinks,size=5", "size=3,sinks=2")] {
         let evicting = build::<f64>(&format!("evicting{{heads=4,kv=2,head=4,policy={policy}}}"), ROTARY, 1);
         let window = build::<f64>(&format!("window{{heads=4,kv=2,head=4,{window}}}"), ROTARY, 1);
-        let expected = read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
+        let expected = read_values(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
         assert_close(
-            &read(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0),
+            &read_values(&evicting.weights, |ops, x| evicting.mixer.forward(ops, x, None).0),
             &expected,
             1e-12,
             policy,

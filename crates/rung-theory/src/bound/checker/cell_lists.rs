@@ -7,7 +7,7 @@ use super::{Cells, Instance, Refusal, malformed};
 
 pub(super) fn check(p: &Instance<'_>, cells: &Cells, x: [&BigUint; 2], sigma: &BigUint) -> Result<(), Refusal> {
     cells.well_formed(p)?;
-    let (b, m, n1, s2, [te, t0, tw]) = (p.b, p.m, &p.n[0], &p.s[2], p.tokens_per.each());
+    let (b, m, n1, s2, [te, t0, tw]) = (p.b, p.m, &p.n[0], &p.s[2], p.tokens_per.to_array());
     let (Cells { cell: r, group: nu }, [x0, x1]) = (cells, x);
     if *x0 == BigUint::ZERO || *x1 == BigUint::ZERO || x0 > m || x0 % (m / r) != BigUint::ZERO {
         return malformed("x[0] must be a multiple of m / cell and at most m, x[1] at least 1");

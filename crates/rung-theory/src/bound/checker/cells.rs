@@ -7,7 +7,7 @@ use super::{Case, Cells, Instance, Refusal, malformed};
 
 pub(super) fn check(p: &Instance<'_>, cells: &Cells) -> Result<(), Refusal> {
     cells.well_formed(p)?;
-    let (b, m, n1, s2, [te, t0, tw]) = (p.b, p.m, &p.n[0], &p.s[2], p.tokens_per.each());
+    let (b, m, n1, s2, [te, t0, tw]) = (p.b, p.m, &p.n[0], &p.s[2], p.tokens_per.to_array());
     let Cells { cell: r, group: nu } = cells;
     let one = BigUint::from(1_u8);
     let (rows, border) = (nu * log2(&p.size[1], &one, false), s2 << FRACTION);

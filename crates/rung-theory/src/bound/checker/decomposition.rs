@@ -8,7 +8,7 @@ use super::{Case, Instance, Lists, Refusal, product, sum};
 pub(super) fn check(p: &Instance<'_>, lists: &Lists) -> Result<(), Refusal> {
     let Lists { x, sigma, kappa: k } = lists;
     lists.well_formed(p, p.n, p.m)?;
-    let (l, b, s, [te, t0, tw]) = (p.hops, p.b, p.s, p.tokens_per.each());
+    let (l, b, s, [te, t0, tw]) = (p.hops, p.b, p.s, p.tokens_per.to_array());
     let pairs = &x[0] * product(p.n) / product(k); // |Q|
     let queries = product(p.n) / product(k.iter().skip(1)); // W
     let tokens_of = |i: usize| if i == 0 { t0.clone() } else { te * &p.size[i - 1] };

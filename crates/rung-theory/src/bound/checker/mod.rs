@@ -92,7 +92,7 @@ impl TokensPer {
     }
 
     /// The three counts, in this order.
-    pub fn each(&self) -> [&BigUint; 3] {
+    pub fn to_array(&self) -> [&BigUint; 3] {
         [&self.entry, &self.start, &self.query]
     }
 }
@@ -282,7 +282,7 @@ impl<'a> Instance<'a> {
             return malformed("embedding: the identity tables in the middle need n = 1");
         }
         let n = &p.n[middle..middle + hops - 1];
-        let [te, t0, tw] = p.tokens_per.each();
+        let [te, t0, tw] = p.tokens_per.to_array();
         Ok(Self {
             case: p.case,
             hops,
@@ -352,7 +352,7 @@ fn well_formed(p: &Certificate) -> Result<(), Refusal> {
             return malformed(format!("{name} has {found} entries, expected {expected}"));
         }
     }
-    let sizes = [&p.message_bits, &p.m].into_iter().chain(&p.n).chain(p.tokens_per.each());
+    let sizes = [&p.message_bits, &p.m].into_iter().chain(&p.n).chain(p.tokens_per.to_array());
     if sizes.into_iter().any(|size| *size == BigUint::ZERO) {
         return malformed("message_bits, m, n and tokens_per must be at least 1");
     }
@@ -400,7 +400,7 @@ fn compare(p: &Certificate, notes: Option<&RefCell<Vec<Inequality>>>) -> Result<
         Theorem::CellLists { cells, x: [x0, x1], sigma } => cell_lists::check(&instance, cells, [x0, x1], sigma)?,
         Theorem::Decomposition(lists) => decomposition::check(&instance, lists)?,
     }
-    let [te, t0, tw] = p.tokens_per.each();
+    let [te, t0, tw] = p.tokens_per.to_array();
     let tokens = te * sizes(&p.m, &p.n).iter().sum::<BigUint>() + t0 + tw;
     let answer_bits = (&instance.size[instance.hops - 1] - 1_u8).bits(); // ceil(log2 N) for N >= 1
     let trivial = p.theorem != Theorem::State && p.message_bits < BigUint::from(answer_bits);

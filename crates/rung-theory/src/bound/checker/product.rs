@@ -8,7 +8,7 @@ use super::{Case, Instance, Lazy, Lists, Refusal, malformed, product, sum};
 pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), Refusal> {
     well_formed(p, lists, lazy)?;
     let (Lists { x, sigma, kappa: k }, Lazy { varying: u, live, freeze }) = (lists, lazy);
-    let (b, s, [te, t0, tw]) = (p.b, p.s, p.tokens_per.each());
+    let (b, s, [te, t0, tw]) = (p.b, p.s, p.tokens_per.to_array());
     let pairs = &x[0] * product(live) / product(k); // |Q|
     let queries = product(live) / product(k.iter().skip(1)); // W
     // X(a,b), 1 if empty.

@@ -66,7 +66,7 @@ pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'stati
     for construction in CONSTRUCTIONS {
         match (construction.fits)(plan, capacity, tables) {
             Ok(()) => return Ok(construction),
-            Err(lack) if !std::ptr::fn_addr_eq(construction.fits, elsewhere as Fits) => {
+            Err(lack) if !std::ptr::fn_addr_eq(construction.fits, fits_no_plan as Fits) => {
                 lacks.push(format!("{}: {lack}", construction.name));
             }
             Err(_) => {}
@@ -105,7 +105,7 @@ fn plan_without_network(plan: &Plan) -> Option<&Mixer> {
 
 /// One layer that a construction needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Need {
+enum LayerRequirement {
     /// Attention heads that ask different things: how many, channels of a key, bits of the value.
     Heads(Vec<(u64, u64, u64)>),
     /// A state that hands so many bits from one token to the next.
@@ -114,7 +114,7 @@ enum Need {
     Table(u64, u64),
 }
 
-impl Need {
+impl LayerRequirement {
     /// Whether known weights of a mixer do this, at its own bits per number, for prompts of fewer than 2^`log2_tokens` tokens.
     fn met_by(&self, mixer: &Mixer, log2_tokens: u64) -> bool {
         let (facts, number) = (mixer.facts(), |option: &str| mixer.number(option).unwrap_or_default());
@@ -154,7 +154,7 @@ impl Need {
 }
 
 /// Finds a layer for every need, in order, as early as possible.
-fn assign(plan: &Plan, tables: &Tables, needs: &[Need]) -> Result<(), String> {
+fn assign(plan: &Plan, tables: &Tables, needs: &[LayerRequirement]) -> Result<(), String> {
     let mut layers = plan.layers.iter();
     let log2_tokens = tables.tokens().bits();
     for (index, need) in needs.iter().enumerate() {
@@ -181,12 +181,12 @@ fn address(tables: &Tables, l: usize) -> u64 {
 }
 
 /// The layer in which w looks up z_l.
-fn look_up(tables: &Tables, l: usize) -> Need {
-    Need::Heads(vec![(1, address(tables, l), value_bits(tables, l))])
+fn look_up(tables: &Tables, l: usize) -> LayerRequirement {
+    LayerRequirement::Heads(vec![(1, address(tables, l), value_bits(tables, l))])
 }
 
 /// The layers in which w looks up the tables from z_l on.
-fn climb_from(tables: &Tables, l: usize) -> impl Iterator<Item = Need> {
+fn look_ups_from(tables: &Tables, l: usize) -> impl Iterator<Item = LayerRequirement> {
     (l..=tables.hops()).map(move |l| look_up(tables, l))
 }
 
@@ -199,6 +199,6 @@ fn small(number: &BigUint) -> Result<u64, String> {
 }
 
 /// For constructions of other settings.
-fn elsewhere(_: &Plan, _: &Capacity, _: &Tables) -> Result<(), String> {
+fn fits_no_plan(_: &Plan, _: &Capacity, _: &Tables) -> Result<(), String> {
     Err("not function composition in one causal pass".to_owned())
 }

@@ -13,6 +13,6 @@
 //! # Source
 //! The weights are ours.
 
-use super::{Construction, elsewhere};
+use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "parity-hybrid", fits: elsewhere, needs_bits_only: false };
+pub(super) static KIND: Construction = Construction { name: "parity-hybrid", fits: fits_no_plan, needs_bits_only: false };

@@ -13,6 +13,6 @@
 //! # Source
 //! Grazzi et al. (2411.12537).
 
-use super::{Construction, elsewhere};
+use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "parity-recurrence", fits: elsewhere, needs_bits_only: false };
+pub(super) static KIND: Construction = Construction { name: "parity-recurrence", fits: fits_no_plan, needs_bits_only: false };

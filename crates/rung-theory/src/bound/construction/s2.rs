@@ -16,13 +16,13 @@
 //! # Source
 //! Ours; the table in the state of the shortcuts, with weights.
 
-use super::{Construction, Need, assign, climb_from, small, value_bits};
+use super::{Construction, LayerRequirement, assign, look_ups_from, small, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "S2",
     needs_bits_only: false,
     fits: |plan, _, tables| {
-        let front = [Need::Carry(value_bits(tables, 0)), Need::Table(small(&tables.m)?, value_bits(tables, 1))];
-        assign(plan, tables, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
+        let front = [LayerRequirement::Carry(value_bits(tables, 0)), LayerRequirement::Table(small(&tables.m)?, value_bits(tables, 1))];
+        assign(plan, tables, &front.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },
 };

@@ -16,7 +16,7 @@
 //! # Source
 //! Ours; the prefetch of the shortcuts, with weights.
 
-use super::{Construction, Need, address, assign, look_up, small, value_bits};
+use super::{Construction, LayerRequirement, address, assign, look_up, small, value_bits};
 use crate::bound::tables::Tables;
 use crate::stack::Plan;
 
@@ -42,12 +42,12 @@ fn fits(plan: &Plan, tables: &Tables, e: usize, carried: bool) -> Result<(), Str
     let own = if carried { (1, address(tables, 1), value_bits(tables, 1)) } else { (1, 1, value_bits(tables, 0)) };
     let mut needs = Vec::new();
     if carried {
-        needs.push(Need::Carry(value_bits(tables, 0)));
+        needs.push(LayerRequirement::Carry(value_bits(tables, 0)));
     }
-    needs.push(Need::Heads(vec![own, (branches, address(tables, e + 1), ahead)]));
+    needs.push(LayerRequirement::Heads(vec![own, (branches, address(tables, e + 1), ahead)]));
     for l in 1 + usize::from(carried)..=tables.hops() {
         if l == e {
-            needs.push(Need::Heads(vec![(1, address(tables, e), branches.saturating_mul(ahead))]));
+            needs.push(LayerRequirement::Heads(vec![(1, address(tables, e), branches.saturating_mul(ahead))]));
         } else if l != e + 1 {
             needs.push(look_up(tables, l));
         }

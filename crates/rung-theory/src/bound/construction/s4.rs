@@ -14,14 +14,14 @@
 //! # Source
 //! Ours; the speculation of the shortcuts, with weights.
 
-use super::{Construction, Need, address, assign, climb_from, small, value_bits};
+use super::{Construction, LayerRequirement, address, assign, look_ups_from, small, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "S4",
     needs_bits_only: false,
     fits: |plan, _, tables| {
         let all = (small(&tables.m)?, address(tables, 1), value_bits(tables, 1));
-        let first = Need::Heads(vec![(1, 1, value_bits(tables, 0)), all]);
-        assign(plan, tables, &[first].into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
+        let first = LayerRequirement::Heads(vec![(1, 1, value_bits(tables, 0)), all]);
+        assign(plan, tables, &[first].into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },
 };

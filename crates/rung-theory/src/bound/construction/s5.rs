@@ -15,7 +15,7 @@
 //! # Source
 //! Ours; the candidates of the shortcuts, with weights. They show the two-hop bound to be tight up to rounding.
 
-use super::{Construction, Need, address, assign, climb_from, small, value_bits};
+use super::{Construction, LayerRequirement, address, assign, look_ups_from, small, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "S5",
@@ -27,10 +27,10 @@ pub(super) static KIND: Construction = Construction {
         }
         let mut lack = "tables of more than two entries".to_owned();
         for low in 1..size.min(24) {
-            let front = [Need::Carry(value_bits(tables, 0)), Need::Table(slots, size - low)];
+            let front = [LayerRequirement::Carry(value_bits(tables, 0)), LayerRequirement::Table(slots, size - low)];
             let tried = (1 << low, address(tables, 2), value_bits(tables, 2));
-            let first = Need::Heads(vec![(1, address(tables, 1), low), tried]);
-            let needs: Vec<Need> = front.into_iter().chain([first]).chain(climb_from(tables, 3)).collect();
+            let first = LayerRequirement::Heads(vec![(1, address(tables, 1), low), tried]);
+            let needs: Vec<LayerRequirement> = front.into_iter().chain([first]).chain(look_ups_from(tables, 3)).collect();
             match assign(plan, tables, &needs) {
                 Ok(()) => return Ok(()),
                 Err(found) => lack = found,

@@ -18,13 +18,13 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975), with finite temperature and rounding made explicit.
 
-use super::{Construction, Need, assign, climb_from, value_bits};
+use super::{Construction, LayerRequirement, assign, look_ups_from, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U1",
     needs_bits_only: true,
     fits: |plan, _, tables| {
-        let first = Need::Heads(vec![(1, 1, value_bits(tables, 0))]);
-        assign(plan, tables, &[first].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
+        let first = LayerRequirement::Heads(vec![(1, 1, value_bits(tables, 0))]);
+        assign(plan, tables, &[first].into_iter().chain(look_ups_from(tables, 1)).collect::<Vec<_>>())
     },
 };

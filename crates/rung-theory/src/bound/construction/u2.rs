@@ -16,13 +16,13 @@
 //! # Source
 //! Ours; the matching lower bound is Ye et al. (2602.01763).
 
-use super::{Construction, Need, assign, climb_from, value_bits};
+use super::{Construction, LayerRequirement, assign, look_ups_from, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U2",
     needs_bits_only: true,
     fits: |plan, _, tables| {
-        let carry = Need::Carry(value_bits(tables, 0));
-        assign(plan, tables, &[carry].into_iter().chain(climb_from(tables, 1)).collect::<Vec<_>>())
+        let carry = LayerRequirement::Carry(value_bits(tables, 0));
+        assign(plan, tables, &[carry].into_iter().chain(look_ups_from(tables, 1)).collect::<Vec<_>>())
     },
 };

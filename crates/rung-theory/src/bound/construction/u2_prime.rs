@@ -15,13 +15,13 @@
 //! # Source
 //! Ours: it shows why the bound for F = L full layers needs both blocks 0 and 1 to be empty.
 
-use super::{Construction, Need, assign, climb_from, look_up, value_bits};
+use super::{Construction, LayerRequirement, assign, look_ups_from, look_up, value_bits};
 
 pub(super) static KIND: Construction = Construction {
     name: "U2'",
     needs_bits_only: true,
     fits: |plan, _, tables| {
-        let front = [look_up(tables, 1), Need::Carry(value_bits(tables, 1))];
-        assign(plan, tables, &front.into_iter().chain(climb_from(tables, 2)).collect::<Vec<_>>())
+        let front = [look_up(tables, 1), LayerRequirement::Carry(value_bits(tables, 1))];
+        assign(plan, tables, &front.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },
 };

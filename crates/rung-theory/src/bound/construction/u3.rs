@@ -14,6 +14,6 @@
 //! # Source
 //! Ours; that thoughts help in this way is Chen, Peng and Wu (2412.02975).
 
-use super::{Construction, elsewhere};
+use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "U3", fits: elsewhere, needs_bits_only: false };
+pub(super) static KIND: Construction = Construction { name: "U3", fits: fits_no_plan, needs_bits_only: false };

@@ -14,6 +14,6 @@
 //! # Source
 //! Pointer doubling; for transformers Sanford, Hsu and Telgarsky (2402.09268). The query-first order: Chen, Peng and Wu (2412.02975).
 
-use super::{Construction, elsewhere};
+use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "U4", fits: elsewhere, needs_bits_only: false };
+pub(super) static KIND: Construction = Construction { name: "U4", fits: fits_no_plan, needs_bits_only: false };

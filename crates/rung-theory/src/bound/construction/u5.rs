@@ -16,6 +16,6 @@
 //! # Source
 //! Sanford, Hsu and Telgarsky (2306.02896), with finite temperature; no token is needed as a sink.
 
-use super::{Construction, elsewhere};
+use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "U5", fits: elsewhere, needs_bits_only: false };
+pub(super) static KIND: Construction = Construction { name: "U5", fits: fits_no_plan, needs_bits_only: false };

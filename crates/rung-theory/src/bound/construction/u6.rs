@@ -12,6 +12,6 @@
 //! # Source
 //! Ours.
 
-use super::{Construction, elsewhere};
+use super::{Construction, fits_no_plan};
 
-pub(super) static KIND: Construction = Construction { name: "U6", fits: elsewhere, needs_bits_only: false };
+pub(super) static KIND: Construction = Construction { name: "U6", fits: fits_no_plan, needs_bits_only: false };

@@ -9,7 +9,7 @@ use super::integers::{fix_one_by_one, largest_passing};
 use super::{CheckedCertificate, Setting, least};
 use crate::bound::checker::{Cells, Refusal, Theorem, check};
 use crate::bound::convex::{Expression, Linear, Program, Term};
-use crate::bound::estimate::divisors;
+use crate::bound::float_check::divisors;
 use crate::bound::input::{exp2_to_integer, log2};
 
 const A: usize = 0;

@@ -4,7 +4,7 @@ use num_bigint::BigUint;
 
 use super::{CheckedCertificate, Setting, least};
 use crate::bound::checker::{Cells, Theorem};
-use crate::bound::estimate::divisors;
+use crate::bound::float_check::divisors;
 use crate::bound::input::{exp2_to_integer, log2};
 
 /// The smallest instance found.

@@ -15,9 +15,9 @@ use super::integers::{fix_one_by_one, largest_passing};
 use super::{CheckedCertificate, Setting};
 use crate::bound::checker::{Certificate, Lazy, Lists, Refusal, Theorem, check};
 use crate::bound::convex::Program;
-use crate::bound::estimate::{Estimate, Sizes};
+use crate::bound::float_check::{FloatCheck, Sizes};
 use crate::bound::input::{exp2_to_integer, log2};
-use crate::bound::relax::{Given, Layout, Relaxation};
+use crate::bound::relaxation::{FixedTables, Relaxation, VariableIndices};
 
 /// A relaxed optimum.
 #[derive(Clone)]
@@ -36,10 +36,10 @@ pub(super) fn smallest(setting: &Setting<'_>, below: f64) -> Option<CheckedCerti
     // A place that is nearly as good before rounding may be better after it; large sizes lose nothing by rounding.
     let tries = if best < 40.0 { 2 } else { 1 };
     let close = optima.into_iter().filter(|optimum| optimum.value < best + 0.1).take(tries);
-    let estimate = Estimate::new(setting);
+    let float_check = FloatCheck::new(setting);
     let rounded = close.filter_map(|optimum| {
         let sizes = fix_integers(setting, &relaxation, &relaxation.program(&optimum.freeze), &optimum)?;
-        settle(setting, &estimate.polish(sizes))
+        settle(setting, &float_check.polish(sizes))
     });
     rounded.min_by(|a, b| a.accepted.tokens.cmp(&b.accepted.tokens))
 }
@@ -50,16 +50,16 @@ pub(super) fn for_tables<'a>(
     m: &'a BigUint,
     n: &'a [BigUint],
 ) -> impl Iterator<Item = Theorem> + 'a {
-    let given = Given { m: log2(m), n: n.iter().map(log2).collect() };
+    let given = FixedTables { m: log2(m), n: n.iter().map(log2).collect() };
     let relaxation = Relaxation::new(setting, Some(given));
     let mut optima = optima(setting, &relaxation);
     optima.sort_by(|a, b| a.value.total_cmp(&b.value));
-    let estimate = Estimate::new(setting);
+    let float_check = FloatCheck::new(setting);
     // The relaxation gives away less than a bit to small tables; beyond that nothing can be certified.
     let close = optima.into_iter().filter(|optimum| optimum.value < 1.0).take(4);
     close.flat_map(move |optimum| {
         let (x, k, groups) = relaxation.layout.read(&optimum.point);
-        let sizes = estimate.around(m, n, (&x, &k, groups), &optimum.freeze);
+        let sizes = float_check.around(m, n, (&x, &k, groups), &optimum.freeze);
         sizes
             .into_iter()
             .filter_map(|sizes| with_sigma(setting, &sizes).map(|certificate| certificate.theorem))
@@ -122,14 +122,14 @@ fn fix_integers(
     let one = BigUint::from(1_u8);
     let k: Vec<BigUint> = (0..hops - 1).map(|e| integer(layout.classes(e))).collect();
     let live: Vec<BigUint> =
-        (1..hops).map(|e| integer(Layout::ratio(e)) * &k[e - 1] * k.get(e).unwrap_or(&one)).collect();
+        (1..hops).map(|e| integer(VariableIndices::ratio(e)) * &k[e - 1] * k.get(e).unwrap_or(&one)).collect();
     let mut n = live.clone();
     if setting.input.w_major {
         for (e, n) in n.iter_mut().enumerate().take(hops - 2) {
             *n = exp2_to_integer(log2(n) + point[layout.excess(e + 1)]).max(n.clone());
         }
     }
-    let first = integer(Layout::ratio(0)) * &k[0];
+    let first = integer(VariableIndices::ratio(0)) * &k[0];
     let groups = integer(layout.groups());
     let least = &first * &groups;
     let lists = (1..hops).map(|e| integer(layout.list(e)));
@@ -172,7 +172,7 @@ fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<CheckedCertificate> {
 
 /// The certificate with the largest sigma that passes each tail, found with the checker as judge.
 fn with_sigma(setting: &Setting<'_>, sizes: &Sizes) -> Option<Certificate> {
-    let guesses = Estimate::new(setting).sigma(sizes);
+    let guesses = FloatCheck::new(setting).sigma(sizes);
     let theorem = |sigma: Vec<BigUint>| {
         let lists = Lists { x: sizes.x.clone(), sigma, kappa: sizes.k.clone() };
         let varying = &sizes.groups * &sizes.x[0];

@@ -51,5 +51,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     benchmark: |benchmark| vec![("size", benchmark.quarter())],
     unrestricted: Some(|n| (full::KIND.name, super::family::heads(n))),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

@@ -49,9 +49,9 @@ pub(super) static KIND: MixerKind = MixerKind {
             cache_per_token: searches * head + retrievals * value,
             parameters,
             flops: Flops { per_token: 2 * parameters, per_attended, max_attended: None },
-            ..Facts::NOTHING
+            ..Facts::EMPTY
         }
     },
     reference: Reference::After("the authors' code for contextual retrieval"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

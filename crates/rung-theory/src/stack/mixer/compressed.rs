@@ -86,12 +86,12 @@ pub(super) static KIND: MixerKind = MixerKind {
                 per_attended: entry.div_ceil(ratio),
                 max_attended: None,
             },
-            ..Facts::NOTHING
+            ..Facts::EMPTY
         }
     },
     unrestricted: Some(|n| {
         let kept = ["heads", "head", "query-rank"].map(|option| (option, n.integer(option)));
         (KIND.name, [&kept[..], &[("ratio", 1), ("window", 0)]].concat())
     }),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

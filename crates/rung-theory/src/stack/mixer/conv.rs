@@ -35,7 +35,7 @@ pub(super) static KIND: MixerKind = MixerKind {
     ],
     facts: |n| {
         let (taps, channels, gated) = (n.size("taps"), n.size("channels"), n.flag("gated"));
-        let core = with_weights(&Facts::NOTHING, if gated { 4 * n.width() * channels } else { 0 });
+        let core = with_weights(&Facts::EMPTY, if gated { 4 * n.width() * channels } else { 0 });
         let layout = StateLayout {
             channels: n.integer("channels"),
             kernel_size: n.integer("taps"),
@@ -51,5 +51,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("channels", bits)], slots: None }),
     reference: Reference::Public { library: "transformers", class: "Lfm2ShortConv" },
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

@@ -41,5 +41,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("key", 1), ("value", 2 * bits)], slots: Some("key") }),
     parity_shown_by: Some("`rung construct parity`, with negative=yes"),
     reference: Reference::After("the layer of fla"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

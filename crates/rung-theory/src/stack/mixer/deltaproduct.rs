@@ -51,5 +51,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
     parity_shown_by: Some("holds `rung construct parity`, in one micro-step"),
     reference: Reference::After("the layer of fla"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

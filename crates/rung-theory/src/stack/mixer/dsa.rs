@@ -84,7 +84,7 @@ pub(super) static KIND: MixerKind = MixerKind {
                 per_attended: 2 * index_heads * index_head,
                 max_attended: None,
             },
-            ..Facts::NOTHING
+            ..Facts::EMPTY
         }
     },
     benchmark: |benchmark| vec![("top", benchmark.quarter()), ("index-heads", 2), ("index-head", 16)],
@@ -93,5 +93,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         (mla::KIND.name, kept.map(|option| (option, n.integer(option))).to_vec())
     }),
     reference: Reference::Public { library: "transformers", class: "DeepseekV32Attention" },
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

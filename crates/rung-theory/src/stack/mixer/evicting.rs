@@ -87,5 +87,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         slots: None,
     }),
     reference: Reference::Definition,
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

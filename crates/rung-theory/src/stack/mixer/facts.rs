@@ -242,7 +242,7 @@ pub struct Facts {
 
 impl Facts {
     /// A layer with nothing in it: files start from this and name what they have.
-    pub(super) const NOTHING: Self = Self {
+    pub(super) const EMPTY: Self = Self {
         reach: Reach::Bounded,
         accumulator_bits: None,
         recurrent_state: 0,

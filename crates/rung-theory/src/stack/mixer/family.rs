@@ -16,7 +16,7 @@ pub(super) fn matrix_state(heads: u128, key: u128, value: u128, width: u128, era
         recurrent_state: state,
         parameters,
         flops: Flops { per_token: 2 * parameters + touched * state, ..Flops::default() },
-        ..Facts::NOTHING
+        ..Facts::EMPTY
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn attention(n: &OptionValues) -> Facts {
     let flops = Flops { per_token: 2 * parameters, per_attended: 2 * heads * (key + value), max_attended: None };
     let [query, kv_heads, key, value] = ["heads", "kv", "key", "value"].map(|option| n.integer(option));
     let attention = Some(AttentionHeads { query, kv: kv_heads, key, value });
-    Facts { parameters, flops, attention, has_network: heads.is_multiple_of(kv), ..Facts::NOTHING }
+    Facts { parameters, flops, attention, has_network: heads.is_multiple_of(kv), ..Facts::EMPTY }
 }
 
 /// The sizes of Mamba-2, which its log-linear form shares.
@@ -72,7 +72,7 @@ pub(super) fn mamba2_sizes(n: &OptionValues) -> Facts {
         carried_bits: heads * (head / 2),
         table_slots: state,
         has_network: heads.is_multiple_of(groups),
-        ..Facts::NOTHING
+        ..Facts::EMPTY
     };
     with_convolution(&core, inner + shared, n.size("conv"))
 }
@@ -92,7 +92,7 @@ pub(super) fn gated_delta(n: &OptionValues, steps: u128) -> Facts {
         carried_bits: value_heads * (value / 2),
         table_slots: key,
         has_network: value_heads.is_multiple_of(heads),
-        ..Facts::NOTHING
+        ..Facts::EMPTY
     };
     with_convolution(&core, keys + steps * (keys + values), n.size("conv"))
 }

@@ -70,5 +70,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         }
     },
     reference: Reference::Public { library: "transformers", class: "LlamaAttention" },
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

@@ -39,10 +39,10 @@ pub(super) static KIND: MixerKind = MixerKind {
             carried_bits: channels,
             parameters,
             flops: Flops { per_token: 2 * parameters + 3 * channels, ..Flops::default() },
-            ..Facts::NOTHING
+            ..Facts::EMPTY
         }
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("channels", bits)], slots: None }),
     reference: Reference::Definition,
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

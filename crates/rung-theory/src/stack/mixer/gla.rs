@@ -41,5 +41,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("key", 1), ("value", bits), ("rank", 1)], slots: Some("key") }),
     reference: Reference::After("the layer of fla"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

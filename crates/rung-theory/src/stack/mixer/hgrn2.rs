@@ -39,5 +39,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     // The lower bounds of the forget gates of all layers are one table.
     shares_between_layers: true,
     reference: Reference::After("the layer of fla"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

@@ -46,5 +46,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         }
     },
     reference: Reference::After("the authors' code for DeiT"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

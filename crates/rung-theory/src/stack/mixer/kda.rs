@@ -44,5 +44,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
     reference: Reference::Public { library: "transformers", class: "KimiLinearDeltaAttention" },
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

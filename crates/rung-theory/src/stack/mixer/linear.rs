@@ -70,5 +70,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         slots: Some("key"),
     }),
     reference: Reference::Definition,
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

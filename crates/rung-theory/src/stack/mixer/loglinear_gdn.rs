@@ -46,5 +46,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
     reference: Reference::After("the authors' code"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

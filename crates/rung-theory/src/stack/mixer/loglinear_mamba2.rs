@@ -42,5 +42,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |n| log_linear(&mamba2_sizes(n), "heads", n),
     carry: Some(CarrySizes { smallest: family::mamba2_carry, slots: Some("state") }),
     reference: Reference::After("the authors' code"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

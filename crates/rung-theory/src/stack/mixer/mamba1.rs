@@ -53,11 +53,11 @@ pub(super) static KIND: MixerKind = MixerKind {
             flops: Flops { per_token: 2 * parameters + 6 * inner * state, ..Flops::default() },
             // Two of its channels mark the token that writes and the one that reads.
             carried_bits: inner.saturating_sub(2) / 2,
-            ..Facts::NOTHING
+            ..Facts::EMPTY
         };
         with_convolution(&core, inner, n.size("conv"))
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)], slots: None }),
     reference: Reference::Public { library: "transformers", class: "MambaMixer" },
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

@@ -60,9 +60,9 @@ pub(super) static KIND: MixerKind = MixerKind {
                 per_attended: 2 * heads * (head + rope + value),
                 max_attended: None,
             },
-            ..Facts::NOTHING
+            ..Facts::EMPTY
         }
     },
     reference: Reference::Public { library: "transformers", class: "DeepseekV3Attention" },
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

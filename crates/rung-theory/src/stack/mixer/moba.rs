@@ -94,5 +94,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     unrestricted: Some(|n| (full::KIND.name, super::family::heads(n))),
     reference: Reference::After("the authors' naive form"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

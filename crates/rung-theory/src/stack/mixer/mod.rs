@@ -20,7 +20,7 @@ use std::fmt;
 
 use super::{Defaults, StackError};
 use crate::page::{Page, Subject};
-use crate::spec::{self, Call, Value};
+use crate::spec::{self, Spec, Value};
 
 pub use facts::{
     AttentionHeads, CacheLayout, CacheReach, Facts, Flops, Forwarding, KeyValueLayout, Message, Reach, Selection,
@@ -156,11 +156,11 @@ impl fmt::Display for Reference {
 
 impl MixerKind {
     /// A mixer of which nothing is known: files start from this and name what they have.
-    const UNNAMED: Self = Self {
+    const DEFAULT: Self = Self {
         name: "",
         aliases: &[],
         options: &[],
-        facts: |_| Facts::NOTHING,
+        facts: |_| Facts::EMPTY,
         carry: None,
         parity_shown_by: None,
         benchmark: |_| Vec::new(),
@@ -173,7 +173,7 @@ impl MixerKind {
     pub fn benchmark_text(&self, benchmark: Benchmark) -> String {
         let options = (self.benchmark)(benchmark).into_iter();
         let options = options.map(|(option, number)| (option.to_owned(), Value::Number(number))).collect();
-        Call { name: self.name.to_owned(), options, at: 0 }.to_string()
+        Spec { name: self.name.to_owned(), options, at: 0 }.to_string()
     }
 }
 
@@ -203,22 +203,22 @@ impl fmt::Debug for Mixer {
 /// Prints every option, so that the text means the same under any defaults of the same width.
 impl fmt::Display for Mixer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.call().fmt(out)
+        self.spec().fmt(out)
     }
 }
 
 impl Mixer {
-    /// Resolves a call such as `mamba2{heads=8}`.
+    /// Resolves a spec such as `mamba2{heads=8}`.
     ///
     /// # Errors
     /// No mixer or option has that name, or a value is out of range.
-    pub fn resolve(call: &Call, defaults: &Defaults) -> Result<Self, StackError> {
-        let kind = find(&call.name).ok_or_else(|| StackError::UnknownMixer {
-            name: call.name.clone(),
-            nearest: spec::nearest(&call.name, all_names()).map(str::to_owned),
+    pub fn resolve(spec: &Spec, defaults: &Defaults) -> Result<Self, StackError> {
+        let kind = find(&spec.name).ok_or_else(|| StackError::UnknownMixer {
+            name: spec.name.clone(),
+            nearest: spec::nearest(&spec.name, all_names()).map(str::to_owned),
         })?;
         let known = || kind.options.iter().chain([&BITS]).map(|option| option.name);
-        if let Some((option, _)) = call.options.iter().find(|(given, _)| known().all(|name| name != given)) {
+        if let Some((option, _)) = spec.options.iter().find(|(given, _)| known().all(|name| name != given)) {
             return Err(StackError::UnknownOption {
                 mixer: kind.name,
                 option: option.clone(),
@@ -228,7 +228,7 @@ impl Mixer {
         }
         let mut values = OptionValues { defaults: *defaults, values: Vec::with_capacity(kind.options.len() + 1) };
         for option in kind.options.iter().chain([&BITS]) {
-            let value = match call.options.iter().find(|(given, _)| given == option.name) {
+            let value = match spec.options.iter().find(|(given, _)| given == option.name) {
                 Some((_, value)) => option.read(kind.name, value)?,
                 None => option.default(&values),
             };
@@ -248,7 +248,7 @@ impl Mixer {
         defaults: &Defaults,
     ) -> Result<Self, StackError> {
         let options = options.iter().map(|&(option, value)| (option.to_owned(), value.into().into())).collect();
-        Self::resolve(&Call { name: name.to_owned(), options, at: 0 }, defaults)
+        Self::resolve(&Spec { name: name.to_owned(), options, at: 0 }, defaults)
     }
 
     /// What the registry knows of mixers of this kind.
@@ -307,10 +307,10 @@ impl Mixer {
         self.facts.crossing() * u128::from(self.bits)
     }
 
-    /// The call that names it with every option.
-    pub fn call(&self) -> Call {
+    /// The spec that names it with every option.
+    pub fn spec(&self) -> Spec {
         let options = self.values.values.iter().map(|&(name, value)| (name.to_owned(), value.into())).collect();
-        Call { name: self.kind.name.to_owned(), options, at: 0 }
+        Spec { name: self.kind.name.to_owned(), options, at: 0 }
     }
 }
 

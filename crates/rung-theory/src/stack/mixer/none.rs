@@ -25,6 +25,6 @@ use super::{CacheLayout, Facts, MixerKind};
 pub(super) static KIND: MixerKind = MixerKind {
     name: "none",
     aliases: &["noop", "identity"],
-    facts: |_| Facts { layout: Some(CacheLayout::Nothing), ..Facts::NOTHING },
-    ..MixerKind::UNNAMED
+    facts: |_| Facts { layout: Some(CacheLayout::Nothing), ..Facts::EMPTY },
+    ..MixerKind::DEFAULT
 };

@@ -88,5 +88,5 @@ pub(super) static KIND: MixerKind = MixerKind {
         Benchmark::Growth(_) => vec![("block", 64), ("top", 4), ("length", 32), ("stride", 16), ("window", 64)],
     },
     reference: Reference::Definition,
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

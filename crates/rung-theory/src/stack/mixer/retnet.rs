@@ -38,5 +38,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("key", 2), ("value", bits)], slots: None }),
     reference: Reference::After("torchscale"),
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

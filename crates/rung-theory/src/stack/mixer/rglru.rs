@@ -55,11 +55,11 @@ pub(super) static KIND: MixerKind = MixerKind {
             flops: Flops { per_token: 2 * parameters + 8 * inner, ..Flops::default() },
             carried_bits,
             has_network,
-            ..Facts::NOTHING
+            ..Facts::EMPTY
         };
         with_convolution(&core, inner, n.size("conv"))
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("inner", bits + 1), ("heads", 1)], slots: None }),
     reference: Reference::Public { library: "transformers", class: "RecurrentGemmaRecurrentBlock" },
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

@@ -3,7 +3,7 @@
 use super::*;
 
 fn parse(text: &str, defaults: &Defaults) -> Result<Mixer, StackError> {
-    Mixer::resolve(&spec::parse_call(text).unwrap(), defaults)
+    Mixer::resolve(&spec::parse_spec(text).unwrap(), defaults)
 }
 
 #[test]

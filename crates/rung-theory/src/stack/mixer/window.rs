@@ -75,5 +75,5 @@ pub(super) static KIND: MixerKind = MixerKind {
     benchmark: |benchmark| vec![("size", benchmark.quarter())],
     unrestricted: Some(|n| (full::KIND.name, super::family::heads(n))),
     reference: Reference::Definition,
-    ..MixerKind::UNNAMED
+    ..MixerKind::DEFAULT
 };

@@ -1,6 +1,6 @@
-//! The recurrence that the mixers stand on, driven by hand: keys, strengths and decays that show what it promises.
+//! The recurrence that the mixers stand on, run directly, without a mixer, on chosen keys, betas and decays.
 //!
-//! Every case runs through the kernel and through the composed body.
+//! Every case runs through the kernel and through the reference implementation.
 
 use rung_engine::{Decay, Native, Ops, Parameters, Scalar, Tensor};
 use rung_theory::task::seeded;
@@ -34,7 +34,7 @@ fn numbers(seed: u64, count: usize) -> Vec<f64> {
 }
 
 /// The unit vector of a token's number, the same in all heads.
-fn axes(time: usize, axis: impl Fn(usize) -> usize) -> Vec<f64> {
+fn one_hot(time: usize, axis: impl Fn(usize) -> usize) -> Vec<f64> {
     let vector = |token: usize| (0..KEY).map(move |channel| (token, channel));
     let cells = (0..time).flat_map(|token| (0..HEADS).flat_map(move |_| vector(token)));
     cells.map(|(token, channel)| f64::from(u8::from(axis(token) == channel))).collect()
@@ -42,7 +42,7 @@ fn axes(time: usize, axis: impl Fn(usize) -> usize) -> Vec<f64> {
 
 impl Inputs {
     /// Random queries, keys and values; a plain sum.
-    fn drawn(time: usize) -> Self {
+    fn random(time: usize) -> Self {
         let rows = time * HEADS;
         Self {
             time,
@@ -56,12 +56,12 @@ impl Inputs {
     }
 
     /// Log-decays from 0 to -2, one per head or one per channel.
-    fn fading(self, channels: usize) -> Self {
+    fn with_decay(self, channels: usize) -> Self {
         let decay = numbers(4, self.time * HEADS * channels).into_iter().map(|x| -1.0 - x).collect();
         Self { decay, ..self }
     }
 
-    fn strength(self, beta: f64) -> Self {
+    fn with_beta(self, beta: f64) -> Self {
         Self { beta: vec![beta; self.time * HEADS], ..self }
     }
 
@@ -75,8 +75,8 @@ impl Inputs {
             let values: Vec<O::Scalar> = values.iter().map(|value| O::Scalar::of(*value)).collect();
             (!values.is_empty()).then(|| ops.constant(shape, &values))
         };
-        let wide = |values: &[f64], width: usize| tensor(values, &[1, self.time, HEADS, width]).unwrap();
-        let (query, key, value) = (wide(&self.query, KEY), wide(&self.key, KEY), wide(&self.value, VALUE));
+        let per_head = |values: &[f64], width: usize| tensor(values, &[1, self.time, HEADS, width]).unwrap();
+        let (query, key, value) = (per_head(&self.query, KEY), per_head(&self.key, KEY), per_head(&self.value, VALUE));
         let beta = tensor(&self.beta, &[1, self.time, HEADS]);
         let scalar = self.decay.len() == self.time * HEADS;
         let decay = if scalar {
@@ -99,7 +99,7 @@ impl Inputs {
         )
     }
 
-    /// Outputs and last state, which the kernel and the composed body agree on.
+    /// Outputs and last state, which the kernel and the reference implementation agree on.
     fn run(&self) -> (Vec<f64>, Vec<f64>) {
         let (native, composed) = (Native::new(), NoFusedKernels(Native::new()));
         let values = |(out, state): (Tensor<f64>, Tensor<f64>)| (native.values(&out), native.values(&state));
@@ -121,42 +121,46 @@ fn assert_same(found: &Inputs, expected: &Inputs, what: &str) {
 fn decays_of_zero_are_no_decay() {
     let time = 11;
     for channels in [1, KEY] {
-        let still = Inputs { decay: vec![0.0; time * HEADS * channels], ..Inputs::drawn(time) };
-        assert_same(&still, &Inputs::drawn(time), "a plain sum");
-        let delta = Inputs { decay: vec![0.0; time * HEADS * channels], ..Inputs::drawn(time).strength(0.7) };
-        assert_same(&delta, &Inputs::drawn(time).strength(0.7), "DeltaNet");
+        let no_decay = Inputs { decay: vec![0.0; time * HEADS * channels], ..Inputs::random(time) };
+        assert_same(&no_decay, &Inputs::random(time), "a plain sum");
+        let delta = Inputs { decay: vec![0.0; time * HEADS * channels], ..Inputs::random(time).with_beta(0.7) };
+        assert_same(&delta, &Inputs::random(time).with_beta(0.7), "DeltaNet");
     }
 }
 
 #[test]
 fn channels_that_decay_alike_are_one_decay() {
-    let scalar = Inputs::drawn(11).fading(1);
+    let scalar = Inputs::random(11).with_decay(1);
     let spread = scalar.decay.iter().flat_map(|decay| [*decay; KEY]).collect();
-    assert_same(&Inputs { decay: spread, ..Inputs::drawn(11) }, &scalar, "GLA and a scalar decay");
+    assert_same(&Inputs { decay: spread, ..Inputs::random(11) }, &scalar, "GLA and a scalar decay");
 }
 
 /// Gated DeltaNet with nothing to erase is Mamba-2's core: where keys are orthogonal, the old value under a key is zero.
 #[test]
 fn a_gated_delta_rule_that_finds_nothing_to_erase_is_a_scalar_decay() {
     let time = KEY;
-    let plain = Inputs { key: axes(time, |token| token), ..Inputs::drawn(time).fading(1) };
-    let gated = Inputs { beta: vec![1.0; time * HEADS], decay: plain.decay.clone(), ..Inputs::drawn(time) };
+    let plain = Inputs { key: one_hot(time, |token| token), ..Inputs::random(time).with_decay(1) };
+    let gated = Inputs { beta: vec![1.0; time * HEADS], decay: plain.decay.clone(), ..Inputs::random(time) };
     assert_same(&Inputs { key: plain.key.clone(), ..gated }, &plain, "beta = 1");
     let half = Inputs {
         value: plain.value.iter().map(|value| 0.5 * value).collect(),
         key: plain.key.clone(),
-        ..Inputs::drawn(time).fading(1)
+        ..Inputs::random(time).with_decay(1)
     };
-    assert_same(&Inputs { key: plain.key.clone(), ..Inputs::drawn(time).fading(1).strength(0.5) }, &half, "beta = 1/2");
+    assert_same(
+        &Inputs { key: plain.key.clone(), ..Inputs::random(time).with_decay(1).with_beta(0.5) },
+        &half,
+        "beta = 1/2",
+    );
 }
 
 #[test]
 fn orthonormal_keys_are_recalled_exactly() {
     // Keys 0 to 3 are written, then asked for once more with strength zero.
     let time = 2 * KEY;
-    let key = axes(time, |token| token % KEY);
+    let key = one_hot(time, |token| token % KEY);
     let beta = (0..time * HEADS).map(|cell| if cell < KEY * HEADS { 1.0 } else { 0.0 }).collect();
-    let inputs = Inputs { query: key.clone(), key, beta, ..Inputs::drawn(time) };
+    let inputs = Inputs { query: key.clone(), key, beta, ..Inputs::random(time) };
     let (out, _) = inputs.run();
     for token in 0..KEY {
         let found = &out[(KEY + token) * HEADS * VALUE..][..HEADS * VALUE];
@@ -167,8 +171,8 @@ fn orthonormal_keys_are_recalled_exactly() {
 #[test]
 fn full_strength_overwrites_and_none_leaves_the_state() {
     let time = 5;
-    let key = axes(time, |_| 2);
-    let inputs = Inputs { query: key.clone(), key: key.clone(), ..Inputs::drawn(time).strength(1.0) };
+    let key = one_hot(time, |_| 2);
+    let inputs = Inputs { query: key.clone(), key: key.clone(), ..Inputs::random(time).with_beta(1.0) };
     let (out, state) = inputs.run();
     // Whatever was there, the last value alone is read; nothing is stored under another key.
     assert_close(&out, &inputs.value, 1e-14, "overwritten");
@@ -184,7 +188,7 @@ fn full_strength_overwrites_and_none_leaves_the_state() {
         }
     }
     let before = numbers(9, HEADS * KEY * VALUE);
-    let (_, after) = Inputs { state: before.clone(), ..Inputs::drawn(time).strength(0.0) }.run();
+    let (_, after) = Inputs { state: before.clone(), ..Inputs::random(time).with_beta(0.0) }.run();
     assert_eq!(after, before, "strength zero");
 }
 
@@ -195,10 +199,10 @@ fn strength_two_reflects() {
     for time in [1, 2, 3, 6] {
         let before = numbers(9, HEADS * KEY * VALUE);
         let inputs = Inputs {
-            key: axes(time, |_| 1),
+            key: one_hot(time, |_| 1),
             value: vec![0.0; time * HEADS * VALUE],
             state: before.clone(),
-            ..Inputs::drawn(time).strength(2.0)
+            ..Inputs::random(time).with_beta(2.0)
         };
         let (_, after) = inputs.run();
         let sign = |channel: usize| if channel == 1 && time % 2 == 1 { -1.0 } else { 1.0 };
@@ -212,7 +216,7 @@ fn strength_two_reflects() {
 fn what_decays_at_once_remembers_only_the_token_itself() {
     let time = 9;
     for channels in [1, KEY] {
-        let inputs = Inputs { decay: vec![-1e4; time * HEADS * channels], ..Inputs::drawn(time) };
+        let inputs = Inputs { decay: vec![-1e4; time * HEADS * channels], ..Inputs::random(time) };
         let (out, _) = inputs.run();
         for (row, found) in out.chunks(VALUE).enumerate() {
             let score: f64 =
@@ -234,15 +238,15 @@ fn extreme_decays_stay_finite() {
     for pattern in patterns {
         for channels in [1, KEY] {
             for delta in [false, true] {
-                let drawn = Inputs::drawn(time);
+                let inputs = Inputs::random(time);
                 let mut weights = Parameters::<f32>::new();
-                let narrow = |values: &[f64]| values.iter().map(|value| *value as f32).collect::<Vec<_>>();
-                weights.add("query", &[1, time, HEADS, KEY], narrow(&drawn.query));
-                weights.add("key", &[1, time, HEADS, KEY], narrow(&drawn.key));
-                weights.add("value", &[1, time, HEADS, VALUE], narrow(&drawn.value));
+                let to_f32 = |values: &[f64]| values.iter().map(|value| *value as f32).collect::<Vec<_>>();
+                weights.add("query", &[1, time, HEADS, KEY], to_f32(&inputs.query));
+                weights.add("key", &[1, time, HEADS, KEY], to_f32(&inputs.key));
+                weights.add("value", &[1, time, HEADS, VALUE], to_f32(&inputs.value));
                 let decay: Vec<f64> = (0..time * HEADS * channels).map(pattern).collect();
                 let shape = [1, time, HEADS, channels];
-                weights.add("decay", &shape[..3 + usize::from(channels > 1)], narrow(&decay));
+                weights.add("decay", &shape[..3 + usize::from(channels > 1)], to_f32(&decay));
                 weights.add("beta", &[1, time, HEADS], vec![1.0; time * HEADS]);
                 let ops = Native::new();
                 ops.bind(&weights);
@@ -254,7 +258,10 @@ fn extreme_decays_stay_finite() {
                 let (out, state) = recurrence.run(&ops, [&query, &key, &value], decay, delta.then_some(&beta), None);
                 assert!(ops.values(&out).iter().chain(&ops.values(&state)).all(|value| value.is_finite()));
                 ops.backward(&ops.add(&ops.sum_all(&out), &ops.sum_all(&state)));
-                assert!(ops.gradient().iter().all(|slope| slope.is_finite()), "{channels} channels, delta {delta}");
+                assert!(
+                    ops.gradient().iter().all(|gradient| gradient.is_finite()),
+                    "{channels} channels, delta {delta}"
+                );
             }
         }
     }

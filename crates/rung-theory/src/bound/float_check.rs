@@ -65,7 +65,7 @@ fn sum(logs: impl IntoIterator<Item = f64>) -> f64 {
     logs.into_iter().fold(f64::NEG_INFINITY, add)
 }
 
-pub(super) struct Estimate<'a> {
+pub(super) struct FloatCheck<'a> {
     setting: &'a Setting<'a>,
     message: f64,
     state: Vec<f64>,
@@ -75,7 +75,7 @@ pub(super) struct Estimate<'a> {
     factorials: Vec<f64>,
 }
 
-impl<'a> Estimate<'a> {
+impl<'a> FloatCheck<'a> {
     pub(super) fn new(setting: &'a Setting<'a>) -> Self {
         let mut factorials = vec![0.0];
         for i in 1..=4000 {
@@ -309,7 +309,7 @@ impl<'a> Estimate<'a> {
                     groups,
                     freeze: freeze.to_vec(),
                 };
-                found.push(self.climb(sizes));
+                found.push(self.hill_climb(sizes));
             }
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -318,7 +318,7 @@ impl<'a> Estimate<'a> {
     }
 
     /// Moves list lengths by single steps as long as that leaves more room; groups follow x_0 as far as m allows.
-    fn climb(&self, mut sizes: Sizes) -> (f64, Sizes) {
+    fn hill_climb(&self, mut sizes: Sizes) -> (f64, Sizes) {
         let mut best = self.margin(&(&sizes).into());
         for _ in 0..40 {
             let before = best;

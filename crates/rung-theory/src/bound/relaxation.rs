@@ -13,21 +13,21 @@ use super::search::Setting;
 
 /// Table sizes that are given instead of sought, as logarithms.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
+pub(super) struct FixedTables {
     pub(super) m: f64,
     pub(super) n: Vec<f64>,
 }
 
-/// Variables by meaning.
+/// The index of each variable of the program, by its meaning.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct VariableIndices {
     hops: usize,
-    given: Option<Given>,
+    given: Option<FixedTables>,
     /// Whether n'_e may be smaller than n_e.
     live: bool,
 }
 
-impl Layout {
+impl VariableIndices {
     pub(super) fn ratio(e: usize) -> usize {
         1 + e
     }
@@ -138,7 +138,7 @@ const TOUCH: f64 = 1e-7;
 /// The conditions for one input, in logarithms.
 pub(super) struct Relaxation<'a> {
     setting: &'a Setting<'a>,
-    pub(super) layout: Layout,
+    pub(super) layout: VariableIndices,
     message: f64,
     state: Vec<f64>,
     parallel_bits: f64,
@@ -146,11 +146,11 @@ pub(super) struct Relaxation<'a> {
 }
 
 impl<'a> Relaxation<'a> {
-    pub(super) fn new(setting: &'a Setting<'a>, given: Option<Given>) -> Self {
+    pub(super) fn new(setting: &'a Setting<'a>, given: Option<FixedTables>) -> Self {
         let input = setting.input;
         let live = input.w_major && given.is_none();
         Self {
-            layout: Layout { hops: input.hops, given, live },
+            layout: VariableIndices { hops: input.hops, given, live },
             message: log2(&input.message_bits),
             state: input.state_bits.iter().map(log2).collect(),
             parallel_bits: log2(&input.parallel_bits),
@@ -363,15 +363,15 @@ impl<'a> Relaxation<'a> {
         for e in 1..hops {
             start[layout.list(e)] = list(e);
             start[layout.classes(e - 1)] = list(e);
-            start[Layout::ratio(e)] = 2.0;
+            start[VariableIndices::ratio(e)] = 2.0;
             start[layout.fraction(e)] = -1.0;
         }
         for e in 1..hops - 1 {
             start[layout.excess(e)] = 0.5;
         }
         start[layout.groups()] = 1.0;
-        start[Layout::ratio(0)] = (self.state[0] - list(1)).max(0.0) + 2.0;
-        start[0] = start[Layout::ratio(0)] + list(1) + 4.0;
+        start[VariableIndices::ratio(0)] = (self.state[0] - list(1)).max(0.0) + 2.0;
+        start[0] = start[VariableIndices::ratio(0)] + list(1) + 4.0;
         start
     }
 }

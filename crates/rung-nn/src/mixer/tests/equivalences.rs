@@ -18,7 +18,7 @@ use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
 
 /// Builds a mixer of known type into a store of its own.
-pub(super) fn concrete<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
+pub(super) fn build_typed<C: MixerConfig>(text: &str) -> (C::Mixer, Parameters<f64>) {
     let mut weights = Parameters::new();
     let config = C::resolve(&resolve(text)).unwrap();
     let mixer =
@@ -41,7 +41,10 @@ pub(super) fn set(weights: &mut Parameters<f64>, name: &str, value: f64) {
 }
 
 /// The values of a read of the same tokens.
-pub(super) fn read(weights: &Parameters<f64>, read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>) -> Vec<f64> {
+pub(super) fn read_values(
+    weights: &Parameters<f64>,
+    read: impl Fn(&Native<f64>, &Tensor<f64>) -> Tensor<f64>,
+) -> Vec<f64> {
     let ops = Native::new();
     ops.bind_frozen(weights);
     ops.values(&read(&ops, &ops.constant(&[BATCH, 11, WIDTH], &input(11, 1.0))))
@@ -51,28 +54,28 @@ const PLAIN_LINEAR: &str = "linear{heads=2,key=4,value=6,map=identity,normaliser
 
 #[test]
 fn retnet_that_neither_forgets_nor_turns_is_linear_attention() {
-    let (linear, linear_weights) = concrete::<LinearAttentionConfig>(PLAIN_LINEAR);
-    let (mut retnet, mut weights) = concrete::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
+    let (linear, linear_weights) = build_typed::<LinearAttentionConfig>(PLAIN_LINEAR);
+    let (mut retnet, mut weights) = build_typed::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
     copy_common(&linear_weights, &mut weights);
-    (retnet.rotation, retnet.forgets) = (None, false);
-    let expected = read(&linear_weights, |ops, x| linear.read(ops, x, None).0);
-    assert_close(&read(&weights, |ops, x| retnet.read(ops, x, None).0), &expected, 1e-12, "retnet");
+    (retnet.rotation, retnet.decays) = (None, false);
+    let expected = read_values(&linear_weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read_values(&weights, |ops, x| retnet.read(ops, x, None).0), &expected, 1e-12, "retnet");
 }
 
 #[test]
 fn gla_with_open_gates_is_linear_attention() {
-    let (linear, linear_weights) = concrete::<LinearAttentionConfig>(PLAIN_LINEAR);
-    let (gla, mut weights) = concrete::<GlaConfig>("gla{heads=2,key=4,value=6}");
+    let (linear, linear_weights) = build_typed::<LinearAttentionConfig>(PLAIN_LINEAR);
+    let (gla, mut weights) = build_typed::<GlaConfig>("gla{heads=2,key=4,value=6}");
     copy_common(&linear_weights, &mut weights);
     set(&mut weights, "gk_proj.1.bias", 1e4);
-    let expected = read(&linear_weights, |ops, x| linear.read(ops, x, None).0);
-    assert_close(&read(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
+    let expected = read_values(&linear_weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read_values(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
 }
 
 #[test]
 fn gla_whose_channels_agree_is_retnet_without_turns() {
-    let (mut retnet, mut retnet_weights) = concrete::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
-    let (gla, mut weights) = concrete::<GlaConfig>("gla{heads=2,key=4,value=6}");
+    let (mut retnet, mut retnet_weights) = build_typed::<RetnetConfig>("retnet{heads=2,key=4,value=6}");
+    let (gla, mut weights) = build_typed::<GlaConfig>("gla{heads=2,key=4,value=6}");
     copy_common(&weights, &mut retnet_weights);
     retnet.rotation = None;
     set(&mut weights, "gk_proj.1.weight", 0.0);
@@ -82,35 +85,35 @@ fn gla_whose_channels_agree_is_retnet_without_turns() {
         let gate = (1.0 - 2_f64.powf(-5.0 - (channel / 4) as f64)).powi(16);
         *value = (gate / (1.0 - gate)).ln();
     }
-    let expected = read(&retnet_weights, |ops, x| retnet.read(ops, x, None).0);
-    assert_close(&read(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
+    let expected = read_values(&retnet_weights, |ops, x| retnet.read(ops, x, None).0);
+    assert_close(&read_values(&weights, |ops, x| gla.read(ops, x, None).0), &expected, 1e-12, "gla");
 }
 
 #[test]
 fn gated_deltanet_that_never_decays_is_deltanet() {
-    let (delta, delta_weights) = concrete::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
-    let (gated, mut weights) = concrete::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
+    let (delta, delta_weights) = build_typed::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
+    let (gated, mut weights) = build_typed::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
     copy_common(&delta_weights, &mut weights);
     set(&mut weights, "A_log", -1e4);
-    let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
-    assert_close(&read(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
+    let expected = read_values(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+    assert_close(&read_values(&weights, |ops, x| gated.read(ops, x, None).0), &expected, 1e-12, "gdn");
 }
 
 #[test]
 fn one_step_of_a_delta_product_is_a_delta_rule() {
     for negative in ["no", "yes"] {
         let sizes = format!("heads=2,key=4,value=6,negative={negative}");
-        let (gated, gated_weights) = concrete::<GatedDeltanetConfig>(&format!("gdn{{{sizes}}}"));
-        let (product, mut weights) = concrete::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1}}"));
+        let (gated, gated_weights) = build_typed::<GatedDeltanetConfig>(&format!("gdn{{{sizes}}}"));
+        let (product, mut weights) = build_typed::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1}}"));
         copy_common(&gated_weights, &mut weights);
-        let expected = read(&gated_weights, |ops, x| gated.read(ops, x, None).0);
-        assert_close(&read(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "gated");
-        let (delta, delta_weights) = concrete::<DeltanetConfig>(&format!("deltanet{{{sizes}}}"));
+        let expected = read_values(&gated_weights, |ops, x| gated.read(ops, x, None).0);
+        assert_close(&read_values(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "gated");
+        let (delta, delta_weights) = build_typed::<DeltanetConfig>(&format!("deltanet{{{sizes}}}"));
         let (product, mut weights) =
-            concrete::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1,gate=no}}"));
+            build_typed::<DeltaProductConfig>(&format!("deltaproduct{{{sizes},steps=1,gate=no}}"));
         copy_common(&delta_weights, &mut weights);
-        let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
-        assert_close(&read(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "ungated");
+        let expected = read_values(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+        assert_close(&read_values(&weights, |ops, x| product.read(ops, x, None).0), &expected, 1e-12, "ungated");
     }
 }
 
@@ -118,7 +121,8 @@ fn one_step_of_a_delta_product_is_a_delta_rule() {
 #[test]
 fn fastmax_takes_means() {
     for order in [1, 2] {
-        let (fastmax, weights) = concrete::<FastmaxConfig>(&format!("fastmax{{order={order},heads=2,key=4,value=6}}"));
+        let (fastmax, weights) =
+            build_typed::<FastmaxConfig>(&format!("fastmax{{order={order},heads=2,key=4,value=6}}"));
         let mut constant = weights.clone();
         set(&mut constant, "v_proj.weight", 0.25);
         let ops = Native::new();
@@ -129,30 +133,30 @@ fn fastmax_takes_means() {
         let mut blind = weights.clone();
         set(&mut blind, "q_proj.weight", 0.0);
         let value = blind.find("v_proj.weight").unwrap();
-        let expected = read(&blind, |ops, x| {
+        let expected = read_values(&blind, |ops, x| {
             let sums = ops.cumulative_sum(&ops.linear(x, &ops.parameter(value), None), 1);
             let counts: Vec<f64> = (1..=11).map(f64::from).collect();
             ops.div(&sums, &ops.constant(&[11, 1], &counts))
         });
-        assert_close(&read(&blind, |ops, x| fastmax.read(ops, x, None).0), &expected, 1e-5, "means");
+        assert_close(&read_values(&blind, |ops, x| fastmax.read(ops, x, None).0), &expected, 1e-5, "means");
     }
 }
 
 #[test]
 fn kimi_delta_that_never_decays_is_deltanet() {
-    let (delta, delta_weights) = concrete::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
-    let (kimi, mut weights) = concrete::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
+    let (delta, delta_weights) = build_typed::<DeltanetConfig>("deltanet{heads=2,key=4,value=6}");
+    let (kimi, mut weights) = build_typed::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
     copy_common(&delta_weights, &mut weights);
     set(&mut weights, "A_log", -1e4);
-    let expected = read(&delta_weights, |ops, x| delta.read(ops, x, None).0);
-    assert_close(&read(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
+    let expected = read_values(&delta_weights, |ops, x| delta.read(ops, x, None).0);
+    assert_close(&read_values(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
 }
 
 /// Every channel takes the sum of the gate's low rank, and so does the one decay of a Gated DeltaNet's head.
 #[test]
 fn kimi_delta_whose_channels_agree_is_gated_deltanet() {
-    let (gated, mut gated_weights) = concrete::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
-    let (kimi, mut weights) = concrete::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
+    let (gated, mut gated_weights) = build_typed::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
+    let (kimi, mut weights) = build_typed::<KimiDeltaConfig>("kda{heads=2,key=4,value=6}");
     set(&mut gated_weights, "dt_bias", 0.1);
     for name in ["q_proj", "k_proj", "v_proj", "b_proj", "q_conv1d", "k_conv1d", "v_conv1d"] {
         let name = format!("{name}.weight");
@@ -170,15 +174,15 @@ fn kimi_delta_whose_channels_agree_is_gated_deltanet() {
     for (cell, value) in gated_weights.get_mut(step).iter_mut().enumerate() {
         *value = low.chunks_exact(WIDTH).map(|row| row[cell % WIDTH]).sum();
     }
-    let expected = read(&gated_weights, |ops, x| gated.read(ops, x, None).0);
-    assert_close(&read(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
+    let expected = read_values(&gated_weights, |ops, x| gated.read(ops, x, None).0);
+    assert_close(&read_values(&weights, |ops, x| kimi.read(ops, x, None).0), &expected, 1e-12, "kda");
 }
 
 /// Mamba-2 with a steady step is RetNet's core on other names: q = C, k = B, v = dt x, gamma = exp(dt a), and no turns.
 #[test]
 fn mamba2_with_a_steady_step_is_linear_attention_with_a_scalar_decay() {
     // Two heads of 6 that share B and C of 4 each; the convolution has one tap, of one.
-    let (mamba, mut weights) = concrete::<Mamba2Config>("mamba2{heads=2,head=6,state=4,groups=1,conv=1}");
+    let (mamba, mut weights) = build_typed::<Mamba2Config>("mamba2{heads=2,head=6,state=4,groups=1,conv=1}");
     set(&mut weights, "conv1d.weight", 1.0);
     set(&mut weights, "conv1d.bias", 0.0);
     set(&mut weights, "D", 0.0);
@@ -222,22 +226,22 @@ fn mamba2_with_a_steady_step_is_linear_attention_with_a_scalar_decay() {
 /// Scaling the mapped query changes nothing that a normaliser does not undo: linear attention cannot tell how sure it is.
 #[test]
 fn normalised_linear_attention_does_not_see_the_size_of_a_query() {
-    let (linear, weights) = concrete::<LinearAttentionConfig>("linear{heads=2,key=4,value=6,map=relu}");
+    let (linear, weights) = build_typed::<LinearAttentionConfig>("linear{heads=2,key=4,value=6,map=relu}");
     let mut larger = weights.clone();
     let query = larger.find("q_proj.weight").unwrap();
     larger.get_mut(query).iter_mut().for_each(|value| *value *= 1e3);
     // Tokens with no key in common with their query divide a zero by the epsilon, before and after.
-    let expected = read(&weights, |ops, x| linear.read(ops, x, None).0);
-    assert_close(&read(&larger, |ops, x| linear.read(ops, x, None).0), &expected, 1e-3, "linear");
+    let expected = read_values(&weights, |ops, x| linear.read(ops, x, None).0);
+    assert_close(&read_values(&larger, |ops, x| linear.read(ops, x, None).0), &expected, 1e-3, "linear");
 }
 
 #[test]
 fn a_window_as_long_as_the_text_is_full_attention() {
     let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
-    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
+    let expected = read_values(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
     for options in ["size=11", "size=100", "size=1,sinks=11", "size=6,sinks=5", "size=100,sinks=7"] {
         let window = build::<f64>(&format!("window{{heads=4,kv=2,head=4,{options}}}"), ROTARY, 1);
-        let found = read(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
+        let found = read_values(&window.weights, |ops, x| window.mixer.forward(ops, x, None).0);
         assert_close(&found, &expected, 1e-12, options);
     }
 }
@@ -246,10 +250,10 @@ fn a_window_as_long_as_the_text_is_full_attention() {
 #[test]
 fn block_attention_that_reads_every_block_is_full_attention() {
     let full = build::<f64>("full{heads=4,kv=2,head=4}", ROTARY, 1);
-    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
+    let expected = read_values(&full.weights, |ops, x| full.mixer.forward(ops, x, None).0);
     for options in ["block=3,top=4", "block=3,top=9", "block=1,top=11", "block=11,top=1", "block=2,top=6,groups=1"] {
         let blocks = build::<f64>(&format!("moba{{heads=4,kv=2,head=4,{options}}}"), ROTARY, 1);
-        let found = read(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
+        let found = read_values(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
         assert_close(&found, &expected, 1e-12, options);
     }
 }
@@ -262,9 +266,9 @@ fn block_attention_to_the_own_block_alone_is_block_diagonal() {
         let parts = [0..4, 4..8, 8..11].map(|range| full.mixer.forward(ops, &ops.slice(x, 1, range), None).0);
         ops.concat(&parts, 1)
     };
-    let expected = read(&full.weights, apart);
+    let expected = read_values(&full.weights, apart);
     let blocks = build::<f64>("moba{heads=4,kv=2,head=4,block=4,top=1}", Positions::None, 1);
-    let found = read(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
+    let found = read_values(&blocks.weights, |ops, x| blocks.mixer.forward(ops, x, None).0);
     assert_close(&found, &expected, 1e-12, "moba");
 }
 
@@ -315,8 +319,8 @@ fn native_sparse_attention_to_every_block_is_full_attention_in_its_second_branch
     let marked = |ops: &Native<f64>, x: &Tensor<f64>| {
         ops.concat(&[ops.full(&[BATCH, 11, 1], 1.0), ops.slice(x, 2, 1..WIDTH)], 2)
     };
-    let found = read(&sparse.weights, |ops, x| sparse.mixer.forward(ops, &marked(ops, x), None).0);
-    let expected = read(&full.weights, |ops, x| full.mixer.forward(ops, &marked(ops, x), None).0);
+    let found = read_values(&sparse.weights, |ops, x| sparse.mixer.forward(ops, &marked(ops, x), None).0);
+    let expected = read_values(&full.weights, |ops, x| full.mixer.forward(ops, &marked(ops, x), None).0);
     assert_close(&found, &expected, 1e-12, "nsa");
 }
 
@@ -327,8 +331,8 @@ fn a_window_of_one_token_reads_itself() {
     let project = |ops: &Native<f64>, name: &str, x: &Tensor<f64>| {
         ops.linear(x, &ops.parameter(weights.find(&format!("{name}.weight")).unwrap()), None)
     };
-    let expected = read(&weights, |ops, x| project(ops, "o_proj", &project(ops, "v_proj", x)));
-    assert_close(&read(&weights, |ops, x| mixer.forward(ops, x, None).0), &expected, 1e-12, "window");
+    let expected = read_values(&weights, |ops, x| project(ops, "o_proj", &project(ops, "v_proj", x)));
+    assert_close(&read_values(&weights, |ops, x| mixer.forward(ops, x, None).0), &expected, 1e-12, "window");
 }
 
 /// A key that is tied is a value projection that equals the key projection.
@@ -340,8 +344,8 @@ fn tied_keys_are_values_with_the_same_weights() {
     let key = tied.weights.get(tied.weights.find("k_proj.weight").unwrap()).to_vec();
     let value = free.weights.find("v_proj.weight").unwrap();
     free.weights.get_mut(value).copy_from_slice(&key);
-    let expected = read(&free.weights, |ops, x| free.mixer.forward(ops, x, None).0);
-    assert_close(&read(&tied.weights, |ops, x| tied.mixer.forward(ops, x, None).0), &expected, 1e-12, "tied");
+    let expected = read_values(&free.weights, |ops, x| free.mixer.forward(ops, x, None).0);
+    assert_close(&read_values(&tied.weights, |ops, x| tied.mixer.forward(ops, x, None).0), &expected, 1e-12, "tied");
 }
 
 /// What all scores of a query share does not move its weights: a bias that does not depend on the key changes nothing.
@@ -389,14 +393,19 @@ fn grouped_heads_are_repeated_heads() {
             rows.copy_from_slice(&source[head / 2 * 3 * WIDTH..][..3 * WIDTH]);
         }
     }
-    let expected = read(&all.weights, |ops, x| all.mixer.forward(ops, x, None).0);
-    assert_close(&read(&grouped.weights, |ops, x| grouped.mixer.forward(ops, x, None).0), &expected, 1e-12, "full");
+    let expected = read_values(&all.weights, |ops, x| all.mixer.forward(ops, x, None).0);
+    assert_close(
+        &read_values(&grouped.weights, |ops, x| grouped.mixer.forward(ops, x, None).0),
+        &expected,
+        1e-12,
+        "full",
+    );
 }
 
 #[test]
 fn normalised_linear_attention_takes_means() {
     // With all values alike, a convex combination of them is that value.
-    let (linear, weights) = concrete::<LinearAttentionConfig>("linear{heads=2,key=4,value=6}");
+    let (linear, weights) = build_typed::<LinearAttentionConfig>("linear{heads=2,key=4,value=6}");
     let mut constant = weights.clone();
     set(&mut constant, "v_proj.weight", 0.25);
     let ops = Native::new();
