@@ -74,6 +74,24 @@ Exit codes: 0 the question was answered; 1 refused (`check`, `witness check`), n
 (`train`, `sweep`, `reproduce`, `ask`).
 ";
 
+/// Commands that take minutes, a server or a cluster: their keys are listed by hand.
+const TAIL: &str = "
+## Long commands
+
+These take minutes, a server or a cluster, so no test lists their keys.
+
+| command | keys |
+|---|---|
+| `rung analyze` | `name`, `task`, and what the instrument found: `ablate` has `variants`, `precision` `steps`, `collapse` `variants`, `paths`, `products`, `bound`, `lens` `levels` and `map`, `state` `tokens` and `layers`, `injective` `heads`, `selection` and `diversity` `layers` |
+| `rung ask` | `model`, `grid`, `threshold`, `rates` (one per variant, table size and number of hops), `hops` (list of `variant`, `entries`, `measured_hops`) |
+| `rung bench` | a list of `what` (`forward`, `forward+backward`, `train`, `exponent`, `step`), `mixer`, `shape`, `ms` (median), `tokens_per_s`, `peak_bytes`, `share_of_limit`, `torch_ms`, `ratio`; `exponent` in rows of that name |
+| `rung convert` | `name`, `task`, `to`, `teacher`, `threshold`, `layers` (`layer`, `before`, `after`), `path` (`layer`, `score`), `best`, `most_linear`, `orders` (`name`, `layers`, `scores`), `written` |
+| `rung reproduce` | `report`, `chapters`, `interrupted`, `seconds` |
+| `rung sweep --dry-run` | a list of `run` (from 1), `id`, `stack`, `task`, `seed`, `rate` |
+| `rung sweep` | `runs`, `recorded`, `recorded_before`, `interrupted`, `failed`, `records`, and `seconds_per_run`, `runs_per_hour` if any was finished here; with `--on slurm` also `job` (null, or `job`, `tasks`); with `--no-wait` `status` (`submitted`, `found`), `runs`, `recorded`, `job` |
+| `rung zoo` | `lengths`, `steps`, `mixers`: a list of `mixer`, `layer`, `counted` (`crosses`, `grows`, `cost`, `credit`, `evidence`), `timed` (`tokens_per_s`, `exponent`, `evidence`), `parity` and `s3` (`tracks`, `evidence`, `shown_by`) |
+";
+
 /// Keys and the types of their values, in the order of the output.
 type Keys = Vec<(String, BTreeSet<&'static str>)>;
 
@@ -161,6 +179,7 @@ fn the_reference_lists_the_keys_that_are_written() {
             let _ = writeln!(page, "| `{key}` | {} | {meaning} |", kinds.join(" or "));
         }
     }
+    page.push_str(TAIL);
     if std::env::var_os("RUNG_UPDATE").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
