@@ -64,7 +64,7 @@ pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<MixerSizes,
     }
 }
 
-/// Qwen3-Next, Qwen3.5, `OLMo` hybrid.
+/// Qwen3-Next, Qwen3.5, `OLMo` hybrid, which alone allows negative eigenvalues and does so unless it is told not to.
 fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(values) = config.size("linear_num_value_heads")? else { return Ok(None) };
     let (keys, key, value) = (
@@ -76,7 +76,14 @@ fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
         return Ok(Some(MixerSizes::Missing(vec!["linear_key_head_dim and linear_value_head_dim".to_owned()])));
     };
     let conv = config.count("linear_conv_kernel_dim")?.unwrap_or(4);
-    let numbers = vec![("heads", keys), ("value-heads", values), ("key", key), ("value", value), ("conv", conv)];
+    let negative = match config.flag("linear_allow_neg_eigval")? {
+        Some(negative) => negative,
+        None => config.model_type()? == Some("olmo_hybrid"),
+    };
+    let mut numbers = vec![("heads", keys), ("value-heads", values), ("key", key), ("value", value), ("conv", conv)];
+    if negative {
+        numbers.push(("negative", 1));
+    }
     Ok(Some(MixerSizes::Known("gdn", numbers)))
 }
 

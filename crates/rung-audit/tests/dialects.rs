@@ -165,6 +165,7 @@ fn dialects_that_give_strips() {
         (r#""architectures": ["BailingMoeLinearV2ForCausalLM"], "layer_group_size": 4"#, "rrrFFF"),
         (r#""sliding_window_pattern": 4, "sliding_window": 8"#, "WWWFWW"),
         (r#""sliding_window_pattern": "LLG", "sliding_window": 8"#, "WWFWWF"),
+        (r#""_sliding_window_pattern": 3, "sliding_window": 8"#, "WWFWWF"),
         (r#""sliding_window_layout": [0, 1, 1, 0, 1, 1], "sliding_window": 8"#, "FWWFWW"),
         (r#""sliding_window_layers": [1, 3], "sliding_window": 8"#, "FWFWFF"),
         (r#""global_attn_every_n_layers": 2, "sliding_window": 8"#, "WFWFWF"),
@@ -302,4 +303,30 @@ fn every_dialect_explains_itself() {
         assert!(!dialect.fields.is_empty() && !dialect.families.is_empty(), "{}", dialect.name);
     }
     assert!(dialect::DIALECTS.len() >= 30);
+}
+
+#[test]
+fn layer_types_win_over_the_pattern_that_transformers_saves() {
+    let types = r#""layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention", "full_attention", "full_attention"]"#;
+    let audit = with(&format!(r#"{types}, "_sliding_window_pattern": 6, "sliding_window": 8"#));
+    assert_eq!(audit.layer_letters(), "WFFFFF");
+    // Without the underscore it is a field that somebody wrote, and contradicts the list.
+    let text = format!(
+        r#"{{"num_hidden_layers": 6, "hidden_size": 32, "num_attention_heads": 8, "sliding_window_pattern": 6, "sliding_window": 8, {types}}}"#
+    );
+    assert!(audit_text(&text, "test", &Options::default()).is_err());
+}
+
+#[test]
+fn olmo_hybrid_allows_negative_eigenvalues_unless_told_not_to() {
+    let sizes = r#""linear_num_key_heads": 4, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8"#;
+    let types = r#""layer_types": ["linear_attention", "linear_attention", "linear_attention", "linear_attention", "linear_attention", "full_attention"]"#;
+    let negative = |more: &str| {
+        let audit = with(&format!("{sizes}, {types}{more}"));
+        audit.layers[0].plan_layers[0].mixers[0].flag("negative")
+    };
+    assert_eq!(negative(""), Some(false));
+    assert_eq!(negative(r#", "model_type": "olmo_hybrid""#), Some(true));
+    assert_eq!(negative(r#", "model_type": "olmo_hybrid", "linear_allow_neg_eigval": false"#), Some(false));
+    assert_eq!(negative(r#", "linear_allow_neg_eigval": true"#), Some(true));
 }

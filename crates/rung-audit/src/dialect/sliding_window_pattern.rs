@@ -5,8 +5,9 @@
 //!
 //! # Pitfalls
 //! The full layer is the last of each group, and what is left over at the end is all windows. EXAONE writes the pattern
-//! as letters (`LLLG`) and makes the very last layer full whatever the pattern says. The field may carry a leading
-//! underscore. Without a window the field means nothing.
+//! as letters (`LLLG`) and makes the very last layer full whatever the pattern says. transformers saves the field of Gemma 3 with a
+//! leading underscore and does not look at it where there are `layer_types`, which may say something else. Without a window the field means
+//! nothing.
 
 use super::{Dialect, period};
 use crate::AuditError;
@@ -25,7 +26,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(name) = DIALECT.fields.iter().copied().find(|name| config.has(name)) else { return Ok(None) };
-    if window_size(config)?.is_none() {
+    if window_size(config)?.is_none() || (name.starts_with('_') && config.has("layer_types")) {
         return Ok(None);
     }
     let field = config.path_of(name);
