@@ -56,7 +56,7 @@ export async function render(root, values) {
     address();
     drawSettings();
     show(controls,
-      button("⏮", () => to(0), { "aria-label": "To the embedding" }), button("◀ Back", () => to(step - 1), { id: "back", disabled: step === 0 }),
+      button("Start", () => to(0), { "aria-label": "Start: to the embedding" }), button("◀ Back", () => to(step - 1), { id: "back", disabled: step === 0 }),
       button(timer ? "⏸ Pause" : "▶ Play", play, { id: "play" }), button("Next ▶", () => to(step + 1), { id: "next", class: "primary", disabled: step === run.layers.length }),
       h("span", { class: "step", role: "status" }, step === 0 ? "Tokens as embedded" : `After layer ${step - 1} (${run.layers[step - 1].mixers})${run.layers[step - 1].about ? `: ${run.layers[step - 1].about}` : ""}`));
     show(stage, figure(picture(run, step, chosen, (index) => { chosen = index; draw(); }), `pass-${run.construction}`, "Each row is the sequence after one layer. Arcs are reads, thicker for a larger share. Select a token to see its registers and, for a table entry, to change it."));
