@@ -35,7 +35,7 @@ pub fn chart(ladders: &[Ladder<'_>], threshold: f64) -> LineChart {
     let most = lines.iter().flat_map(|(_, rates)| rates).map(|rate| rate.hops).max().unwrap_or(1) as f64;
     let mut chart = LineChart::new(
         title,
-        AxisSpec::new("hops asked for", Scale::Linear).from_to(-0.2, most.max(4.0) + 0.2),
+        AxisSpec::new("hops asked for", Scale::Whole).from_to(-0.2, most.max(1.0) + 0.2),
         AxisSpec::new("accuracy", Scale::Linear).from_to(0.0, 1.0),
     )
     .guide(threshold, "threshold");

@@ -29,6 +29,8 @@ pub struct Rate {
     pub mass: Option<f64>,
     /// Replies that reasoned although they were asked not to; not among `answers`.
     pub reasoned: usize,
+    /// Replies in which no answer symbol was found; they count as wrong.
+    pub without_symbol: usize,
     /// How answers were read.
     pub read_by: ReadBy,
 }
@@ -57,6 +59,7 @@ fn rate(variant: &str, entries: usize, hops: usize, answers: &[&Answer]) -> Rate
         chance: 1.0 / entries.max(1) as f64,
         mass: (!masses.is_empty()).then(|| masses.iter().sum::<f64>() / masses.len() as f64),
         reasoned: reasoned.len(),
+        without_symbol: counted.iter().filter(|answer| answer.found.is_none()).count(),
         read_by: answers.first().map_or(ReadBy::Text, |answer| answer.read_by),
     }
 }
@@ -100,5 +103,12 @@ mod tests {
     fn replies_that_reasoned_are_counted_apart() {
         let rates = rates(&[answer(1, true, false), answer(1, true, true), answer(1, false, false)]);
         assert_eq!((rates[0].answers, rates[0].right, rates[0].reasoned), (2, 1, 1));
+    }
+
+    #[test]
+    fn replies_without_a_symbol_are_wrong_and_counted() {
+        let silent = Answer { found: None, ..answer(1, true, false) };
+        let rates = rates(&[answer(1, true, false), silent]);
+        assert_eq!((rates[0].answers, rates[0].right, rates[0].without_symbol), (2, 1, 1));
     }
 }

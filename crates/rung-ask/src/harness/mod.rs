@@ -57,7 +57,7 @@ pub fn export(harness: Harness, grid: &Grid, directory: &Path) -> Result<Vec<Str
     match harness {
         Harness::LmEval => files.extend(lm_eval::files(&parts, grid, &directory)),
         Harness::Inspect => files.push(inspect::file(&parts, grid)),
-        Harness::Lighteval => files.push(lighteval::file(&parts, grid)),
+        Harness::Lighteval => files.extend(lighteval::files(&parts, grid)),
         Harness::Jsonl => (),
     }
     for (name, text) in &files {

@@ -13,7 +13,7 @@
 //! and kept nowhere else.
 
 mod http;
-mod reply;
+pub mod reply;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

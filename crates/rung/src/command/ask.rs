@@ -20,6 +20,9 @@ use rung_ask::score::{Answer, ReadBy};
 use rung_ask::server::{Protocol, Server};
 use rung_ask::summary::{Rate, measured_hops, rates};
 use rung_ask::{Model, symbols};
+use rung_audit::report::text::next_hop_text;
+use rung_audit::{Options, QUICK_CERTIFIED_HOPS, audit_named, certify};
+use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
 use super::checkpoint;
@@ -247,7 +250,7 @@ impl Ask {
 
     fn show(&self, measured: &Measured, outcome: &Outcome) -> anyhow::Result<ExitCode> {
         let rates = rates(&measured.answers);
-        let allowed = self.layers.as_deref().map(rungs).transpose()?;
+        let allowed = self.layers.as_deref().map(Allowed::by).transpose()?;
         if let Some(path) = &self.svg {
             write_chart(path, &chart(&[Ladder { name: measured.name.clone(), rates: &rates }], self.threshold))?;
         }
@@ -256,14 +259,12 @@ impl Ask {
             value["record"] = json!(self.out);
             value["open"] = json!(outcome.open);
             value["failure"] = json!(outcome.failure);
-            value["layers_allow"] = json!(
-                allowed.as_ref().map(|allowed| json!({"config": self.layers, "rungs": allowed.0, "text": allowed.1}))
-            );
+            value["layers_allow"] = json!(allowed.as_ref().map(|allowed| allowed.json(self.layers.as_deref())));
             print_json(&value)?;
         } else {
             let mut text = measured.text(&rates, self.threshold);
-            if let Some((_, sentence)) = &allowed {
-                writeln!(text, "  layers     {sentence}")?;
+            if let Some(allowed) = &allowed {
+                writeln!(text, "  layers     {}", allowed.text)?;
             }
             writeln!(text, "  record     {}", self.out.display())?;
             if outcome.open > 0 {
@@ -319,19 +320,39 @@ fn name_of(path: &Path, header: &Header) -> String {
     if header.model.model == "default" { stem } else { format!("{stem} ({})", header.model.model) }
 }
 
-/// The rungs that a config's layers have, and the sentence that says so.
-fn rungs(config: &str) -> anyhow::Result<(Option<usize>, String)> {
-    let audit = rung_audit::audit_named(config, &rung_audit::Options::default())?;
-    let Some(capacity) = &audit.capacity else {
-        return Ok((None, format!("{}: some layers are unknown, so their hops are not counted", audit.model)));
-    };
-    let sentence = format!(
-        "{} full layers, at most {} in one pass for large tables ({})",
-        audit.full_layers().unwrap_or_default(),
-        hops(capacity.rungs),
-        audit.model
-    );
-    Ok((Some(capacity.rungs), sentence))
+/// What the layers of a config allow.
+struct Allowed {
+    /// Nothing where some layers are unknown.
+    rungs: Option<usize>,
+    /// One hop more, and the base-2 logarithm of the tokens from which on it is proved impossible, where a certificate was found.
+    certified: Option<(usize, f64)>,
+    /// The sentence that says so.
+    text: String,
+}
+
+impl Allowed {
+    fn by(config: &str) -> anyhow::Result<Self> {
+        let oracle = |plan: &Plan, hops: usize| certify(plan, hops, QUICK_CERTIFIED_HOPS);
+        let audit = audit_named(config, &Options { bound_oracle: Some(&oracle), ..Options::default() })?;
+        let Some(capacity) = &audit.capacity else {
+            let text = format!("{}: some layers are unknown, so their hops are not counted", audit.model);
+            return Ok(Self { rungs: None, certified: None, text });
+        };
+        let certified = audit.next_hop_bound.and_then(|bound| Some((bound.hops, bound.log2_tokens?)));
+        let limit = audit.next_hop_bound.map(|bound| next_hop_text(&audit, bound)).unwrap_or_default();
+        let text = format!(
+            "{} full layers, at most {} in one pass for large tables; lower bound: {limit} ({})",
+            audit.full_layers().unwrap_or_default(),
+            hops(capacity.rungs),
+            audit.model
+        );
+        Ok(Self { rungs: Some(capacity.rungs), certified, text })
+    }
+
+    fn json(&self, config: Option<&str>) -> Value {
+        let certified = self.certified.map(|(hops, log2)| json!({"hops": hops, "impossible_from_log2_tokens": log2}));
+        json!({"config": config, "rungs": self.rungs, "certified": certified, "text": self.text})
+    }
 }
 
 /// A record, ready to be shown.
@@ -372,9 +393,14 @@ impl Measured {
                 } else {
                     String::new()
                 };
+                let silent = if rate.without_symbol > 0 {
+                    format!(", {} replies without an answer", rate.without_symbol)
+                } else {
+                    String::new()
+                };
                 let _ = writeln!(
                     text,
-                    "    {:6}  {:5.1}%  ({:.1} to {:.1}%, {} questions{mass}{reasoned})",
+                    "    {:6}  {:5.1}%  ({:.1} to {:.1}%, {} questions{mass}{reasoned}{silent})",
                     hops(rate.hops),
                     100.0 * rate.accuracy,
                     100.0 * rate.interval.0,
