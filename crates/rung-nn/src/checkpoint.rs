@@ -233,6 +233,21 @@ pub fn load_with<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<
     Ok(read_notes(&bytes))
 }
 
+/// Refuses a file that cannot hold so many weights, before room is made for them: two bytes are the least that one takes.
+///
+/// # Errors
+/// It cannot be found, or is too small.
+pub(crate) fn check_room(path: &Path, weights: u128) -> Result<(), CheckpointError> {
+    let about = fs::metadata(path).map_err(|source| CheckpointError::System { path: path.to_owned(), source })?;
+    let found = about.len();
+    if u128::from(found) >= weights.saturating_mul(2) {
+        return Ok(());
+    }
+    let reason = format!("the network that it should belong to has {weights} weights");
+    let expected = u64::try_from(weights.saturating_mul(4)).unwrap_or(u64::MAX);
+    Err(CheckpointError::Broken { path: path.to_owned(), reason, found, expected })
+}
+
 /// What a file says about itself; nothing if it is no safetensors file.
 pub fn read_notes(bytes: &[u8]) -> Notes {
     let header = SafeTensors::read_metadata(bytes).ok();

@@ -49,6 +49,25 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// Removes what processes that were killed while writing left behind in a directory. Only for whoever knows that nobody else
+/// writes there now.
+pub fn remove_parts(directory: &Path) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| {
+        let name = entry.file_name();
+        let part = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".part"));
+        let number = part.and_then(|part| part.rsplit_once('.')).map(|(_, number)| number);
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        number
+            .and_then(|number| number.split_once('-'))
+            .is_some_and(|(process, count)| digits(process) && digits(count))
+    });
+    for entry in ours.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
+        // A leftover is the lesser evil.
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
 /// Opens a file next to `path` that did not exist before.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -108,6 +127,20 @@ mod tests {
         write_atomically(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(scratch.names(), ["report.html"]);
+    }
+
+    #[test]
+    fn leftovers_of_killed_processes_are_removed_and_nothing_else() {
+        let scratch = Scratch::new("parts");
+        let others = ["record.json", ".record.json.part", "a.12-0.part", ".a.12.part", ".a.x-0.part", ".lock"];
+        for name in others.iter().chain(&[".record.json.123-0.part", ".a.b.9-17.part"]) {
+            fs::write(scratch.0.join(name), b"half").unwrap();
+        }
+        remove_parts(&scratch.0);
+        let (mut names, mut expected) = (scratch.names(), others.map(str::to_owned).to_vec());
+        names.sort();
+        expected.sort();
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub mod file;
 pub mod hash;
 pub mod inventory;
 pub mod linearized;
+pub mod memory;
 pub mod mixer;
 pub mod model;
 pub mod network;

@@ -137,6 +137,7 @@ impl SweepWatcher {
         match event {
             Event::Step(number, step, _) => advance(*number, *step as u64),
             // A run that stopped early counts whole, or the bar would never fill.
+            Event::Waiting(_) => {}
             Event::AlreadyRecorded(number, _) => advance(*number, self.steps[*number]),
             Event::Recorded(number, record, seconds) => {
                 advance(*number, self.steps[*number]);

@@ -193,11 +193,12 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
         chunk: shape.chunk,
         ..ModelConfig::default()
     };
+    let bad_model = |source| NetworkError::Model { path: path.clone(), source };
+    let weights_path = folder.join(files::CONSTRUCTION_WEIGHTS);
+    checkpoint::check_room(&weights_path, config.count(&plan).map_err(bad_model)?)?;
     let mut weights = Parameters::new();
-    let model = config
-        .init(&plan, &mut weights, &mut seeded(0))
-        .map_err(|source| NetworkError::Model { path: path.clone(), source })?;
-    checkpoint::load(&folder.join(files::CONSTRUCTION_WEIGHTS), &mut weights)?;
+    let model = config.init(&plan, &mut weights, &mut seeded(0)).map_err(bad_model)?;
+    checkpoint::load(&weights_path, &mut weights)?;
     let (name, provenance) = (info.name.clone(), Provenance::Construction(Box::new(info)));
     Ok(Network { name, task: Some(task), plan, config, model, weights, provenance })
 }

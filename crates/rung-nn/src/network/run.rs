@@ -11,7 +11,7 @@ use rung_theory::task::{self, Field, TaskError, seeded};
 use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
-use crate::checkpoint::load_with;
+use crate::checkpoint::{check_room, load_with};
 use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig, Placement};
 use crate::position::Positions;
 use crate::precision::Precision;
@@ -282,10 +282,10 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     if !weights_path.exists() {
         return Err(NetworkError::Unfinished(folder.to_owned()));
     }
+    let bad_model = |source| NetworkError::Model { path: path.clone(), source };
+    check_room(&weights_path, model_config.count(&plan).map_err(bad_model)?)?;
     let mut weights = Parameters::new();
-    let model = model_config
-        .init(&plan, &mut weights, &mut seeded(0))
-        .map_err(|source| NetworkError::Model { path: path.clone(), source })?;
+    let model = model_config.init(&plan, &mut weights, &mut seeded(0)).map_err(bad_model)?;
     let notes = load_with(&weights_path, &mut weights)?;
     // Files without a config (from PyTorch, or from earlier versions) are taken as they are.
     if let Some(trained_with) = notes.get(files::RUN_KEY)

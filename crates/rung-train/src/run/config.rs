@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use rung_engine::{AdamWConfig, Course, Schedule};
 use rung_nn::ModelConfig;
+use rung_nn::memory::state_bytes;
 pub use rung_nn::network::{ChannelName, InitialName, ModelPart, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
@@ -425,8 +426,8 @@ impl Run {
         rung_engine::DataParallel::<f32>::micro_batch_for(self.longest, self.plan.width as usize)
     }
 
-    /// Memory it will take, estimated generously: weights with gradients and moments on every thread, a piece's activations, the
-    /// ids of a batch.
+    /// Memory it will take, estimated generously: weights with gradients and moments on every thread, a piece's activations and
+    /// states, the ids of a batch.
     pub fn mebibytes(&self) -> u128 {
         let (train, width) = (&self.config.train, u128::from(self.plan.width));
         let hidden = self.config.model.hidden.map_or(4 * width, |hidden| hidden as u128);
@@ -438,7 +439,9 @@ impl Run {
         let rows = train.batch.max(self.config.evaluate.prompts.min(64)) as u128;
         let ids = rows.saturating_mul(self.longest as u128).saturating_mul(self.fields.len() as u128 + 2);
         let numbers = activations.saturating_add(weights).saturating_add(ids);
-        numbers.saturating_mul(4) >> 20
+        let prompts = (self.piece() * train.threads) as u128;
+        let states = state_bytes(&self.plan, self.longest).saturating_mul(prompts);
+        numbers.saturating_mul(4).saturating_add(states) >> 20
     }
 }
 
@@ -481,6 +484,8 @@ mod tests {
             "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'",
             "MiB",
         );
+        let wide = RunConfig { stack: "fastmax{key=10000}".to_owned(), ..RunConfig::read(TEXT).unwrap() };
+        assert!(matches!(wide.resolve(), Err(RunError::Memory { .. })), "half a hundred million products of keys");
         fails("[model]\nhead = 0", "head-dim: found 0");
         fails("[model]\nhead = 100000\nheads=100", "weights");
         fails("[model]\nlargest = 'parity'", "does not fit the model");

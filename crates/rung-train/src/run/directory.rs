@@ -7,6 +7,7 @@
 //! | `weights.safetensors` | the last weights, for `rung eval` and PyTorch | at the end |
 //! | `timing.json` | seconds of work | at the end |
 //! | `record.json` | the record | last |
+//! | `log.txt` | when it started or was resumed, on what, and why it ended | as it happens |
 //!
 //! Each is written beside its place and renamed, so whoever finds a record finds the whole of it. A lock that the system lets go of
 //! when a process dies keeps two processes from working on one run, where the file system has locks.
@@ -15,15 +16,16 @@
 //! place, and may only set each other's checkpoint back; so clusters, whose file systems have no locks or keep those of machines
 //! that died, do without ([`LockMode::Shared`]).
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::path::Path;
 
 use super::config::{Run, RunConfig};
 use super::error::RunError;
+use super::log::Log;
 use super::record::Record;
 use super::trainer::{StepReport, Trainer};
 use super::{checkpoint, record};
-use rung_nn::file::write_atomically;
+use rung_nn::file::{remove_parts, write_atomically};
 use rung_nn::network::files::{RUN_CONFIG, RUN_WEIGHTS};
 
 /// The checkpoint.
@@ -84,33 +86,41 @@ pub fn execute_with(
         return Ok(Outcome { record, already_recorded: false, seconds: trainer.seconds() });
     };
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
-    let _lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
+    let lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
+    if lock.is_some() {
+        // Nobody else writes here as long as the lock is ours.
+        remove_parts(directory);
+    }
     let known = |record| Ok(Outcome { record: Some(record), already_recorded: true, seconds: 0.0 });
-    if let Some(record) = recorded(run, directory)? {
+    if let Some(record) = recorded(run, directory).map_err(RunError::of_this_run)? {
         return known(record);
     }
     let place = |name: &str| directory.join(name);
     match fs::read_to_string(place(RUN_CONFIG)) {
         Ok(text) if resolved(&text).as_ref() != Some(&run.config) => {
-            return Err(RunError::file(place(RUN_CONFIG), "another run is kept here; choose another directory"));
+            let reason = "another run is kept here; choose another directory".to_owned();
+            return Err(RunError::Unusable { path: place(RUN_CONFIG), reason });
         }
         Ok(_) => {}
         Err(_) => write_atomically(&place(RUN_CONFIG), run.config.text().as_bytes()).map_err(RunError::write)?,
     }
     let mut trainer = Trainer::new(run)?;
     let resume = place(RESUME);
-    let before = match checkpoint::load(&resume, &mut trainer)? {
+    let before = match checkpoint::load(&resume, &mut trainer).map_err(RunError::of_this_run)? {
         Some(seconds) => seconds,
-        None => match recorded(run, directory)? {
+        None => match recorded(run, directory).map_err(RunError::of_this_run)? {
             // Another process has finished the run since we looked for its record.
             Some(record) => return known(record),
             None => 0.0,
         },
     };
+    let log = Log::open(directory);
+    log.started(run, trainer.progress().step);
     let save = |trainer: &Trainer<'_>| checkpoint::save(&resume, trainer, before + trainer.seconds());
-    let over = go(&mut trainer, watch, save)?;
+    let over = go(&mut trainer, watch, save).inspect_err(|error| log.ended(&format!("failed: {error}")))?;
     if !over {
-        save(&trainer)?;
+        save(&trainer).inspect_err(|error| log.ended(&format!("failed: {error}")))?;
+        log.ended(&format!("stopped at step {}, to be resumed", trainer.progress().step));
         return Ok(Outcome { record: None, already_recorded: false, seconds: before + trainer.seconds() });
     }
     let record = trainer.record()?;
@@ -120,6 +130,7 @@ pub fn execute_with(
     write_atomically(&place(TIMING), format!("{timing}\n").as_bytes()).map_err(RunError::write)?;
     write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::write)?;
     let _ = fs::remove_file(&resume);
+    log.ended(&format!("recorded after step {}: {:?}", record.steps, record.stop_reason).to_lowercase());
     Ok(Outcome { record: Some(record), already_recorded: false, seconds })
 }
 
@@ -166,7 +177,13 @@ pub fn recorded(run: &Run, directory: &Path) -> Result<Option<Record>, RunError>
 /// The lock, for as long as it is kept; none where the file system has no locks.
 fn lock(directory: &Path) -> Result<Option<File>, RunError> {
     let path = directory.join(LOCK);
-    let file = File::create(&path).map_err(|error| RunError::file(&path, format!("cannot write: {error}")))?;
+    // Never through a link, and without a change to what is there: a lock needs no content.
+    if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+        let reason = "found something else than a plain file, expected a lock; delete it".to_owned();
+        return Err(RunError::Unusable { path, reason });
+    }
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = opened.map_err(|error| RunError::file(&path, format!("cannot write: {error}")))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(fs::TryLockError::WouldBlock) => Err(RunError::Busy { path: directory.to_owned() }),
@@ -198,6 +215,50 @@ mod tests {
         drop(held);
         let again = execute(&run, Some(&place), &mut |_| true).unwrap();
         assert!(again.already_recorded && again.record == shared.record);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_lock_is_no_link_and_keeps_what_it_names() {
+        let (run, place) = run("link");
+        fs::create_dir_all(&place).unwrap();
+        let precious = place.join("precious");
+        fs::write(&precious, "kept").unwrap();
+        std::os::unix::fs::symlink(&precious, place.join(LOCK)).unwrap();
+        let refused = execute(&run, Some(&place), &mut |_| true);
+        assert!(matches!(&refused, Err(RunError::Unusable { path, .. }) if path.ends_with(LOCK)), "{refused:?}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_the_log_says_what_happened() {
+        let (run, place) = run("log");
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join(".record.json.123-0.part"), "{").unwrap();
+        assert!(execute(&run, Some(&place), &mut |report| report.step < 3).unwrap().record.is_none());
+        assert!(!place.join(".record.json.123-0.part").exists());
+        execute(&run, Some(&place), &mut |_| true).unwrap();
+        let log = fs::read_to_string(place.join(super::super::log::LOG)).unwrap();
+        let lines: Vec<&str> = log.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
+        assert_eq!(lines.len(), 4, "{log}");
+        assert!(lines[0].starts_with(&format!("started by rung {}", env!("CARGO_PKG_VERSION"))), "{log}");
+        assert_eq!(lines[1], "stopped at step 3, to be resumed");
+        assert!(lines[2].starts_with("resumed at step 3 by rung "), "{log}");
+        assert!(lines[3].starts_with("recorded after step 24: "), "{log}");
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn all_files_of_a_run_have_the_same_mode() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (run, place) = run("modes");
+        execute(&run, Some(&place), &mut |_| true).unwrap();
+        let modes = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().metadata().unwrap().permissions().mode());
+        let modes: std::collections::BTreeSet<u32> = modes.collect();
+        assert_eq!(modes.len(), 1, "{modes:?}");
         fs::remove_dir_all(&place).unwrap();
     }
 

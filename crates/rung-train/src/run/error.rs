@@ -83,6 +83,14 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+    /// A file of this run alone cannot be used; other runs do not mind.
+    #[error("{}: {reason}", .path.display())]
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// Why, and what to do about it.
+        reason: String,
+    },
     /// Another process is at it.
     #[error("{}: another process is working on this run", .path.display())]
     Busy {
@@ -105,6 +113,15 @@ impl RunError {
     /// A file that cannot be read or written.
     pub fn file(path: impl Into<PathBuf>, reason: impl fmt::Display) -> Self {
         Self::File { path: path.into(), reason: format!("{reason}") }
+    }
+
+    /// The same as a fault of this run alone, not of the disk.
+    #[must_use]
+    pub(crate) fn of_this_run(self) -> Self {
+        match self {
+            Self::File { path, reason } => Self::Unusable { path, reason },
+            other => other,
+        }
     }
 
     /// What [`write_atomically`](rung_nn::file::write_atomically) met.

@@ -54,6 +54,7 @@ pub mod directory;
 pub mod error;
 pub mod evaluate;
 pub mod initial;
+pub mod log;
 pub mod provenance;
 pub mod record;
 pub mod repel;

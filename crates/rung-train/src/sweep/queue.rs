@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::list::{Shard, Sweep};
 use crate::run::{self, LockMode, Record, Run, RunError, Trainer, directory, record};
+
+/// Between two looks at a run that another process works on.
+const POLL: Duration = Duration::from_millis(300);
 
 /// What happens during a sweep, as it happens. Runs are named by their number in the sweep.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub enum Event<'a> {
     Step(usize, usize, usize),
     /// A run is over.
     Recorded(usize, &'a Record, f64),
+    /// Another process has the run, and this one has nothing else to do.
+    Waiting(usize),
 }
 
 /// The results of a sweep.
@@ -49,7 +54,9 @@ impl SweepSummary {
 
 /// Executes the runs of a shard on `threads` threads, longest first. `watch` is called for every event and returns whether to continue.
 ///
-/// A run that fails does not stop the others; one that cannot write to the disk does, since the others could not either.
+/// A run that fails does not stop the others, nor does one whose own files cannot be used; one that cannot write to the disk does,
+/// since the others could not either. A run that another process works on is left to it, and looked at again when there is nothing else
+/// to do, until it is recorded or free.
 pub fn execute(
     sweep: &Sweep,
     directory: &Path,
@@ -73,9 +80,22 @@ pub fn execute_with(
     order.sort_by_key(|number| std::cmp::Reverse(cost(&sweep.runs[*number])));
     let (next, stop, started) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
     let empty = SweepSummary { records: sweep.runs.iter().map(|_| None).collect(), ..SweepSummary::default() };
-    let summary = Mutex::new(empty);
+    let (summary, busy) = (Mutex::new(empty), Mutex::new(Vec::new()));
+    let next_number = || {
+        let fresh = order.get(next.fetch_add(1, Ordering::Relaxed)).copied();
+        fresh.map(|number| (number, false)).or_else(|| {
+            let number = busy.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            number.map(|number| (number, true))
+        })
+    };
     let work = || {
-        while let Some(&number) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((number, again)) = next_number() {
+            if again {
+                std::thread::sleep(POLL);
+                if !watch(Event::Waiting(number)) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
             if stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -107,6 +127,7 @@ pub fn execute_with(
                     }
                     summary.records[number] = outcome.record;
                 }
+                Err(RunError::Busy { .. }) => busy.lock().unwrap_or_else(PoisonError::into_inner).push(number),
                 Err(error) => {
                     if matches!(error, RunError::File { .. }) {
                         stop.store(true, Ordering::Relaxed);
@@ -177,4 +198,62 @@ fn seconds_per_step(run: &Run) -> Result<f64, RunError> {
         trainer.step()?;
     }
     Ok(started.elapsed().as_secs_f64() / STEPS as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::super::SweepConfig;
+    use super::*;
+
+    /// Four small runs, and an empty directory.
+    fn sweep(name: &str) -> (Sweep, PathBuf) {
+        let text = "seeds = [1, 2, 3, 4]\n[base]\nstack = 'full'\ntask = 'funccomp{hops=1,m=3,queries=2}'\n\
+                    [base.model]\nheads = 1\nhead = 8\n[base.train]\nsteps = 12\nbatch = 2\n\
+                    [base.evaluate]\nevery = 4\nprompts = 2\nlast = 4\n";
+        let directory = std::env::temp_dir().join(format!("rung-queue-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        (SweepConfig::read(text).and_then(|sweep| sweep.resolve()).unwrap(), directory)
+    }
+
+    fn all() -> Shard {
+        "1/1".parse().unwrap()
+    }
+
+    #[test]
+    fn an_unreadable_checkpoint_is_the_failure_of_its_run_alone() {
+        let (sweep, directory) = sweep("checkpoint");
+        let place = directory.join(record::id(&sweep.runs[1]));
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join(directory::RESUME), b"no checkpoint").unwrap();
+        for _ in 0..2 {
+            let summary = execute(&sweep, &directory, all(), 1, &|_| true);
+            assert_eq!(summary.records.iter().flatten().count(), 3);
+            assert!(!summary.interrupted);
+            let [(1, error)] = &summary.failed[..] else { panic!("{:?}", summary.failed) };
+            assert!(error.to_string().contains("delete it to start the run again"), "{error}");
+        }
+        fs::remove_file(place.join(directory::RESUME)).unwrap();
+        let summary = execute(&sweep, &directory, all(), 1, &|_| true);
+        assert_eq!((summary.records.iter().flatten().count(), summary.failed.len()), (4, 0));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn two_sweeps_on_one_directory_both_end_with_all_records() {
+        let (sweep, directory) = sweep("two");
+        let summaries: Vec<SweepSummary> = std::thread::scope(|scope| {
+            let both = [0, 1].map(|_| scope.spawn(|| execute(&sweep, &directory, all(), 2, &|_| true)));
+            both.map(|one| one.join().unwrap()).into_iter().collect()
+        });
+        for summary in &summaries {
+            assert!(summary.failed.is_empty() && !summary.interrupted, "{:?}", summary.failed);
+            assert_eq!(summary.records.iter().flatten().count(), 4);
+        }
+        assert_eq!(summaries[0].records, summaries[1].records);
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -1,0 +1,89 @@
+//! The log of a run's directory: when it started, by which version on what machine, and why it ended.
+//!
+//! ```text
+//! 2026-01-31T09:12:07Z started by rung 0.1.0 on linux x86_64 with avx2, 2 threads
+//! 2026-01-31T09:40:51Z stopped at step 3000, to be resumed
+//! ```
+//!
+//! Lines are appended. A log that cannot be written stops no run, and nothing is ever read from it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::config::Run;
+use super::record::Program;
+
+/// Its name.
+pub const LOG: &str = "log.txt";
+
+/// The log of one directory.
+pub(super) struct Log(Option<File>);
+
+impl Log {
+    /// Opens it, unless it is something else than a plain file.
+    pub(super) fn open(directory: &Path) -> Self {
+        let path = directory.join(LOG);
+        let other = std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file());
+        Self(if other { None } else { OpenOptions::new().append(true).create(true).open(path).ok() })
+    }
+
+    /// The first line of a process.
+    pub(super) fn started(&self, run: &Run, step: usize) {
+        let Program { version, instructions } = Program::current();
+        let word = if step == 0 { "started".to_owned() } else { format!("resumed at step {step}") };
+        let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
+        let threads = run.config.train.threads;
+        self.line(&format!("{word} by rung {version} on {system} {machine} with {instructions}, {threads} threads"));
+    }
+
+    /// The last line of a process.
+    pub(super) fn ended(&self, why: &str) {
+        self.line(why);
+    }
+
+    fn line(&self, text: &str) {
+        let Some(mut file) = self.0.as_ref() else { return };
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        // One write, so that lines of two processes do not mix.
+        let _ = file.write_all(format!("{} {}\n", utc(seconds), text.replace('\n', " ")).as_bytes());
+    }
+}
+
+/// A time in UTC, from seconds since 1970.
+fn utc(seconds: u64) -> String {
+    let (mut day, second) = (seconds / 86_400, seconds % 86_400);
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{:02}Z", month + 1, day + 1, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(utc(seconds), expected);
+        }
+    }
+}
