@@ -24,7 +24,7 @@ use super::witness::Witness;
 use super::{Clock, FalsifyError, Method, MethodReport, SearchBudget};
 use rung_train::parallel;
 
-/// States that one thread makes at a time.
+/// States that one thread makes at a time, if the memory allows.
 const ROWS: u64 = 1024;
 /// Chunks of a round.
 const CHUNKS: u64 = 8;
@@ -58,18 +58,21 @@ struct Prefixes<'a> {
     fan: u64,
     /// Ways to fill the trunk, if few.
     trunks: Option<u64>,
+    /// States that one thread makes at a time.
+    rows: u64,
 }
 
 impl<'a> Prefixes<'a> {
-    fn new(target: &'a TargetModel, alphabet: &'a Alphabet, seed: u64, border: usize) -> Self {
-        let fan = |trunk: usize| alphabet.ways(trunk..border, ROWS / 4);
+    fn new(target: &'a TargetModel, alphabet: &'a Alphabet, budget: &SearchBudget, border: usize) -> Self {
+        let (seed, rows) = (budget.seed, target.rows(budget.memory, ROWS));
+        let fan = |trunk: usize| alphabet.ways(trunk..border, rows / 4);
         let trunk = (0..border).find(|trunk| fan(*trunk).is_some()).unwrap_or(border);
         let trunks = alphabet.ways(0..border, FEW).and_then(|_| alphabet.ways(0..trunk, FEW));
-        Self { target, alphabet, seed, trunk, border, fan: fan(trunk).unwrap_or(1), trunks }
+        Self { target, alphabet, seed, trunk, border, fan: fan(trunk).unwrap_or(1), trunks, rows }
     }
 
     fn trunks_of_chunk(&self) -> u64 {
-        (ROWS / self.fan).max(1)
+        (self.rows / self.fan).max(1)
     }
 
     /// The trunks of a chunk; none when all are done.
@@ -147,7 +150,7 @@ pub fn birthday(
         "the first token already asks".clone_into(&mut tried.note);
         return Ok((None, tried));
     }
-    let prefixes = Prefixes::new(target, &alphabet, budget.seed, border);
+    let prefixes = Prefixes::new(target, &alphabet, budget, border);
     let most = (budget.memory / ENTRY).max(1) as usize;
     let mut table: HashMap<u64, u64> = HashMap::new();
     let mut distinct = 0_u64;
@@ -219,7 +222,7 @@ pub fn drown(
         return Ok((None, tried));
     }
     let tokens = alphabet.at(0);
-    let prefixes = Prefixes::new(target, &alphabet, budget.seed, border);
+    let prefixes = Prefixes::new(target, &alphabet, budget, border);
     let repeat = |first: &[u32], again: &[u32]| {
         let mut prompt = sample_prompt(target.task(), budget.seed, 0);
         for (position, token) in prompt.chunks_exact_mut(alphabet.fields).take(border).enumerate() {
@@ -230,8 +233,12 @@ pub fn drown(
     let drowned = |again: &Vec<u32>| -> Result<Vec<u64>, ModelError> {
         let runner = Runner::new(target);
         let length = border * alphabet.fields;
-        let prompts: Vec<u32> = tokens.iter().flat_map(|first| repeat(first, again)[..length].to_vec()).collect();
-        Ok(runner.signatures(&runner.state(&prompts, tokens.len(), None)?))
+        let mut signatures = Vec::with_capacity(tokens.len());
+        for some in tokens.chunks(prefixes.rows as usize) {
+            let prompts: Vec<u32> = some.iter().flat_map(|first| repeat(first, again)[..length].to_vec()).collect();
+            signatures.extend(runner.signatures(&runner.state(&prompts, some.len(), None)?));
+        }
+        Ok(signatures)
     };
     for some in tokens.chunks(4) {
         for (again, states) in some.iter().zip(parallel::map(some, drowned)) {
@@ -278,7 +285,7 @@ mod tests {
             let target =
                 TargetModel::open(Origin::Fresh(Box::new(config)), None, RequestedPrecision::Bits(8, None)).unwrap();
             let alphabet = Alphabet::of(target.task(), 0);
-            let prefixes = Prefixes::new(&target, &alphabet, 0, border(&target));
+            let prefixes = Prefixes::new(&target, &alphabet, &SearchBudget::default(), border(&target));
             let (chunk, runner) = (prefixes.chunk(0), Runner::new(&target));
             let grown = prefixes.states(chunk.clone()).unwrap();
             assert_eq!(grown.len() as u64, (chunk.end - chunk.start) * prefixes.fan);

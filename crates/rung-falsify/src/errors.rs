@@ -41,13 +41,19 @@ pub fn errors(
     clock: &Clock<'_>,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     match target.task().instances().filter(|count| *count <= FEW) {
-        Some(count) => all(target, count as u64, clock),
+        Some(count) => all(target, count as u64, budget, clock),
         None => guided(target, budget, clock),
     }
 }
 
 /// Asks every instance.
-fn all(target: &TargetModel, count: u64, clock: &Clock<'_>) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+fn all(
+    target: &TargetModel,
+    count: u64,
+    budget: &SearchBudget,
+    clock: &Clock<'_>,
+) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
+    let rows = target.rows(budget.memory, ROWS);
     let mut tried = MethodReport::new(Method::EveryInstance, "instances");
     tried.total = Some(count);
     let numbered = |number: u64| {
@@ -55,9 +61,9 @@ fn all(target: &TargetModel, count: u64, clock: &Clock<'_>) -> Result<(Option<Wi
         target.task().nth_prompt(u128::from(number), &mut prompt);
         prompt.tokens().to_vec()
     };
-    for start in (0..count).step_by((ROWS * CHUNKS) as usize) {
+    for start in (0..count).step_by((rows * CHUNKS) as usize) {
         let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
-            .map(|chunk| (start + chunk * ROWS).min(count)..(start + (chunk + 1) * ROWS).min(count))
+            .map(|chunk| (start + chunk * rows).min(count)..(start + (chunk + 1) * rows).min(count))
             .filter(|chunk| !chunk.is_empty())
             .map(|chunk| chunk.map(numbered).collect())
             .collect();
@@ -87,6 +93,7 @@ fn guided(
     let mut tried = MethodReport::new(Method::GuidedErrors, "prompts");
     let alphabet = Alphabet::of(target.task(), budget.seed);
     let mut kept: Vec<Lead> = Vec::new();
+    let rows = target.rows(budget.memory, ROWS);
     for round in 0_u64.. {
         let candidate = |number: u64| {
             let fresh = sample_prompt(target.task(), budget.seed, number);
@@ -97,9 +104,9 @@ fn guided(
             let pick = splitmix64(number) as usize;
             changed(&alphabet, &kept[pick % kept.len()].prompt, splitmix64(pick as u64))
         };
-        let start = round * ROWS * CHUNKS;
+        let start = round * rows * CHUNKS;
         let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS)
-            .map(|chunk| (0..ROWS).map(|row| candidate(start + chunk * ROWS + row)).collect::<Vec<_>>())
+            .map(|chunk| (0..rows).map(|row| candidate(start + chunk * rows + row)).collect::<Vec<_>>())
             .map(|prompts| prompts.into_iter().filter(|prompt| target.task().oracle(prompt).is_ok()).collect())
             .collect();
         for found in parallel::map(&chunks, |prompts: &Vec<Vec<u32>>| leads(target, prompts)) {

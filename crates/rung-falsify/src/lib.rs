@@ -139,6 +139,9 @@ pub enum FalsifyError {
     /// The model cannot be run.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// It does not fit the memory given.
+    #[error(transparent)]
+    Memory(#[from] rung_nn::memory::TooLarge),
     /// A model that emits tokens before its answer.
     #[error("{name} thinks aloud before it answers; expected a model that answers in one forward pass")]
     Thinks {
@@ -336,6 +339,9 @@ pub fn falsify(
         }
         methods = vec![method];
     }
+    let needed = target.bytes_per_prompt().saturating_mul(u128::from(target::AT_ONCE));
+    let what = format!("the states of `{}`, {} at once,", target.network.name, target::AT_ONCE);
+    rung_nn::memory::check(what, needed, Some(budget.memory))?;
     let started = Instant::now();
     let clock = |method, end| Clock { end, most: budget.most, method, watch, stopped: false.into(), race: None };
     let race = Race::new(started + budget.time / 2);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
+use rung_nn::memory::{self, running_bytes, state_bytes};
 use rung_nn::{ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
@@ -23,6 +24,12 @@ use rung_train::strict;
 /// The longest prompts that are searched.
 pub const MOST_TOKENS: usize = 1 << 16;
 
+/// More bytes than the weights and one prompt of an untrained model may take, wherever the model comes from.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Shares of the memory: batches of prompts that all methods together have under way.
+pub(super) const AT_ONCE: u64 = 8;
+
 /// Prompts that are looked at for the largest number.
 const LOOKED_AT: u64 = 8;
 
@@ -34,6 +41,20 @@ pub enum Origin {
     Fresh(#[serde(deserialize_with = "strict::object")] Box<RunConfig>),
     /// The folder of a finished run or of a construction.
     Folder(PathBuf),
+}
+
+impl Origin {
+    /// Refuses an untrained model whose weights or whose work on one prompt take more than so many bytes, before any is taken. The
+    /// weights of a folder are in its files, and compared with them when it is opened.
+    ///
+    /// # Errors
+    /// The config makes no sense, or asks for more.
+    pub fn check_memory(&self, most: u64) -> Result<(), FalsifyError> {
+        let Self::Fresh(config) = self else { return Ok(()) };
+        let run = config.resolve()?;
+        let bytes = run.weights.saturating_mul(4).saturating_add(running_bytes(&run.plan, run.longest));
+        Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(most))?)
+    }
 }
 
 /// Bits that numbers are kept in, evenly spaced over a range. Where a bounded state is all that passes between tokens, it alone is
@@ -90,7 +111,10 @@ impl TargetModel {
     /// There is no such model, it is no single forward pass, or the task does not fit it.
     pub fn open(origin: Origin, task: Option<&str>, asked: RequestedPrecision) -> Result<Self, FalsifyError> {
         let network = match &origin {
-            Origin::Fresh(config) => initial_network(&config.resolve()?)?,
+            Origin::Fresh(config) => {
+                origin.check_memory(MOST_BYTES)?;
+                initial_network(&config.resolve()?)?
+            }
             Origin::Folder(path) => Network::open(path).map_err(Box::new)?,
         };
         Self::of(network, origin, task, asked)
@@ -137,6 +161,18 @@ impl TargetModel {
         target.task().prompt(&mut seeded(0), &mut prompt);
         Runner::new(&target).views(prompt.tokens(), 1, None)?;
         Ok(target)
+    }
+
+    /// Bytes that a search takes for each prompt that it runs, of those it runs side by side.
+    pub fn bytes_per_prompt(&self) -> u128 {
+        state_bytes(&self.network.plan, self.task().length())
+    }
+
+    /// How many prompts a thread may run at once in its share of the memory given: at least one, at most `most`. The same on every
+    /// machine, so that a search finds the same.
+    pub(super) fn rows(&self, memory: u64, most: u64) -> u64 {
+        let share = u128::from(memory / AT_ONCE);
+        u64::try_from(share / self.bytes_per_prompt().max(1)).unwrap_or(most).clamp(1, most)
     }
 
     /// The task it is asked about.

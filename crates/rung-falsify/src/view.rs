@@ -92,6 +92,7 @@ fn search(
     let alphabet = Alphabet::of(target.task(), budget.seed);
     let question = target.question();
     let mut tried = MethodReport::new(method, "contents");
+    let rows = target.rows(budget.memory, ROWS);
     for base in 0.. {
         let (prompt, stretch) = (sample_prompt(target.task(), budget.seed, base), stretch(base));
         if stretch.free.is_empty() {
@@ -109,10 +110,10 @@ fn search(
         };
         let mut first_with: HashMap<u64, (u64, u32)> = HashMap::new();
         let total = ways.unwrap_or(CONTENTS);
-        for round in 0..total.div_ceil(ROWS * CHUNKS) {
-            let start = round * ROWS * CHUNKS;
+        for round in 0..total.div_ceil(rows * CHUNKS) {
+            let start = round * rows * CHUNKS;
             let chunks: Vec<Range<u64>> = (0..CHUNKS)
-                .map(|chunk| (start + chunk * ROWS).min(total)..(start + (chunk + 1) * ROWS).min(total))
+                .map(|chunk| (start + chunk * rows).min(total)..(start + (chunk + 1) * rows).min(total))
                 .filter(|chunk| !chunk.is_empty())
                 .collect();
             let seen =

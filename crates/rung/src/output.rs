@@ -1,5 +1,6 @@
 //! Writing to the terminal: a closed pipe is not an error, and anything slow shows its progress.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +31,36 @@ pub fn print_error(message: &str) {
     if json_errors() {
         eprintln!("{}", json!({"error": message}));
     } else {
-        eprintln!("error: {message}");
+        eprintln!("error: {}", without_control(message));
     }
+}
+
+/// Text for a terminal: names come from files of others, and must not move the cursor, set the title or hide what stands before them. Of
+/// all control characters only line ends, tabs and colours pass; what replaces the others shows that there was something.
+fn without_control(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let length = if character == '\u{1b}' { colour_length(rest) } else { None };
+        let (taken, after) = rest.split_at(length.unwrap_or(character.len_utf8()));
+        if length.is_some() || !character.is_control() || matches!(character, '\n' | '\t') {
+            clean.push_str(taken);
+        } else {
+            clean.push('\u{fffd}');
+        }
+        rest = after;
+    }
+    Cow::Owned(clean)
+}
+
+/// Bytes of the colour at the start of some text, such as `ESC [ 3 6 m`, if there is one.
+fn colour_length(text: &str) -> Option<usize> {
+    let numbers = text.strip_prefix("\u{1b}[")?;
+    let end = numbers.find(|character: char| !(character.is_ascii_digit() || character == ';'))?;
+    (numbers.as_bytes()[end] == b'm').then_some(2 + end + 1)
 }
 
 /// Writes text to standard output. A closed pipe is not an error.
@@ -40,7 +69,7 @@ pub fn print_error(message: &str) {
 /// Standard output cannot be written for another reason.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(without_control(text).as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -104,4 +133,24 @@ pub fn steps(steps: u64) -> ProgressBar {
 /// "1 hop", "2 hops".
 pub fn hops(count: usize) -> String {
     if count == 1 { "1 hop".to_owned() } else { format!("{count} hops") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_colours_reach_the_terminal() {
+        for (text, shown) in [
+            ("plain\n\ttext é", "plain\n\ttext é"),
+            ("\u{1b}[36mF\u{1b}[0m", "\u{1b}[36mF\u{1b}[0m"),
+            ("a\u{1b}[2Jb", "a\u{fffd}[2Jb"),
+            ("a\u{1b}]0;title\u{7}b", "a\u{fffd}]0;title\u{fffd}b"),
+            ("a\rb\u{8}\u{9b}31m\u{7f}", "a\u{fffd}b\u{fffd}\u{fffd}31m\u{fffd}"),
+            ("\u{1b}", "\u{fffd}"),
+            ("\u{1b}[", "\u{fffd}["),
+        ] {
+            assert_eq!(without_control(text), shown);
+        }
+    }
 }

@@ -110,7 +110,9 @@ impl Falsify {
             }
         }
         let precision = self.bits.map_or(RequestedPrecision::Own, |bits| RequestedPrecision::Bits(bits, self.range));
-        let target = TargetModel::open(self.origin()?, self.task.as_deref(), precision)?;
+        let origin = self.origin()?;
+        origin.check_memory(self.memory)?;
+        let target = TargetModel::open(origin, self.task.as_deref(), precision)?;
         let budget = SearchBudget {
             time: Duration::from_secs_f64(self.budget),
             memory: self.memory,

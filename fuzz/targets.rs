@@ -1,0 +1,166 @@
+//! Every reader of bytes from outside, as a function that must neither panic nor take much time or memory, whatever it is given.
+//!
+//! `cargo fuzz` runs one target at a time with coverage; `crates/rung/tests/corpora.rs` runs all of them on the stored corpora and on
+//! mutants of them, without a nightly toolchain.
+
+use std::path::{Path, PathBuf};
+
+use rung_audit::Options;
+use rung_theory::stack::{Defaults, Plan};
+
+/// A target by name.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them; a folder of `fuzz/corpus` has the seeds of each.
+pub const TARGETS: &[Target] = &[
+    ("stack", stack),
+    ("task", task),
+    ("certificate", certificate),
+    ("config", config),
+    ("gguf", gguf),
+    ("safetensors", safetensors),
+    ("tokenizer", tokenizer),
+    ("run", run),
+    ("sweep", sweep),
+    ("record", record),
+    ("witness", witness),
+    ("construction", construction),
+    ("reply", reply),
+    ("page", page),
+];
+
+/// Runs the target of a name.
+///
+/// # Panics
+/// There is none of that name, or the target found something.
+pub fn run_target(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    let (_, target) = target.unwrap_or_else(|| panic!("no target {name}"));
+    target(bytes);
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// The stack grammar: what it reads, it writes and reads again as the same.
+fn stack(bytes: &[u8]) {
+    let Ok(plan) = Plan::parse(text(bytes), &Defaults::default()) else { return };
+    let written = plan.to_stack().to_string();
+    let sizes = Defaults { model_width: Some(plan.width), ..Defaults::default() };
+    let again = Plan::parse(&written, &sizes).unwrap_or_else(|error| panic!("{written}: {error}"));
+    assert_eq!(again.capacity().rungs, plan.capacity().rungs, "{written}");
+}
+
+/// Task specs: the same.
+fn task(bytes: &[u8]) {
+    let Ok(task) = rung_theory::task::parse(text(bytes)) else { return };
+    let again = rung_theory::task::parse(&task.spec()).unwrap_or_else(|error| panic!("{}: {error}", task.spec()));
+    assert_eq!(again.spec(), task.spec());
+}
+
+fn certificate(bytes: &[u8]) {
+    let said = rung_theory::report::check_certificate(text(bytes));
+    let explained = said.explained_json();
+    if let Some(inequalities) = explained["inequalities"].as_array()
+        && said.json()["accepted"] == true
+    {
+        assert_eq!(inequalities.last().map(|last| &last["holds"]), Some(&true.into()));
+    }
+}
+
+fn config(bytes: &[u8]) {
+    let _ = rung_audit::audit_text(text(bytes), "fuzz", &Options::default());
+    let _ = rung_audit::lint::lint(text(bytes));
+}
+
+fn gguf(bytes: &[u8]) {
+    let _ = rung_audit::audit_bytes(bytes, "fuzz", &Options::default());
+}
+
+fn safetensors(bytes: &[u8]) {
+    let _ = rung_nn::tensor_file::Checksum::of(bytes);
+    let _ = rung_nn::checkpoint::read_notes(bytes);
+    let path = Scratch::file("model.safetensors", bytes);
+    let _ = rung_nn::inspect(&path.0);
+}
+
+fn tokenizer(bytes: &[u8]) {
+    let path = Scratch::file("tokenizer.json", bytes);
+    let folder = path.0.parent().unwrap_or_else(|| Path::new("."));
+    if let Ok(Some(tokenizer)) = rung_tokenizer::Tokenizer::open(folder)
+        && let Ok(tokens) = tokenizer.encode("one two, 3")
+    {
+        let _ = tokenizer.decode(&tokens);
+    }
+}
+
+fn run(bytes: &[u8]) {
+    let Ok(run) = rung_train::run::RunConfig::read(text(bytes)).and_then(|config| config.resolve()) else { return };
+    let again = rung_train::run::RunConfig::read(&run.config.text()).and_then(|config| config.resolve());
+    assert_eq!(again.map(|run| run.config).ok(), Some(run.config));
+}
+
+fn sweep(bytes: &[u8]) {
+    let _ = rung_train::sweep::SweepConfig::read(text(bytes)).and_then(|sweep| sweep.resolve());
+}
+
+fn record(bytes: &[u8]) {
+    let path = Scratch::file("record.json", bytes);
+    let _ = rung_train::run::Record::read(&path.0);
+}
+
+fn witness(bytes: &[u8]) {
+    let path = Scratch::file("witness.json", bytes);
+    if let Ok(witness) = rung_falsify::Witness::read(&path.0) {
+        // What it asks for is judged before any of it is built.
+        let _ = witness.model.origin.check_memory(1 << 24);
+    }
+}
+
+fn construction(bytes: &[u8]) {
+    let path = Scratch::file("construction.json", bytes);
+    let folder = path.0.parent().unwrap_or_else(|| Path::new("."));
+    let _ = std::fs::write(folder.join("model.safetensors"), b"");
+    let _ = rung_nn::Network::<f32>::open(folder);
+}
+
+fn reply(bytes: &[u8]) {
+    let Ok(value) = serde_json::from_slice(bytes) else { return };
+    let _ = rung_ask::server::reply::parse_llama_cpp("fuzz", &value);
+    let _ = rung_ask::server::reply::parse_completions("fuzz", &value);
+    let _ = rung_ask::server::reply::parse_chat("fuzz", &value);
+}
+
+/// Questions of the page, and a file beside them after a zero byte.
+fn page(bytes: &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let request = text(&bytes[..end]);
+    // Searches take as long as they take, and forward passes build what they are asked for.
+    if !["bound", "map", "rung", "pass", "certify"].iter().any(|slow| request.contains(slow)) {
+        let _ = rung_web::answer(request, bytes.get(end + 1..).unwrap_or_default());
+    }
+}
+
+/// A file in a folder of its own, which goes away with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn file(name: &str, bytes: &[u8]) -> Self {
+        let thread = format!("{:?}", std::thread::current().id());
+        let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+        let folder = std::env::temp_dir().join(format!("rung-fuzz-{}-{thread}", std::process::id()));
+        let path = folder.join(name);
+        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, bytes));
+        written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(folder) = self.0.parent() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
