@@ -114,6 +114,9 @@ pub struct LinearRecurrence {
 }
 
 impl LinearRecurrence {
+    /// That of models read from checkpoints: chunks of the usual size, all bits.
+    pub const PLAIN: Self = Self { chunk: 64, rounding: None };
+
     /// Outputs and the matrix after the last token; see [`Ops::recurrence`]. The matrix before the first is `state`'s first
     /// tensor.
     pub fn run<O: Ops>(

@@ -3,6 +3,7 @@
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
 
+use super::loader::rows;
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::mixer::attention::{HeadsConfig, Reach};
@@ -47,6 +48,10 @@ pub struct AttentionParts {
     pub score_cap: Option<f64>,
     /// `sinks`: a score that reads nothing, for each head.
     pub sinks: bool,
+    /// `q_proj` has for every head first its query, then the gate of what it reads.
+    pub gated: bool,
+    /// Names of the norms on queries and keys, and of the output projection.
+    pub names: [&'static str; 3],
 }
 
 impl AttentionParts {
@@ -62,6 +67,8 @@ impl AttentionParts {
             scale: None,
             score_cap: None,
             sinks: false,
+            gated: false,
+            names: ["q_norm", "k_norm", "o_proj"],
         }
     }
 }
@@ -89,12 +96,17 @@ pub fn attention<S: Scalar>(
 ) -> Result<Builtin, FamilyError> {
     let config = HeadsConfig::resolve(mixer)?;
     let HeadsConfig { heads, kv_heads, key, value, .. } = config;
-    let AttentionParts { bias, norm, epsilon, .. } = parts;
+    let AttentionParts { bias, norm, epsilon, names: [query_norm, key_norm, output_name], .. } = parts;
     let side_by_side = parts.pairs_side_by_side && loader.is_gguf();
-    let query = loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key], bias, side_by_side)?;
+    let (query, gate) = if parts.gated {
+        let (query, gate) = gated_queries(loader, width, [heads, key], bias)?;
+        (query, Some(gate))
+    } else {
+        (loader.role(Role::Query).rotary_linear("q_proj", width, [heads, key], bias, side_by_side)?, None)
+    };
     let keys = loader.role(Role::Key).rotary_linear("k_proj", width, [kv_heads, key], bias, side_by_side)?;
     let values = loader.role(Role::Value).linear("v_proj", width, kv_heads * value, bias)?;
-    let output = loader.role(Role::Output).linear("o_proj", heads * value, width, parts.output_bias)?;
+    let output = loader.role(Role::Output).linear(output_name, heads * value, width, parts.output_bias)?;
     let mut head_norm = |name: &str, heads: usize| -> Result<Option<HeadNorm>, FamilyError> {
         let over_all_heads = norm == QueryKeyNorm::AllHeads;
         let weight = match norm {
@@ -107,11 +119,11 @@ pub fn attention<S: Scalar>(
     };
     let options = HeadOptions {
         scale: parts.scale,
-        query_norm: head_norm("q_norm", heads)?,
-        key_norm: head_norm("k_norm", kv_heads)?,
+        query_norm: head_norm(query_norm, heads)?,
+        key_norm: head_norm(key_norm, kv_heads)?,
         score_cap: parts.score_cap,
         sinks: if parts.sinks { Some(loader.tensor("sinks", &[heads])?) } else { None },
-        gate: None,
+        gate,
     };
     let linears = [query, keys, output];
     Ok(match mixer.number("size") {
@@ -127,6 +139,26 @@ pub fn attention<S: Scalar>(
             options,
         ))),
     })
+}
+
+/// Queries and gates out of one projection, in which the gate of a head follows its query.
+fn gated_queries<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    width: usize,
+    [heads, key]: [usize; 2],
+    bias: bool,
+) -> Result<(Linear, Linear), FamilyError> {
+    let total = 2 * heads * key;
+    let weight = loader.values("q_proj.weight", &[total, width])?;
+    let bias = if bias { Some(loader.values("q_proj.bias", &[total])?) } else { None };
+    let mut half = |name: &str, role: Role, half: usize| {
+        let wanted = || (0..heads * key).map(|at| at / key * 2 * key + half * key + at % key);
+        let linear = loader.role(role).add_linear(name, width, rows(&weight, width, wanted()));
+        let bias =
+            bias.as_ref().map(|bias| loader.add(&format!("{name}.bias"), &[heads * key], rows(bias, 1, wanted())));
+        Linear { bias, ..linear }
+    };
+    Ok((half("q_proj", Role::Query, 0), half("g_proj", Role::Gate, 1)))
 }
 
 /// Reads `gate_proj`, `up_proj` and `down_proj`: all of a dense channel mixer.

@@ -154,6 +154,16 @@ impl Fields {
         })
     }
 
+    /// The same with a field as another object has it, if it does.
+    #[must_use]
+    pub fn with(mut self, other: &Self, name: &str) -> Self {
+        if let (Some(value), Value::Object(entries)) = (other.get(name), &mut self.value) {
+            entries.retain(|(key, _)| key != name);
+            entries.push((name.to_owned(), value.clone()));
+        }
+        self
+    }
+
     /// Refuses a field that would change the network in a way that is not built.
     ///
     /// # Errors

@@ -68,7 +68,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let around = |loader: &mut Loader<'_, S>, before: &str, after: &str| {
                 let norm = Norm::of(Some(loader.gain_beyond_one(before, width)?), None, epsilon);
                 let after = Norm::of(Some(loader.gain_beyond_one(after, width)?), None, epsilon);
-                Ok::<_, FamilyError>(Branch { norm, after: Some(after), scale: None })
+                Ok::<_, FamilyError>(Branch { norm, after: Some(after), scale: None, carried: None })
             };
             let branch = around(loader, "input_layernorm", "post_attention_layernorm")?;
             let mixer = loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?;

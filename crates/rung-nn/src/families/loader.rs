@@ -12,7 +12,7 @@ use rung_theory::stack::{Layer, Mixer};
 use super::gguf::Names;
 use super::{FamilyError, Fields, rotary};
 use crate::model::Norm;
-use crate::parts::Linear;
+use crate::parts::{Convolution, Linear};
 use crate::position::Rotation;
 use crate::weight_files::{StoredTensor, WeightFiles};
 
@@ -87,6 +87,11 @@ impl<'a, S: Scalar> Loader<'a, S> {
         self.files.get(&self.stored_name(name)).is_some()
     }
 
+    /// The extents that a tensor is stored with, if there is one.
+    pub fn shape(&self, name: &str) -> Option<&'a [usize]> {
+        self.files.get(&self.stored_name(name)).map(|tensor| tensor.shape.as_slice())
+    }
+
     /// Finds a tensor of a shape. Axes of extent one do not count, since the formats keep them or not as they please.
     fn find(&mut self, name: &str, shape: &[usize]) -> Result<&'a StoredTensor, FamilyError> {
         let stored = self.stored_name(name);
@@ -143,6 +148,19 @@ impl<'a, S: Scalar> Loader<'a, S> {
         let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
         let bias = if bias { Some(self.tensor(&format!("{name}.bias"), &[outputs])?) } else { None };
         Ok(Linear { weight, bias })
+    }
+
+    /// A projection with a weight that was made of a tensor's values.
+    pub fn add_linear(&mut self, name: &str, inputs: usize, weight: Vec<S>) -> Linear {
+        let outputs = weight.len() / inputs.max(1);
+        Linear { weight: self.add(&format!("{name}.weight"), &[outputs, inputs], weight), bias: None }
+    }
+
+    /// A short convolution with filters that were made of a tensor's values.
+    pub fn add_convolution(&mut self, name: &str, taps: usize, filters: Vec<S>) -> Convolution {
+        let channels = filters.len() / taps.max(1);
+        let weight = self.add(&format!("{name}.weight"), &[channels, 1, taps], filters);
+        Convolution { weight, bias: None, channels, taps, rounding: None }
     }
 
     /// A projection whose rows are those of rotary heads. GGUF files of some architectures store the two channels of a pair side by
@@ -225,6 +243,12 @@ impl<'a, S: Scalar> Loader<'a, S> {
         self.used.insert(stored);
     }
 
+    /// The same for all tensors whose names start so.
+    pub fn ignore_under(&mut self, prefix: &str) {
+        let names = self.files.tensors().map(|(name, _)| name).filter(|name| name.starts_with(prefix));
+        self.used.extend(names.map(str::to_owned));
+    }
+
     /// All weights, after a look at what is left over.
     pub(super) fn finish(self, family: &'static str) -> Result<Parameters<S>, FamilyError> {
         match self.files.tensors().find(|(name, _)| !self.used.contains(*name)) {
@@ -240,7 +264,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
 }
 
 /// Parts of a layer that are its mixer.
-const MIXERS: [&str; 6] = ["self_attn.", "linear_attn.", "mamba.", "attention.", "mixer.", "temporal_block."];
+const MIXERS: [&str; 7] = ["self_attn.", "linear_attn.", "mamba.", "attention.", "mixer.", "temporal_block.", "conv."];
 
 /// What a model of this crate calls a weight: `layers.3.mixer.q_proj.weight` for `model.layers.3.self_attn.q_proj.weight`.
 fn own_name(name: &str, mixer_name: &str) -> String {
@@ -253,6 +277,11 @@ fn own_name(name: &str, mixer_name: &str) -> String {
         Some(rest) => format!("layers.{number}.{mixer_name}.{rest}"),
         None => format!("layers.{number}.{rest}"),
     }
+}
+
+/// Some rows of a matrix.
+pub fn rows<S: Scalar>(matrix: &[S], width: usize, wanted: impl IntoIterator<Item = usize>) -> Vec<S> {
+    wanted.into_iter().flat_map(|row| &matrix[row * width..(row + 1) * width]).copied().collect()
 }
 
 impl<S: Scalar> Loader<'_, S> {

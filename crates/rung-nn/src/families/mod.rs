@@ -27,9 +27,12 @@
 
 pub mod decode;
 mod decoder;
+mod delta;
 mod error;
+mod experts;
 mod fields;
 mod gguf;
+mod latent;
 mod loader;
 mod rotary;
 mod state_space;
@@ -87,6 +90,7 @@ macro_rules! registry {
 registry! {
     llama qwen gemma olmo gpt_oss
     mamba mamba2 bamba granite_hybrid nemotron_h falcon_h1 jamba recurrent_gemma zamba2
+    qwen3_next olmo_hybrid lfm2 deepseek kimi_linear minimax
 }
 
 /// A checkpoint as a network.
@@ -162,7 +166,11 @@ fn read_config(path: &Path) -> Result<(Fields, String), FamilyError> {
         return Err(fields.wrong("model_type", "nothing", "the name of an architecture"));
     };
     let name = name.clone();
-    Ok((fields, name))
+    match fields.object("text_config")? {
+        // A model that also sees or hears: its language model is described inside.
+        Some(inner) if !fields.has("hidden_size") => Ok((inner.with(&fields, "tie_word_embeddings"), name)),
+        _ => Ok((fields, name)),
+    }
 }
 
 /// The fields of a GGUF header under transformers' names, and its architecture.

@@ -62,7 +62,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
             let after = |loader: &mut Loader<'_, S>, name: &str| {
                 let norm = loader.rms_norm(name, width, epsilon)?;
-                Ok::<_, FamilyError>(Branch { norm: Norm::of(None, None, 0.0), after: Some(norm), scale: None })
+                Ok::<_, FamilyError>(Branch { norm: Norm::of(None, None, 0.0), after: Some(norm), scale: None, carried: None })
             };
             let mixer = loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))?;
             let sizes = [width, hidden];

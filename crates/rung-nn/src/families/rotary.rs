@@ -83,6 +83,28 @@ pub fn scaled(fields: &Fields, rope: Option<&Fields>, head: usize, theta: f64) -
     }
 }
 
+/// How much `DeepSeek`'s models stretch scores besides: the square of YaRN's stretch by `mscale_all_dim`, where they have one.
+///
+/// # Errors
+/// A field is malformed.
+pub fn score_factor(fields: &Fields) -> Result<f64, FamilyError> {
+    let Some(rope) = fields.object("rope_parameters")?.or(fields.object("rope_scaling")?) else { return Ok(1.0) };
+    let kind = match rope.text("rope_type")? {
+        Some(kind) => kind,
+        None => rope.text("type")?.unwrap_or("default"),
+    };
+    match (kind, rope.number("mscale_all_dim")?, rope.positive("factor")?) {
+        ("default", ..) => Ok(1.0),
+        (_, Some(scale), Some(factor)) if scale != 0.0 => Ok(stretch(factor, scale).powi(2)),
+        _ => Ok(1.0),
+    }
+}
+
+/// How much YaRN lengthens queries and keys.
+fn stretch(factor: f64, scale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
+}
+
 fn yarn(fields: &Fields, rope: &Fields, plain: &[f64], theta: f64) -> Result<Rotation, FamilyError> {
     let context = match rope.positive("original_max_position_embeddings")? {
         Some(context) => context,
@@ -96,13 +118,12 @@ fn yarn(fields: &Fields, rope: &Fields, plain: &[f64], theta: f64) -> Result<Rot
         let most = fields.positive("max_position_embeddings")?;
         fields.require("max_position_embeddings", most)? / context
     };
-    let stretch = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
     // Zero means "not set" in these files.
     let set = |name: &str| Ok::<_, FamilyError>(rope.number(name)?.filter(|number| *number != 0.0));
     let length = match (rope.positive("attention_factor")?, set("mscale")?, set("mscale_all_dim")?) {
         (Some(length), ..) => length,
-        (None, Some(scale), Some(all)) => stretch(scale) / stretch(all),
-        _ => stretch(1.0),
+        (None, Some(scale), Some(all)) => stretch(factor, scale) / stretch(factor, all),
+        _ => stretch(factor, 1.0),
     };
     let width = 2.0 * plain.len() as f64;
     let pair_that_turns = |turns: f64| width * (context / (turns * TAU)).ln() / (2.0 * theta.ln());

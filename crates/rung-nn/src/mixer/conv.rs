@@ -58,6 +58,13 @@ impl MixerConfig for ShortConvolutionConfig {
     }
 }
 
+impl ShortConvolution {
+    /// A gated convolution whose weights were read from a checkpoint: into B, C and x, and out again.
+    pub(crate) fn assemble(convolution: Convolution, projections: [Linear; 2]) -> Self {
+        Self { convolution, projections: Some(projections) }
+    }
+}
+
 impl TokenMixer for ShortConvolution {
     fn forward<O: Ops>(
         &self,

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, Stream, join, scaled};
+use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, Stream, join, scaled};
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of DeltaNet.
@@ -79,6 +79,20 @@ impl Streams {
         };
         params.tie(&streams.query.projection, &streams.key.projection, heads, heads);
         streams
+    }
+
+    /// Streams whose weights were read from a checkpoint, with the heads of keys and of values.
+    pub(super) fn assemble(
+        [query, key, value]: [Linear; 3],
+        [query_taps, key_taps, value_taps]: [Convolution; 3],
+        [heads, value_heads]: [usize; 2],
+    ) -> Self {
+        let stream = |projection, taps, heads| Stream { projection, convolution: Some(taps), heads };
+        Self {
+            query: stream(query, query_taps, heads),
+            key: stream(key, key_taps, heads),
+            value: stream(value, value_taps, value_heads),
+        }
     }
 
     /// Unit queries over the root of their width, unit keys, values; then the states of the convolutions, which live in slots

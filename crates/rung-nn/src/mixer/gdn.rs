@@ -13,7 +13,7 @@ use super::fenwick::Writes;
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, join};
+use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, join};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Gated DeltaNet.
@@ -41,8 +41,52 @@ pub struct GatedDeltanet {
     forget: Forget,
     gate: Linear,
     norm: Gain,
+    /// Of the norm.
+    epsilon: f64,
     output: Linear,
     recurrence: LinearRecurrence,
+}
+
+/// The weights of Gated DeltaNet as a checkpoint has them.
+pub(crate) struct GatedDeltanetParts {
+    /// Of queries, keys and values.
+    pub(crate) projections: [Linear; 3],
+    /// On what they give.
+    pub(crate) convolutions: [Convolution; 3],
+    /// Before the sigmoid of beta.
+    pub(crate) beta: Linear,
+    /// Before the softplus of the step.
+    pub(crate) step: Linear,
+    /// Added to it, `[value heads]`.
+    pub(crate) step_bias: Parameter,
+    /// Logarithms of the rates of decay, `[value heads]`.
+    pub(crate) log_rate: Parameter,
+    /// Of the output's gate.
+    pub(crate) gate: Linear,
+    /// Of the norm of a head's read, `[value]`.
+    pub(crate) norm: Parameter,
+    /// Added to its mean of squares.
+    pub(crate) epsilon: f64,
+    /// Back to the stream.
+    pub(crate) output: Linear,
+}
+
+impl GatedDeltanetConfig {
+    /// A mixer whose weights were read from a checkpoint.
+    pub(crate) fn assemble(self, parts: &GatedDeltanetParts) -> GatedDeltanet {
+        let GatedDeltanetParts { step, step_bias, log_rate, .. } = *parts;
+        GatedDeltanet {
+            config: self,
+            streams: Streams::assemble(parts.projections, parts.convolutions, [self.heads, self.value_heads]),
+            beta: parts.beta,
+            forget: Forget { step, step_bias, log_rate },
+            gate: parts.gate,
+            norm: Gain { weight: parts.norm },
+            epsilon: parts.epsilon,
+            output: parts.output,
+            recurrence: LinearRecurrence::PLAIN,
+        }
+    }
 }
 
 /// What makes the decay of a token.
@@ -92,6 +136,7 @@ impl MixerConfig for GatedDeltanetConfig {
             forget: Forget::init(params, value_heads),
             gate: params.role(Role::Gate).linear("g_proj", width, value_heads * value),
             norm: params.gain("o_norm", value),
+            epsilon: Gain::EPSILON,
             output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
             recurrence: params.recurrence(),
         })
@@ -127,7 +172,7 @@ impl GatedDeltanet {
 
     /// What stands after a read.
     pub(super) fn after<O: Ops>(&self, ops: &O, x: &O::Tensor, read: &O::Tensor) -> O::Tensor {
-        let out = self.norm.norm(ops, read);
+        let out = self.norm.norm_with(ops, read, self.epsilon);
         let gate = self.gate.heads(ops, x, self.config.value_heads);
         self.output.apply(ops, &join(ops, &ops.silu_gate(&gate, &out)))
     }

@@ -12,7 +12,7 @@ use super::deltanet::{Streams, strength};
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, join, split};
+use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, join, split};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Kimi Delta Attention.
@@ -42,8 +42,53 @@ pub struct KimiDelta {
     /// Down to the rank, then up to the value channels with a bias.
     gate: [Linear; 2],
     norm: Gain,
+    /// Of the norm.
+    epsilon: f64,
     output: Linear,
     recurrence: LinearRecurrence,
+}
+
+/// The weights of Kimi Delta Attention as a checkpoint has them.
+pub(crate) struct KimiDeltaParts {
+    /// Of queries, keys and values.
+    pub(crate) projections: [Linear; 3],
+    /// On what they give.
+    pub(crate) convolutions: [Convolution; 3],
+    /// Before the sigmoid of beta.
+    pub(crate) beta: Linear,
+    /// Before the softplus of the step: down to the rank, then up to the key channels.
+    pub(crate) step: [Linear; 2],
+    /// Added to it, `[value heads * key]`.
+    pub(crate) step_bias: Parameter,
+    /// Logarithms of the rates of decay, `[value heads]`.
+    pub(crate) log_rate: Parameter,
+    /// Of the output's gate: down to the rank, then up to the value channels.
+    pub(crate) gate: [Linear; 2],
+    /// Of the norm of a head's read, `[value]`.
+    pub(crate) norm: Parameter,
+    /// Added to its mean of squares.
+    pub(crate) epsilon: f64,
+    /// Back to the stream.
+    pub(crate) output: Linear,
+}
+
+impl KimiDeltaConfig {
+    /// A mixer whose weights were read from a checkpoint.
+    pub(crate) fn assemble(self, parts: &KimiDeltaParts) -> KimiDelta {
+        KimiDelta {
+            config: self,
+            streams: Streams::assemble(parts.projections, parts.convolutions, [self.heads, self.value_heads]),
+            beta: parts.beta,
+            step: parts.step,
+            step_bias: parts.step_bias,
+            log_rate: parts.log_rate,
+            gate: parts.gate,
+            norm: Gain { weight: parts.norm },
+            epsilon: parts.epsilon,
+            output: parts.output,
+            recurrence: LinearRecurrence::PLAIN,
+        }
+    }
 }
 
 impl MixerConfig for KimiDeltaConfig {
@@ -73,6 +118,7 @@ impl MixerConfig for KimiDeltaConfig {
                 params.linear_with_bias("g_proj.1", value, value_heads * value),
             ],
             norm: params.gain("o_norm", value),
+            epsilon: Gain::EPSILON,
             output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
             recurrence: params.recurrence(),
         })
@@ -112,7 +158,7 @@ impl TokenMixer for KimiDelta {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (out, state) = self.read(ops, x, state);
-        let out = self.norm.norm(ops, &out);
+        let out = self.norm.norm_with(ops, &out, self.epsilon);
         let gate = self.gate[1].heads(ops, &self.gate[0].apply(ops, x), self.config.value_heads);
         (self.output.apply(ops, &join(ops, &ops.mul(&ops.sigmoid(&gate), &out))), state)
     }

@@ -5,7 +5,7 @@
 //! # Computed as
 //! `(Q K' . D) V` with `D_ts = exp(-s_h (t-s))`, in chunks.
 
-use rung_engine::{Decay, Ops, Role, Scalar};
+use rung_engine::{Decay, Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
@@ -66,6 +66,14 @@ impl MixerConfig for LightningConfig {
             depth: params.depth,
             recurrence: params.recurrence(),
         })
+    }
+}
+
+impl LightningConfig {
+    /// A mixer whose weights were read from a checkpoint.
+    pub(crate) fn assemble(self, [input, gate, output]: [Linear; 3], norm: Parameter, depth: Depth) -> Lightning {
+        let norm = Gain { weight: norm };
+        Lightning { config: self, input, gate, norm, output, depth, recurrence: LinearRecurrence::PLAIN }
     }
 }
 

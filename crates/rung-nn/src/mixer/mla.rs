@@ -45,8 +45,30 @@ pub struct Latent {
     expand: Parameter,
     output: Linear,
     rotation: Option<Rotation>,
+    /// Factor on scores.
+    scale: f64,
     alibi: bool,
     rounding: Option<Rounding>,
+}
+
+/// The weights of latent attention as a checkpoint has them.
+pub(crate) struct LatentParts {
+    /// Down to the query's rank, and the norm there, if it has a rank.
+    pub(crate) down: Option<(Linear, Gain)>,
+    /// Up to the heads' queries.
+    pub(crate) query: Linear,
+    /// Down to the latent and the shared key.
+    pub(crate) compress: Linear,
+    /// Of the latent.
+    pub(crate) norm: Gain,
+    /// `[heads * (head + value), latent]`: of every head first its key, then its value.
+    pub(crate) expand: Parameter,
+    /// Back to the stream.
+    pub(crate) output: Linear,
+    /// How shared keys and their queries turn.
+    pub(crate) rotation: Option<Rotation>,
+    /// Beside the root of the key width, a factor on scores.
+    pub(crate) factor: f64,
 }
 
 /// Epsilon of the norms of latents and of small queries.
@@ -73,6 +95,19 @@ impl LatentConfig {
         Self { heads, head, latent, rope, value, rank }
     }
 
+    /// Attention whose weights were read from a checkpoint.
+    pub(crate) fn assemble(self, parts: LatentParts) -> Latent {
+        let LatentParts { down, query, compress, norm, expand, output, rotation, factor } = parts;
+        let scale = factor * self.scale();
+        let (config, alibi, rounding) = (self, false, None);
+        Latent { config, down, query, compress, norm, expand, output, rotation, scale, alibi, rounding }
+    }
+
+    /// One over the root of the key width.
+    fn scale(self) -> f64 {
+        ((self.head + self.rope) as f64).powf(-0.5)
+    }
+
     /// Adds the weights.
     pub(super) fn init_as<S: Scalar>(self, name: &'static str, params: &mut ParamBuilder<'_, S>) -> Result<Latent, ModelError> {
         causal_only(name, params)?;
@@ -92,7 +127,8 @@ impl LatentConfig {
         let output = params.role(Role::Output).linear("o_proj", heads * value, width);
         let alibi = params.settings.positions == Positions::Alibi;
         let rounding = params.settings.precision.message;
-        Ok(Latent { config: self, down, query, compress, norm, expand, output, rotation, alibi, rounding })
+        let scale = self.scale();
+        Ok(Latent { config: self, down, query, compress, norm, expand, output, rotation, scale, alibi, rounding })
     }
 }
 
@@ -160,17 +196,12 @@ impl Latent {
         [key, ops.slice(&both, 3, head..head + value)]
     }
 
-    /// Factor on scores.
-    fn scale(&self) -> f64 {
-        ((self.config.head + self.config.rope) as f64).powf(-0.5)
-    }
-
     /// The heads' weights `[batch, heads, time, time]` on a whole text, under a mask that hides what comes after a token too.
     pub(super) fn weights<O: Ops>(&self, ops: &O, x: &O::Tensor, mask: &O::Tensor) -> O::Tensor {
         let kept = self.append_to_cache(ops, x, None).0;
         let query = ops.concat(&self.project_query(ops, &self.query_input(ops, x), 0), 3);
         let [query, key] = [&query, &self.expanded(ops, &kept)[0]].map(|x| ops.permute(x, &[0, 2, 1, 3]));
-        let scores = ops.scale(&ops.product(&query, false, &key, true), self.scale());
+        let scores = ops.scale(&ops.product(&query, false, &key, true), self.scale);
         let bias = self.bias(ops, [ops.shape(x)[1]; 2], Some(mask));
         ops.softmax(&bias.map_or_else(|| scores.clone(), |bias| ops.add(&scores, &bias)))
     }
@@ -214,7 +245,7 @@ impl Latent {
         mask: Option<&O::Tensor>,
     ) -> O::Tensor {
         let bias = self.bias(ops, [ops.shape(query)[1], ops.shape(key)[1]], mask);
-        let (bias, mask, scale) = (bias.as_ref(), AttentionMask::Causal, self.scale());
+        let (bias, mask, scale) = (bias.as_ref(), AttentionMask::Causal, self.scale);
         ops.attention(&Attention { query, key, value, bias, mask, scale })
     }
 

@@ -156,12 +156,14 @@ pub(crate) struct Branch {
     pub(crate) after: Option<Norm>,
     /// Factor on what comes out, if not one.
     pub(crate) scale: Option<f64>,
+    /// Where there is one, the residual connection carries the normed stream times this, not the stream itself.
+    pub(crate) carried: Option<f64>,
 }
 
 impl Branch {
     /// A norm and nothing else.
     pub(crate) fn of(norm: Norm) -> Self {
-        Self { norm, after: None, scale: None }
+        Self { norm, after: None, scale: None, carried: None }
     }
 }
 
@@ -827,14 +829,21 @@ fn residual<O: Ops>(
     skips: bool,
     body: impl FnOnce(&O::Tensor) -> O::Tensor,
 ) -> O::Tensor {
-    let Branch { norm, after, scale } = branch;
-    let past = |out: O::Tensor| {
+    let Branch { norm, after, scale, carried } = branch;
+    let past = |x: &O::Tensor, out: O::Tensor| {
         let out = after.as_ref().map_or(out.clone(), |after| after.apply(ops, &out));
         let out = scale.map_or(out.clone(), |scale| ops.scale(&out, scale));
         if skips { ops.add(x, &out) } else { out }
     };
     match placement {
-        Placement::Pre => past(body(&norm.apply(ops, x))),
-        Placement::Post => norm.apply(ops, &past(body(x))),
+        Placement::Pre => {
+            let normed = norm.apply(ops, x);
+            let out = body(&normed);
+            match carried {
+                Some(factor) => past(&ops.scale(&normed, *factor), out),
+                None => past(x, out),
+            }
+        }
+        Placement::Post => norm.apply(ops, &past(x, body(x))),
     }
 }

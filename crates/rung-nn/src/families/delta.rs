@@ -1,0 +1,60 @@
+//! Gated DeltaNet as checkpoints store it.
+
+use rung_engine::{Role, Scalar};
+use rung_theory::stack::Layer;
+
+use super::loader::rows;
+use super::{FamilyError, Loader};
+use crate::mixer::MixerConfig as _;
+use crate::mixer::gdn::GatedDeltanetConfig;
+use crate::model::Activation;
+use crate::parts::{Convolution, Linear};
+
+/// The sizes of a layer of the plan, if it is Gated DeltaNet.
+///
+/// # Errors
+/// They do not fit each other.
+pub fn sizes_of(layer: &Layer) -> Result<Option<GatedDeltanetConfig>, FamilyError> {
+    match &layer.mixers[..] {
+        [mixer] if mixer.name() == GatedDeltanetConfig::NAME => Ok(Some(GatedDeltanetConfig::resolve(mixer)?)),
+        _ => Ok(None),
+    }
+}
+
+/// Refuses another activation than SiLU, which these classes put after the convolutions too.
+///
+/// # Errors
+/// It is another.
+pub fn require_silu<S: Scalar>(loader: &Loader<'_, S>, activation: Activation) -> Result<(), FamilyError> {
+    if activation == Activation::Silu {
+        return Ok(());
+    }
+    let found = loader.fields.text("hidden_act")?.unwrap_or_default().to_owned();
+    Err(loader.fields.wrong("hidden_act", format!("`{found}`"), "silu, which linear layers are built with"))
+}
+
+/// Projections of queries, keys and values, each with rows of its own in a larger matrix.
+pub fn projections<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    matrix: &[S],
+    width: usize,
+    wanted: [Vec<usize>; 3],
+) -> [Linear; 3] {
+    let names = [("q_proj", Role::Query), ("k_proj", Role::Key), ("v_proj", Role::Value)];
+    let mut wanted = wanted.into_iter();
+    names.map(|(name, role)| {
+        let rows = rows(matrix, width, wanted.next().unwrap_or_default());
+        loader.role(role).add_linear(name, width, rows)
+    })
+}
+
+/// Convolutions of queries, keys and values out of filters that stand one after the other.
+pub fn convolutions<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    filters: &[S],
+    taps: usize,
+    [key, value]: [usize; 2],
+) -> [Convolution; 3] {
+    [("q_conv1d", 0..key), ("k_conv1d", key..2 * key), ("v_conv1d", 2 * key..2 * key + value)]
+        .map(|(name, channels)| loader.add_convolution(name, taps, rows(filters, taps, channels)))
+}

@@ -1,0 +1,147 @@
+//! LFM2: gated short convolutions between layers of attention.
+//!
+//! # Classes
+//! `Lfm2ForCausalLM`, `Lfm2MoeForCausalLM` (experts after the first layers).
+//!
+//! # Unusual options
+//! `conv_bias`, `block_auto_adjust_ff_dim` with its two numbers; `use_expert_bias`, `norm_topk_prob`, `routed_scaling_factor` (experts).
+//!
+//! # GGUF
+//! Not read.
+
+use rung_engine::{Role, Scalar};
+use rung_theory::stack::Layer;
+
+use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
+use super::{FamilyError, Loader, experts};
+use crate::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
+use crate::mixer::{Builtin, MixerConfig as _};
+use crate::model::{Activation, Branch, FeedForward, Dense, Experts, Gating, LayerParts, ModelParts, Routing};
+use crate::parts::Convolution;
+
+/// Names in `model_type`.
+pub const MODEL_TYPES: &[&str] = &["lfm2", "lfm2_moe"];
+
+/// Names in a GGUF file's `general.architecture`.
+pub const ARCHITECTURES: &[&str] = &[];
+
+/// Tensors whose GGUF names differ from the usual ones.
+pub const GGUF_TENSORS: &[(&str, &str)] = &[];
+
+/// Reads a network.
+///
+/// # Errors
+/// A field or a tensor is not what it should be.
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+    let fields = loader.fields;
+    let width = fields.required_size("hidden_size")?;
+    let epsilon = fields.positive("norm_eps")?.unwrap_or(1e-5);
+    let with_experts = fields.text("model_type")? == Some("lfm2_moe");
+    let hidden = hidden_width(loader, with_experts)?;
+    let dense = if with_experts { fields.number("num_dense_layers")?.unwrap_or(2.0) as usize } else { usize::MAX };
+    let mut layers = Vec::new();
+    for (index, layer) in loader.layers.iter().enumerate() {
+        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+            let branch = Branch::of(loader.rms_norm("operator_norm", width, epsilon)?);
+            let mixer = mixer(loader, layer, width, epsilon)?;
+            let channel_branch = Branch::of(loader.rms_norm("ffn_norm", width, epsilon)?);
+            let channel = loader.within("feed_forward", |loader| {
+                if index < dense { network(loader, width, hidden) } else { mixture(loader, width) }
+            })?;
+            Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
+        })?);
+    }
+    let tied_by_default = fields.flag("tie_embedding", true)?;
+    Frame { norm: "embedding_norm", tied_by_default, ..Frame::plain(epsilon) }.around(loader, layers)
+}
+
+fn mixer<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    layer: &Layer,
+    width: usize,
+    epsilon: f64,
+) -> Result<Builtin, FamilyError> {
+    match &layer.mixers[..] {
+        [mixer] if mixer.name() == ShortConvolutionConfig::NAME => {
+            let sizes = ShortConvolutionConfig::resolve(mixer)?;
+            loader.within("conv", |loader| convolution(loader, sizes, width))
+        }
+        _ => {
+            let mixer = decoder::attention_of(loader, layer)?;
+            let parts = AttentionParts {
+                norm: QueryKeyNorm::EachHead,
+                epsilon,
+                names: ["q_layernorm", "k_layernorm", "out_proj"],
+                ..AttentionParts::plain(loader.rotation(mixer, 1e6)?)
+            };
+            loader.within("self_attn", |loader| decoder::attention(loader, mixer, width, parts))
+        }
+    }
+}
+
+fn convolution<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    sizes: ShortConvolutionConfig,
+    width: usize,
+) -> Result<Builtin, FamilyError> {
+    let ShortConvolutionConfig { taps, channels, .. } = sizes;
+    let bias = loader.fields.flag("conv_bias", false)?;
+    let convolution = Convolution {
+        weight: loader.tensor("conv.weight", &[channels, 1, taps])?,
+        bias: if bias { Some(loader.tensor("conv.bias", &[channels])?) } else { None },
+        channels,
+        taps,
+        rounding: None,
+    };
+    let input = loader.linear("in_proj", width, 3 * channels, bias)?;
+    let output = loader.role(Role::Output).linear("out_proj", channels, width, bias)?;
+    Ok(Builtin::ShortConvolution(ShortConvolution::assemble(convolution, [input, output])))
+}
+
+/// The width of dense networks: that of the config, or two thirds of it, times a factor, rounded up.
+fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, with_experts: bool) -> Result<usize, FamilyError> {
+    let fields = loader.fields;
+    let hidden = match fields.size("block_ff_dim")? {
+        Some(hidden) => hidden,
+        None => fields.required_size("intermediate_size")?,
+    };
+    if with_experts || !fields.flag("block_auto_adjust_ff_dim", true)? {
+        return Ok(hidden);
+    }
+    let (factor, step) = (fields.positive("block_ffn_dim_multiplier")?, fields.size("block_multiple_of")?.unwrap_or(256));
+    let hidden = 2 * hidden / 3;
+    Ok(factor.map_or(hidden, |factor| ((factor * hidden as f64) as usize).next_multiple_of(step)))
+}
+
+fn network<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {
+    let [gate, up, down] = experts::MIXTRAL_NAMES;
+    Ok(FeedForward::Dense(Dense {
+        gate: Some(loader.linear(gate, width, hidden, false)?),
+        up: loader.linear(up, width, hidden, false)?,
+        down: loader.role(Role::Output).linear(down, hidden, width, false)?,
+        activation: Activation::Silu,
+    }))
+}
+
+fn mixture<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
+    let fields = loader.fields;
+    let count = fields.required_size("num_experts")?;
+    let hidden = fields.required_size("moe_intermediate_size")?;
+    let bias = fields.flag("use_expert_bias", true)?;
+    let routing = Routing {
+        chosen: experts::chosen(loader, "num_experts_per_tok", count)?,
+        gating: Gating::Sigmoid,
+        normed: fields.flag("norm_topk_prob", true)?,
+        scale: fields.number("routed_scaling_factor")?.unwrap_or(1.0),
+        bias: if bias { Some(loader.tensor("expert_bias", &[count])?) } else { None },
+        limit: None,
+    };
+    Ok(FeedForward::Experts(Box::new(Experts {
+        router: loader.linear("gate", width, count, false)?,
+        routing,
+        experts: experts::experts(loader, count, [width, hidden], experts::MIXTRAL_NAMES, Activation::Silu)?,
+        latent: None,
+        shared: None,
+        shared_gate: None,
+    })))
+}
