@@ -1,7 +1,7 @@
 //! Contradictions and likely mistakes in a config: each with its field, the reason and what to do.
 //!
 //! An error is something that libraries read differently or refuse; a warning is something that is probably not meant.
-//! Adding a check: write a function of the config and the audit, and add it to [`CHECKS`].
+//! Adding a check: write a function of the config and the audit, and add it to `CHECKS`.
 
 use crate::config::Config;
 use crate::layout::Attention;

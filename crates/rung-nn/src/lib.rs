@@ -33,7 +33,7 @@
 //! - [`position`]: rotary positions and ALiBi;
 //! - [`precision`]: numbers in few bits, as the theory counts them;
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, and [`inventory`]: what is in one,
-//!   read off its header alone; [`file`]: writing a file whole or not at all;
+//!   read off its header alone; [`mod@file`]: writing a file whole or not at all;
 //! - [`families`]: checkpoints of other programs as networks, and [`weight_files`]: their tensors;
 //! - [`network`]: a model with its plan, task and weights, opened from a folder and saved to one;
 //! - [`construct`]: explicit weights for the tasks of the theory;

@@ -78,7 +78,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// Writes JSON to standard output, one object, indented.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
 }

@@ -1,8 +1,8 @@
 //! The dialects: how public models write down which layer does what.
 //!
 //! One dialect per file. Each names the fields that decide, the families that use it and its pitfalls, and turns a
-//! config into a [`Layout`] or says that its fields are not there. Adding one: write the file, add its name to the list
-//! in [`registry!`].
+//! config into a `Layout` or says that its fields are not there. Adding one: write the file, add its name to the list
+//! in `registry!`.
 //!
 //! All dialects whose fields are present are read. The first in the list decides; the others must agree with it layer
 //! by layer, or the config contradicts itself. Dialects marked as fallbacks are tried only when no other applies: they

@@ -1,9 +1,9 @@
 //! Carry layers: a bounded-state mixer that hands bits from one token to the next.
 //!
 //! One token, marked by a flag, gives; whoever comes after it finds its bits in the state. Only the giver has a key, so that
-//! no other token writes; every mixer does this through its own gates, feature map and norms, as [`weights`] says of each.
+//! no other token writes; every mixer does this through its own gates, feature map and norms, as `weights` says of each.
 //!
-//! To add a mixer: a line in [`WRITERS`] and a function that writes its weights.
+//! To add a mixer: a line in `WRITERS` and a function that writes its weights.
 
 mod weights;
 

@@ -5,7 +5,7 @@
 //! numbers are decoded when they are asked for. Nothing that a header says is trusted: every tensor must lie inside of its file, none
 //! may overlap another, and its bytes must be as many as its shape and format need.
 //!
-//! - [`format`]: number formats; [`safetensors`] and [`gguf`]: the two containers.
+//! - [`mod@format`]: number formats; `safetensors` and `gguf`: the two containers.
 
 pub mod format;
 mod gguf;

@@ -25,7 +25,7 @@ use crate::watch::{Interrupt, SweepWatcher, accuracy_text, duration};
 /// Slurm jobs continue).
 #[derive(Debug, clap::Args)]
 pub struct Sweep {
-    /// TOML sweep config: seeds, [base], [grid], [[runs]].
+    /// TOML sweep config: seeds, base, grid, runs.
     file: PathBuf,
     /// Directory of the runs, each in a directory of its own.
     #[arg(long, default_value = "runs", value_name = "DIR")]
