@@ -64,7 +64,7 @@ pub(crate) fn find(config: &Config, recurrent: &Recurrent) -> Result<MixerSizes,
     }
 }
 
-/// Qwen3-Next, Qwen3.5, `OLMo` hybrid, which alone allows negative eigenvalues and does so unless it is told not to.
+/// Qwen3-Next, Qwen3.5, `OLMo` hybrid, which alone allows negative eigenvalues and does so by default.
 fn gated_delta(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(values) = config.size("linear_num_value_heads")? else { return Ok(None) };
     let (keys, key, value) = (

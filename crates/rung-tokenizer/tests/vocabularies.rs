@@ -55,7 +55,7 @@ fn sentencepiece_tokens_are_llama_cpps() {
     let cases = stored("sentencepiece_tokens.json");
     let wrong: Vec<_> = cases.iter().filter(|(text, tokens)| words.encode(text).unwrap() != *tokens).collect();
     assert!(wrong.is_empty(), "{} of {}: {:?}", wrong.len(), cases.len(), wrong.first());
-    // After a piece that stands for itself a space is put in, which is not told from one that was there.
+    // After a piece that stands for itself a space is put in, which is not distinguished from one that was there.
     for (text, tokens) in cases.iter().filter(|(text, _)| !text.contains("<tool>")) {
         assert_eq!(words.decode(tokens).unwrap(), text.replace('▁', " "));
     }

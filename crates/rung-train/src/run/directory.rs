@@ -88,7 +88,7 @@ pub fn execute_with(
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
     let lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
     if lock.is_some() {
-        // Nobody else writes here as long as the lock is ours.
+        // No other process writes here as long as the lock is ours.
         remove_parts(directory);
     }
     let known = |record| Ok(Outcome { record: Some(record), already_recorded: true, seconds: 0.0 });
