@@ -1,7 +1,7 @@
-//! Writing to the terminal: a closed pipe is not an error, and anything slow shows its progress.
+//! Writing to the terminal, or to a caller: a closed pipe is not an error, and anything slow shows its progress.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,9 +9,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 pub use rung_audit::report::commas;
+use rung_audit::{Audit, AuditError, Options};
 use rung_figure::figure::{self, Chart};
 use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
+
+use crate::call;
 
 /// Whether errors are written as JSON, as results are.
 static JSON_ERRORS: AtomicBool = AtomicBool::new(false);
@@ -28,6 +31,9 @@ pub fn json_errors() -> bool {
 
 /// Writes an error to standard error: one line, or with `--json` one object with the field `error`.
 pub fn print_error(message: &str) {
+    if call::keep_error(message) {
+        return;
+    }
     if json_errors() {
         eprintln!("{}", json!({"error": message}));
     } else {
@@ -68,7 +74,7 @@ fn colour_length(text: &str) -> Option<usize> {
 /// # Errors
 /// Standard output cannot be written for another reason.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = call::output();
     match out.write_all(without_control(text).as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
@@ -81,6 +87,17 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// As [`print()`].
 pub fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
+}
+
+/// Audits what a user names: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
+///
+/// # Errors
+/// Nothing has that name, or what it names is malformed.
+pub fn audit_named(name: &str, options: &Options) -> Result<Audit, AuditError> {
+    if name == "-" {
+        return rung_audit::audit_reader(call::input(), &call::input_name(), options);
+    }
+    rung_audit::audit_named(name, options)
 }
 
 /// Refuses a file that cannot be written, or whose ending is none of `endings`, before any work is done for it.

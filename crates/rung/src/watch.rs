@@ -9,11 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rung_train::run::{Accuracy, StepReport};
 use rung_train::sweep::{Event, Shard, Sweep};
 
+use crate::call::{self, Link};
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Ctrl-C, or a request to terminate. The first is noted, so that work can be saved; the second ends the process.
-#[derive(Clone, Copy, Debug)]
-pub struct Interrupt(&'static AtomicBool);
+/// In a call from another program it is the caller who asks.
+#[derive(Clone, Debug)]
+pub struct Interrupt(Option<Link>);
 
 impl Interrupt {
     /// Installs the handler. Without signals on this system it does nothing.
@@ -23,23 +26,28 @@ impl Interrupt {
 
     /// Installs the handler, with the message printed on the first Ctrl-C.
     pub fn with_message(message: &'static str) -> Self {
+        if let Some(link) = call::link() {
+            link.set_saves();
+            return Self(Some(link));
+        }
         let _ = ctrlc::set_handler(move || {
             if INTERRUPTED.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
             eprintln!("\n{message}");
         });
-        Self(&INTERRUPTED)
+        Self(None)
     }
 
     /// Whether the user has asked to stop.
-    pub fn requested(self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    pub fn requested(&self) -> bool {
+        self.0.as_ref().map_or_else(|| INTERRUPTED.load(Ordering::Relaxed), Link::stop_requested)
     }
 }
 
-/// A bar on a terminal, a line per look elsewhere.
+/// A bar on a terminal, a line per look elsewhere; the latest state for a caller.
 pub struct Watcher {
+    caller: Option<Link>,
     bar: Option<ProgressBar>,
     lines: bool,
     last: String,
@@ -56,7 +64,8 @@ impl Watcher {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, lines: verbose && !terminal, last: String::new(), drawn: Instant::now() }
+        let caller = call::link();
+        Self { caller, bar, lines: verbose && !terminal, last: String::new(), drawn: Instant::now() }
     }
 
     /// Shows the state after a step.
@@ -72,6 +81,9 @@ impl Watcher {
             report.tokens_per_second,
             indicatif::HumanDuration(left)
         );
+        if let Some(caller) = &self.caller {
+            caller.show_progress(format!("step {}/{}  {text}", report.step, report.steps));
+        }
         match &self.bar {
             Some(bar) if self.drawn.elapsed() > Duration::from_millis(100) || report.evaluation.is_some() => {
                 bar.set_position(report.step as u64);
@@ -107,6 +119,7 @@ pub fn accuracy_text(accuracy: &Accuracy) -> String {
 
 /// A bar of steps over all runs on a terminal, a line per finished run elsewhere.
 pub struct SweepWatcher {
+    caller: Option<Link>,
     bar: Option<ProgressBar>,
     lines: bool,
     /// Steps of each run that were counted.
@@ -121,7 +134,8 @@ impl SweepWatcher {
         let steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
         let shard_steps = steps.iter().enumerate().filter(|(number, _)| shard.has(*number)).map(|(_, steps)| *steps);
         let bar = (verbose && terminal).then(|| crate::output::steps(shard_steps.sum()));
-        Self { bar, lines: verbose && !terminal, done: Mutex::new(vec![0; steps.len()]), steps }
+        let caller = call::link();
+        Self { caller, bar, lines: verbose && !terminal, done: Mutex::new(vec![0; steps.len()]), steps }
     }
 
     /// Shows an event.
@@ -132,6 +146,13 @@ impl SweepWatcher {
             done[number] = to;
             if let Some(bar) = &self.bar {
                 bar.inc(more);
+            }
+            if let Some(caller) = &self.caller {
+                caller.show_progress(format!(
+                    "step {} of at most {}",
+                    done.iter().sum::<u64>(),
+                    self.steps.iter().sum::<u64>()
+                ));
             }
         };
         match event {

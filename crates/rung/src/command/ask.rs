@@ -21,13 +21,13 @@ use rung_ask::server::{Protocol, Server};
 use rung_ask::summary::{Rate, measured_hops, rates};
 use rung_ask::{Model, symbols};
 use rung_audit::report::text::next_hop_text;
-use rung_audit::{Options, QUICK_CERTIFIED_HOPS, audit_named, certify};
+use rung_audit::{Options, QUICK_CERTIFIED_HOPS, certify};
 use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
 use super::checkpoint;
 use super::local_model::LocalModel;
-use crate::output::{check_destination, hops, print, print_json, steps, write_chart};
+use crate::output::{audit_named, check_destination, hops, print, print_json, steps, write_chart};
 use crate::watch::Interrupt;
 
 /// The most questions of one run.

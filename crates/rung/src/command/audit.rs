@@ -9,15 +9,15 @@ use indicatif::ProgressBar;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
 use rung_audit::{
-    Audit, AuditError, Dtype, MOST_CERTIFIED_HOPS, Options, QUICK_CERTIFIED_HOPS, audit_named, audit_path,
-    audit_preset, certify, find_configs, parse_tokens, presets, what_if,
+    Audit, AuditError, Dtype, MOST_CERTIFIED_HOPS, Options, QUICK_CERTIFIED_HOPS, audit_path, audit_preset, certify,
+    find_configs, parse_tokens, presets, what_if,
 };
 use rung_figure::figure::{self, Chart as _};
 use rung_nn::file::write_atomically;
 use rung_theory::stack::Plan;
 use serde_json::json;
 
-use crate::output::{check_destination, print, print_error, print_json, steps};
+use crate::output::{audit_named, check_destination, print, print_error, print_json, steps};
 
 /// Some layer is unknown.
 const UNKNOWN: u8 = 3;

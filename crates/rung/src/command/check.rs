@@ -100,7 +100,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     let limit = MAX_BYTES as u64 + 1;
     if path == Path::new("-") {
-        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
+        crate::call::input().take(limit).read_to_end(&mut bytes)?;
     } else {
         File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     }

@@ -1,5 +1,6 @@
 //! `rung lint`: contradictions and likely mistakes in a config.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ use rung_audit::lint::{LintFinding, Severity, lint};
 use rung_audit::preset_config;
 use rung_audit::report::json;
 
+use crate::call;
 use crate::output::{print, print_error};
 
 /// Errors were found.
@@ -32,7 +34,7 @@ Examples:
 
 Exit codes: 0 nothing wrong (or only warnings), 1 errors found (with --strict also warnings), 2 not a config.")]
 pub struct Lint {
-    /// Files, directories that hold a config.json, or presets
+    /// Files, directories that hold a config.json, presets, or `-` for standard input
     #[arg(required = true)]
     configs: Vec<String>,
     /// Output format: text, json, or annotations of GitHub workflows
@@ -84,6 +86,14 @@ impl Lint {
 }
 
 fn read(name: &str) -> anyhow::Result<(String, String)> {
+    // No config is larger than this; the reader of JSON has the same limit.
+    const MAX_BYTES: u64 = 64 << 20;
+    if name == "-" {
+        let mut text = String::new();
+        call::input().take(MAX_BYTES + 1).read_to_string(&mut text).context("standard input cannot be read as text")?;
+        anyhow::ensure!(text.len() as u64 <= MAX_BYTES, "larger than any config");
+        return Ok((call::input_name(), text));
+    }
     let path = Path::new(name);
     if !path.exists()
         && let Some(text) = preset_config(name)
@@ -91,9 +101,8 @@ fn read(name: &str) -> anyhow::Result<(String, String)> {
         return Ok((name.to_owned(), text));
     }
     let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    // No config is larger than this; the reader of JSON has the same limit.
     let length = std::fs::metadata(&file).with_context(|| "cannot be read")?.len();
-    anyhow::ensure!(length <= 64 << 20, "larger than any config");
+    anyhow::ensure!(length <= MAX_BYTES, "larger than any config");
     let text = std::fs::read_to_string(&file).with_context(|| "cannot be read as text")?;
     Ok((file.display().to_string(), text))
 }

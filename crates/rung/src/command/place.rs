@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use rung_audit::engine::{Engine, Settings, device, engine};
 use rung_audit::mix::{LayerMix, mixes};
 use rung_audit::report::{json, mix as table, text};
-use rung_audit::{Audit, AuditError, Options, Weights, audit_named, find_weights, parse_bytes, placement};
+use rung_audit::{Audit, AuditError, Options, Weights, find_weights, parse_bytes, placement};
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
 use super::audit::{CacheOptions, colour, refuse};
-use crate::output::{check_destination, print, write_chart};
+use crate::output::{audit_named, check_destination, print, write_chart};
 
 /// GPUs whose memory is drawn as lines.
 const GPUS: [&str; 4] = ["rtx4090", "l40s", "h100", "h200"];

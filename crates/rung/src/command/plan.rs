@@ -4,12 +4,10 @@ use std::process::ExitCode;
 
 use rung_audit::engine::{CacheFormat, Engine, Settings, device, engine, plan};
 use rung_audit::report::plan as report;
-use rung_audit::{
-    Audit, AuditError, Dtype, Options, Weights, audit_named, find_weights, parse_bytes, parse_tokens, what_if,
-};
+use rung_audit::{Audit, AuditError, Dtype, Options, Weights, find_weights, parse_bytes, parse_tokens, what_if};
 
 use super::audit::refuse;
-use crate::output::print;
+use crate::output::{audit_named, print};
 
 /// Some figure is unknown.
 const UNKNOWN: u8 = 3;

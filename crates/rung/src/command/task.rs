@@ -80,7 +80,7 @@ impl Task {
     /// # Errors
     /// The task does not exist or cannot have these sizes, or the output cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let mut out = BufWriter::with_capacity(1 << 16, crate::call::output());
         let result = match &self.action {
             Action::Prompt(options) => return options.run().map(|()| ExitCode::SUCCESS),
             Action::Export(options) => return options.run().map(|()| ExitCode::SUCCESS),

@@ -168,7 +168,11 @@ fn read_config(path: &Path) -> anyhow::Result<RunConfig> {
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
     use std::io::Read as _;
     const MAX_BYTES: u64 = 1 << 20;
-    let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;
+    let file: Box<dyn std::io::Read> = if path == Path::new("-") {
+        crate::call::input()
+    } else {
+        Box::new(std::fs::File::open(path).with_context(|| format!("{}", path.display()))?)
+    };
     let mut text = String::new();
     file.take(MAX_BYTES + 1).read_to_string(&mut text).with_context(|| format!("{}", path.display()))?;
     if text.len() as u64 > MAX_BYTES {

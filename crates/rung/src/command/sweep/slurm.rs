@@ -130,7 +130,10 @@ impl Cluster {
             Some(tasks) => tasks.min(runs),
             None => runs.min(max).max(1),
         };
-        let program = std::env::current_exe()?;
+        let program = match crate::call::link().and_then(|link| link.program()) {
+            Some(program) => program,
+            None => std::env::current_exe()?,
+        };
         let request = Request { text, program: &program, tasks, threads, options: &self.sbatch };
         Ok(job.submit(&request, missing)?)
     }

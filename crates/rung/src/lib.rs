@@ -1,0 +1,91 @@
+//! The command line: one file per command, each thin.
+//!
+//! [`run`] is the whole program; [`call`] runs one command for another program, such as the Python module.
+//!
+//! Exit codes: 0 the question was answered (for `check`: accepted), 1 refused, 2 the input was bad, 3 (for `audit`) some of
+//! the model is unknown, 130 interrupted with the work saved.
+
+mod call;
+mod command;
+mod help;
+mod output;
+mod watch;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use call::{Input, Link, call};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use command::Command;
+
+/// Count the dependent look-ups that an attention stack can do in one forward pass, and what they cost.
+#[derive(Debug, Parser)]
+#[command(name = "rung", version, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+impl Arguments {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        match &self.command {
+            Some(command) => command.run(),
+            None => output::print(&help::grouped(&Self::command())).map(|()| ExitCode::SUCCESS),
+        }
+    }
+
+    fn read(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        let command = Self::command();
+        let text = help::grouped(&command);
+        Self::from_arg_matches(&command.override_help(text).try_get_matches_from(arguments)?)
+    }
+}
+
+/// Runs the program; the first argument is its own name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Read before parsing, so that errors of the command line itself follow it too.
+    output::set_json_errors(arguments.iter().any(|argument| argument == "--json"));
+    let arguments = match Arguments::read(&arguments) {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() && output::json_errors() => {
+            output::print_error(&usage_error(&error));
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
+    arguments.run().unwrap_or_else(|error| {
+        output::print_error(&error_line(&error));
+        ExitCode::from(2)
+    })
+}
+
+/// An error of the command line itself.
+fn usage_error(error: &clap::Error) -> String {
+    error.to_string().trim().trim_start_matches("error: ").to_owned()
+}
+
+/// An error and its causes in one line; a cause that the error before it already contains is not repeated.
+fn error_line(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
+        if line.contains(&cause) {
+            line
+        } else if line.is_empty() {
+            cause
+        } else {
+            format!("{line}: {cause}")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context as _, anyhow};
+
+    #[test]
+    fn no_cause_is_repeated() {
+        let error = Err::<(), _>(anyhow!("no such file")).context("a.json: no such file").context("--model");
+        assert_eq!(error_line(&error.unwrap_err()), "--model: a.json: no such file");
+    }
+}
