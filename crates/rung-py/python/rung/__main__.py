@@ -1,0 +1,18 @@
+"""The program: `python -m rung`, and the command `rung` of the wheel."""
+
+import signal
+import sys
+
+from . import _native
+
+
+def main() -> int:
+    # The program has its own way with Ctrl-C.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    return _native.program(sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

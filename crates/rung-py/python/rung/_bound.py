@@ -1,0 +1,231 @@
+"""Stacks: rungs, certificates and the hop map."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ._call import answer
+from ._errors import InputError
+
+
+class Figure:
+    """A drawing that notebooks show."""
+
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the SVG."""
+        Path(path).write_text(self.svg, encoding="utf-8")
+
+
+def sizes(heads: int | None, head_dim: int | None, kv_heads: int | None, width: int | None, bits: int | None, message: str | None) -> dict[str, Any]:
+    """The options that every question about a stack takes."""
+    return {"heads": heads, "head_dim": head_dim, "kv_heads": kv_heads, "width": width, "bits": bits, "message": message}
+
+
+def capacity(
+    stack: str,
+    *,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    kv_heads: int | None = None,
+    width: int | None = None,
+    bits: int | None = None,
+    message: str | None = None,
+) -> dict[str, Any]:
+    """Counts the hops that a stack can do in one forward pass, for large tables.
+
+    >>> capacity("(gdn*3 full)*12")["rungs"]
+    12
+    """
+    return answer("capacity", stack, options=sizes(heads, head_dim, kv_heads, width, bits, message))
+
+
+def bound(
+    stack: str,
+    *,
+    hops: int,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    kv_heads: int | None = None,
+    width: int | None = None,
+    bits: int | None = None,
+    message: str | None = None,
+    tokens_per: tuple[int, int, int] | None = None,
+    table_order: str | None = None,
+) -> Bound:
+    """Finds a prompt length at which it is proved that no weights of this stack do so many hops.
+
+    >>> found = bound("linear*3 full linear*3", hops=2, heads=16, head_dim=128, bits=16)
+    >>> found.verdict, found.tokens
+    ('impossible', 11872292578)
+    >>> found.check().accepted
+    True
+    """
+    options = {"hops": hops, **sizes(heads, head_dim, kv_heads, width, bits, message)}
+    return Bound(answer("bound", stack, options={**options, "tokens_per": tokens_per, "table_order": table_order}))
+
+
+class Bound:
+    """The answer to `bound`, with its certificate if there is one."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self._answer = found
+
+    @property
+    def verdict(self) -> str:
+        """impossible, or why there is no certificate."""
+        return self._answer["verdict"]
+
+    @property
+    def reason(self) -> str:
+        """The verdict's reason."""
+        return self._answer["reason"]
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens from which it is impossible, exactly."""
+        return None if self._answer["tokens"] is None else int(self._answer["tokens"])
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """What `rung check` reads."""
+        return self._answer["certificate"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The program's `--json`."""
+        return json.loads(json.dumps(self._answer))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the certificate."""
+        Path(path).write_text(json.dumps(self._certificate(), indent=2) + "\n", encoding="utf-8")
+
+    def check(self) -> Check:
+        """Has the small checker verify the certificate."""
+        return check(self._certificate())
+
+    def _certificate(self) -> dict[str, Any]:
+        if self.certificate is None:
+            raise InputError(f"there is no certificate ({self.verdict}: {self.reason})")
+        return self.certificate
+
+    def __bool__(self) -> bool:
+        return self.certificate is not None
+
+    def __repr__(self) -> str:
+        tokens = "" if self.tokens is None else f" from {self.tokens:,} tokens"
+        return f"<rung.Bound: {self._answer['hops']} hops {self.verdict}{tokens}>"
+
+
+def check(certificate: str | os.PathLike[str] | dict[str, Any], *, explain: bool = False) -> Check:
+    """Verifies a certificate, given as a path, a dict or JSON text, with exact arithmetic.
+
+    >>> check({"theorem": "product"}).status
+    'malformed'
+    """
+    options = {"explain": explain}
+    if isinstance(certificate, dict):
+        certificate = json.dumps(certificate)
+    elif isinstance(certificate, os.PathLike) or not certificate.lstrip().startswith("{"):
+        return Check(answer("check", certificate, options=options))
+    return Check(answer("check", "-", options=options, input=certificate))
+
+
+class Check:
+    """What the checker says; true if it accepts."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self._answer = found
+
+    @property
+    def status(self) -> str:
+        """accepted, refused or malformed."""
+        return self._answer["status"]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the certificate holds."""
+        return self.status == "accepted"
+
+    @property
+    def reason(self) -> str | None:
+        """Why not."""
+        return self._answer.get("reason")
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens from which it is impossible, exactly."""
+        tokens = self._answer.get("tokens")
+        return None if tokens is None else int(tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The program's `--json`."""
+        return json.loads(json.dumps(self._answer))
+
+    def __bool__(self) -> bool:
+        return self.accepted
+
+    def __repr__(self) -> str:
+        return f"<rung.Check: {self.status}{': ' + self.reason if self.reason else ''}>"
+
+
+def decide(
+    stack: str,
+    *,
+    hops: int,
+    m: int,
+    n: list[int] | tuple[int, ...] = (),
+    heads: int | None = None,
+    head_dim: int | None = None,
+    kv_heads: int | None = None,
+    width: int | None = None,
+    bits: int | None = None,
+    message: str | None = None,
+) -> dict[str, Any]:
+    """Decides for tables of given sizes: solved, impossible or unknown, with the evidence.
+
+    >>> decide("linear full", hops=2, m=106, n=[1], heads=1, head_dim=8, bits=4)["verdict"]
+    'impossible'
+    """
+    options = {"hops": hops, "m": m, "n": list(n) or None, **sizes(heads, head_dim, kv_heads, width, bits, message)}
+    return answer("decide", stack, options=options)
+
+
+def map(
+    stack: str,
+    *,
+    hops: int = 4,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    kv_heads: int | None = None,
+    width: int | None = None,
+    bits: int | None = None,
+    message: str | None = None,
+) -> HopMap:
+    """Hops against tokens: what is solved, unknown and impossible.
+
+    >>> found = map("linear full", hops=2)
+    >>> [row["hops"] for row in found.rows], found.svg.startswith("<svg")
+    ([1, 2], True)
+    """
+    options = {"hops": hops, **sizes(heads, head_dim, kv_heads, width, bits, message)}
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder, "map.svg")
+        rows = answer("map", stack, options={**options, "out": picture})
+        return HopMap(rows, picture.read_text(encoding="utf-8"))
+
+
+class HopMap(Figure):
+    """The hop map: rows of numbers, and a drawing that notebooks show."""
+
+    def __init__(self, rows: list[dict[str, Any]], svg: str) -> None:
+        super().__init__(svg)
+        self.rows = rows

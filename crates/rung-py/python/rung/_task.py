@@ -1,0 +1,187 @@
+"""Tasks: prompts as arrays, as text, and as a data set."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+
+from . import _native
+from ._call import flags, run
+from ._errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Batch(NamedTuple):
+    """Prompts as arrays."""
+
+    tokens: np.ndarray
+    """int32, [prompts, length]; with another axis of ids where tokens have several fields."""
+    targets: np.ndarray
+    """int32, [prompts, length]: the class to predict after each token; -1 where nothing is asked."""
+    mask: np.ndarray
+    """bool, [prompts, length]: where something is asked."""
+    hops: np.ndarray
+    """uint16, [prompts, length]: the hops of each question (or another group, for other tasks); 0 where nothing is asked."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """int64, [prompts, length]: the targets with -100 where nothing is asked, as PyTorch's losses and zoology have them."""
+        import numpy
+
+        return numpy.where(self.mask, self.targets, -100).astype(numpy.int64)
+
+
+def task(spec: str) -> Task:
+    """The task that a text names; `rung.run("task", "list")` lists them.
+
+    >>> made = task("funccomp{hops=2,m=8,n=[4]}")
+    >>> made.length, made.classes, made.baseline
+    (42, 32, 0.03125)
+    >>> batch = made.sample(3, seed=7)
+    >>> batch.tokens.shape, batch.targets.shape, int(batch.mask.sum())
+    ((3, 42, 5), (3, 42), 3)
+    >>> (made.answer(batch.tokens[0]) == batch.targets[0]).all()
+    True
+    """
+    return Task(spec)
+
+
+class Task:
+    """A task; `str()` of it is its text with every option."""
+
+    def __init__(self, spec: str) -> None:
+        self._task = _native.Task(spec)
+        self.spec: str = self._task.spec
+        self.length: int = self._task.length
+        self.classes: int = self._task.classes
+        self.baseline: float = self._task.baseline
+        self.fields: dict[str, int] = dict(self._task.fields)
+        self.instances: int | None = self._task.instances
+
+    def sample(self, n: int, seed: int = 0) -> Batch:
+        """Draws prompts: those of `rung task sample`, as arrays whose memory is the sampler's own."""
+        return self._batch(self._task.sample(n, seed, 0))
+
+    def instance(self, index: int) -> Batch:
+        """The instance of a number, where they can be counted off, as a batch of one."""
+        return self._batch(self._task.instance(index))
+
+    @staticmethod
+    def _batch(arrays: tuple[Any, Any, Any, Any]) -> Batch:
+        import numpy
+
+        return Batch(*map(numpy.asarray, arrays))
+
+    def answer(self, tokens: Any) -> np.ndarray:
+        """The target of every token of one prompt, found by brute force from the tokens alone; -1 where nothing is asked."""
+        import numpy
+
+        ids = numpy.asarray(tokens)
+        if ids.ndim != (1 if len(self.fields) == 1 else 2) or ids.dtype.kind not in "iu" or (ids.size and ids.min() < 0):
+            raise InputError(f"tokens: found {ids.dtype} of shape {ids.shape}, expected the ids of one prompt")
+        return numpy.asarray(self._task.answer(ids.astype(numpy.uint32).tobytes()))
+
+    def dataset(self, seed: int = 0, batch: int = 64, batches: int | None = None) -> TaskDataset:
+        """Batches without end (or `batches` of them), for a loop or `torch.utils.data.DataLoader(.., batch_size=None)`.
+
+        >>> first, second = task("parity").dataset(seed=3, batch=8, batches=2)
+        >>> first["tokens"].shape == second["tokens"].shape
+        True
+        """
+        kind = TaskDataset if "torch" not in sys.modules else _torch_dataset()
+        return kind(self.spec, seed, batch, batches)
+
+    def to_zoology(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """`inputs` and `labels` as the data segments of zoology have them: int64, -100 where nothing is asked."""
+        import numpy
+
+        found = self.sample(n, seed)
+        return {"inputs": found.tokens.astype(numpy.int64), "labels": found.labels}
+
+    def prompt(
+        self,
+        count: int = 1,
+        seed: int = 0,
+        *,
+        style: str | None = None,
+        shots: int | None = None,
+        filler: int | None = None,
+        query_first: bool = False,
+        easy_order: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The task as text for a language model: prompt, symbols and answer.
+
+        >>> question, = task("funccomp{hops=1,m=4}").prompt()
+        >>> question["answer"] in question["symbols"]
+        True
+        """
+        options = {"count": count, "seed": seed, "style": style, "shots": shots, "filler": filler}
+        options |= {"query_first": query_first, "easy_order": easy_order}
+        lines = run("task", "prompt", self.spec, *flags(options), "--json").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def draw(self, seed: int = 0) -> str:
+        """One sample for people."""
+        return self._task.draw(seed)
+
+    def __str__(self) -> str:
+        return self.spec
+
+    def __repr__(self) -> str:
+        return f"rung.task({self.spec!r})"
+
+    def __reduce__(self) -> Any:
+        return Task, (self.spec,)
+
+
+class TaskDataset:
+    """Batches of a task, the same for every number of workers: worker `w` of `k` takes every `k`-th batch, from the `w`-th."""
+
+    def __init__(self, spec: str, seed: int, batch: int, batches: int | None) -> None:
+        if batch < 1 or (batches is not None and batches < 0):
+            raise InputError(f"batch: found {batch} prompts and {batches} batches, expected at least 1 and 0")
+        self.task, self.seed, self.batch, self.batches = Task(spec), seed, batch, batches
+
+    def __getitem__(self, number: int) -> dict[str, np.ndarray]:
+        """The batch of this number, from 0."""
+        if number < 0 or (self.batches is not None and number >= self.batches):
+            raise IndexError(number)
+        # Stream 0 is that of `sample`; a data set has the others.
+        return self.task._batch(self.task._task.sample(self.batch, self.seed, number + 1))._asdict()
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        number, step = self._worker()
+        while self.batches is None or number < self.batches:
+            yield self[number]
+            number += step
+
+    def _worker(self) -> tuple[int, int]:
+        return 0, 1
+
+    def __reduce__(self) -> Any:
+        return _dataset, (type(self) is not TaskDataset, self.task.spec, self.seed, self.batch, self.batches)
+
+
+def _dataset(for_torch: bool, *arguments: Any) -> TaskDataset:
+    return (_torch_dataset() if for_torch else TaskDataset)(*arguments)
+
+
+_TORCH: Any = None
+
+
+def _torch_dataset() -> Any:
+    """The class that a `DataLoader` recognises; made only where PyTorch is in use, as it takes seconds to import."""
+    global _TORCH
+    if _TORCH is None:
+        from torch.utils.data import IterableDataset, get_worker_info
+
+        class TorchTaskDataset(TaskDataset, IterableDataset):
+            def _worker(self) -> tuple[int, int]:
+                worker = get_worker_info()
+                return (0, 1) if worker is None else (worker.id, worker.num_workers)
+
+        _TORCH = TorchTaskDataset
+    return _TORCH

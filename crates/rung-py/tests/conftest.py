@@ -1,0 +1,32 @@
+"""What the tests share. They need the installed package, and the repository for stored configs and examples."""
+
+import json
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DATA = REPOSITORY / "crates/rung-audit/tests/data"
+
+
+@pytest.fixture(scope="session")
+def program():
+    """Runs the command `rung` of the wheel and returns what it prints."""
+    path = Path(sysconfig.get_path("scripts"), "rung")
+
+    def run(*arguments, input=None, code=0):
+        result = subprocess.run([path, *map(str, arguments)], input=input, capture_output=True, text=True, timeout=300)
+        assert code is None or result.returncode == code, (arguments, result.returncode, result.stderr)
+        return result.stdout if code in (0, None) else result.stdout + result.stderr
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def stored_configs():
+    """The configs of every decoder class of transformers that was counted."""
+    lines = (DATA / "transformers_caches.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]

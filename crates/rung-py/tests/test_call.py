@@ -1,0 +1,78 @@
+"""The border: locks, signals, panics, the program."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import rung
+
+
+def test_the_wheel_has_the_program(program):
+    assert program("--version").strip() == f"rung {rung.__version__}"
+    assert "rungs        exactly 8" in program("audit", "qwen3.5-9b")
+    assert "error: " in program("audit", "no-such-model", code=2)
+    assert program("audit", "-", "--json", input='{"num_hidden_layers": 2, "layer_types": ["full_attention", "odd"]}', code=3)
+    assert subprocess.run([sys.executable, "-m", "rung", "--version"], capture_output=True).stdout.startswith(b"rung ")
+
+
+def test_other_threads_run_during_a_call():
+    done = threading.Event()
+    ticks = 0
+
+    def work():
+        rung.bound("linear*3 full linear*3 full linear*3 full linear*3 full linear*3", hops=5, heads=16, head_dim=128)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not done.wait(0.001):
+        ticks += 1
+    thread.join()
+    assert ticks > 3
+
+
+def test_calls_from_many_threads_do_not_mix():
+    answers = {}
+
+    def work(layers):
+        answers[layers] = rung.capacity("full " * layers)["layers"]
+
+    threads = [threading.Thread(target=work, args=(layers,)) for layers in range(1, 17)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {layers: layers for layers in range(1, 17)}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_leaves_a_long_call():
+    script = textwrap.dedent("""
+        import rung, time
+        print("ready", flush=True)
+        start = time.monotonic()
+        try:
+            rung.run("serve", "--port", "0")
+        except KeyboardInterrupt:
+            print("left", flush=True)
+        print(rung.capacity("full full")["rungs"], flush=True)
+    """)
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(1)
+    child.send_signal(signal.SIGINT)
+    output, _ = child.communicate(timeout=30)
+    assert output.splitlines()[-2:] == ["left", "1"]
+
+
+def test_import_is_quick():
+    script = "import time; start = time.perf_counter(); import rung; print(time.perf_counter() - start)"
+    times = [float(subprocess.check_output([sys.executable, "-c", script])) for _ in range(5)]
+    assert min(times) < 0.15, times
+    light = "import rung, sys; sys.exit(any(name in sys.modules for name in ('numpy', 'torch', 'pandas')))"
+    assert subprocess.run([sys.executable, "-c", light]).returncode == 0
