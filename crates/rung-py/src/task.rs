@@ -95,10 +95,10 @@ impl Task {
         self.task.baseline()
     }
 
-    /// Names and vocabularies of the ids of a token.
+    /// Of each id of a token: its name, its vocabulary, and whether the last one means "nothing".
     #[getter]
-    fn fields(&self) -> Vec<(String, u32)> {
-        self.task.fields().into_iter().map(|field| (field.name, field.vocabulary)).collect()
+    fn fields(&self) -> Vec<(String, u32, bool)> {
+        self.task.fields().into_iter().map(|field| (field.name, field.vocabulary, field.blank)).collect()
     }
 
     /// How many instances there are, if they can be counted off.

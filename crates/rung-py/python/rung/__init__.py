@@ -14,9 +14,12 @@ from ._bound import Bound, Check, Figure, HopMap, bound, capacity, check, decide
 from ._call import run
 from ._errors import InputError, RungError
 from ._native import __version__
+from ._network import Network, Report, ask, construct, load
 from ._task import Batch, Task, TaskDataset, task
+from ._train import Records, Run, runs, sweep, train
 
 __all__ = [
-    "Audit", "Batch", "Bound", "Check", "Figure", "HopMap", "InputError", "RungError", "Task", "TaskDataset", "__version__",
-    "audit", "bound", "capacity", "check", "decide", "map", "presets", "run", "task",
+    "Audit", "Batch", "Bound", "Check", "Figure", "HopMap", "InputError", "Network", "Records", "Report", "Run", "RungError",
+    "Task", "TaskDataset", "__version__", "ask", "audit", "bound", "capacity", "check", "construct", "decide", "load", "map",
+    "presets", "run", "runs", "sweep", "task", "train",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ class Task:
     length: int
     classes: int
     baseline: float
-    fields: list[tuple[str, int]]
+    fields: list[tuple[str, int, bool]]
     instances: int | None
     def __new__(cls, spec: str) -> Task: ...
     def sample(self, count: int, seed: int, stream: int) -> _Arrays: ...

@@ -58,12 +58,28 @@ class Task:
         self.length: int = self._task.length
         self.classes: int = self._task.classes
         self.baseline: float = self._task.baseline
-        self.fields: dict[str, int] = dict(self._task.fields)
+        self.fields: dict[str, int] = {name: vocabulary for name, vocabulary, _ in self._task.fields}
         self.instances: int | None = self._task.instances
 
-    def sample(self, n: int, seed: int = 0) -> Batch:
-        """Draws prompts: those of `rung task sample`, as arrays whose memory is the sampler's own."""
-        return self._batch(self._task.sample(n, seed, 0))
+    def sample(self, n: int, seed: int = 0, *, like: Task | None = None) -> Batch:
+        """Draws prompts: those of `rung task sample`, as arrays whose memory is the sampler's own.
+
+        With `like`, a task with larger tables, the ids are those that a model of that task reads: what a curriculum needs.
+        """
+        batch = self._batch(self._task.sample(n, seed, 0))
+        for column, (ours, theirs) in enumerate(self._blanks(like)):
+            ids = batch.tokens if len(self.fields) == 1 else batch.tokens[..., column]
+            if ours != theirs:
+                ids[ids == ours] = theirs
+        return batch
+
+    def _blanks(self, like: Task | None) -> list[tuple[int, int]]:
+        """For each field the id of "nothing", here and in a larger task."""
+        if like is None:
+            return []
+        if list(self.fields) != list(like.fields) or any(self.fields[name] > like.fields[name] for name in self.fields):
+            raise InputError(f"like: found {like.spec}, expected a task with the fields of {self.spec}, as large or larger")
+        return [(vocabulary - 1, like.fields[name] - 1) if blank else (-1, -1) for name, vocabulary, blank in self._task.fields]
 
     def instance(self, index: int) -> Batch:
         """The instance of a number, where they can be counted off, as a batch of one."""

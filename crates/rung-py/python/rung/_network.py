@@ -1,0 +1,260 @@
+"""Networks: forward passes, weights, constructions and instruments."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping
+
+from . import _native
+from ._bound import Figure, sizes
+from ._call import answer
+from ._errors import InputError
+from ._task import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ._audit import Audit
+
+
+def load(path: str | os.PathLike[str]) -> Network:
+    """Opens a network: the folder of a run or of a construction, a Hugging Face folder, or a GGUF file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     construct("U1", hops=2, m=3, n=[2]).save(folder)
+    ...     load(folder).name
+    'U1'
+    """
+    return Network(_native.Network(path), path=Path(path))
+
+
+def construct(
+    name: str,
+    *,
+    hops: int | None = None,
+    m: int | None = None,
+    n: list[int] | tuple[int, ...] | None = None,
+    mixer: str | None = None,
+    length: int | None = None,
+    modulus: int | None = None,
+    entries: int | None = None,
+    at: int | None = None,
+    candidates: int | None = None,
+    stack: str | None = None,
+    norm: str | None = None,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    kv_heads: int | None = None,
+    width: int | None = None,
+    bits: int | None = None,
+    message: str | None = None,
+) -> Network:
+    """Hand-built weights that solve a task: U1, U2, .. (`rung.run("construct", "list")` lists them).
+
+    >>> built = construct("U2", hops=2, m=3, n=[2], mixer="gdn")
+    >>> prompt = built.task.sample(1, seed=3)
+    >>> logits = built.forward(prompt.tokens)
+    >>> bool(logits[prompt.mask].argmax(-1) == prompt.targets[prompt.mask])
+    True
+    """
+    options = {"hops": hops, "m": m, "n": n, "mixer": mixer, "length": length, "modulus": modulus, "entries": entries}
+    options |= {"at": at, "candidates": candidates, "stack": stack, "norm": norm}
+    options |= sizes(heads, head_dim, kv_heads, width, bits, message)
+    folder = tempfile.TemporaryDirectory(prefix="rung-")
+    answer("construct", name, options={**options, "out": folder.name})
+    return Network(_native.Network(folder.name), path=Path(folder.name), keep=folder)
+
+
+class Network:
+    """A network that was opened."""
+
+    def __init__(self, network: _native.Network, path: Path, keep: Any = None) -> None:
+        self._network, self._path, self._keep = network, path, keep
+        self.name: str = network.name
+        self.source: str = network.source
+        self.stack: str = network.stack
+        self.task: Task | None = None if network.task is None else Task(network.task)
+        self.classes: int = network.classes
+        self.fields: dict[str, int] = dict(network.fields)
+
+    def forward(self, ids: Any) -> np.ndarray:
+        """Logits after every token, float32: [.., length, classes].
+
+        `ids` is one sequence or a batch of them: [length] or [batch, length], with another axis of ids where tokens have
+        several fields. A `Batch`'s tokens fit.
+        """
+        import numpy
+
+        array = numpy.asarray(ids)
+        inner = 1 if len(self.fields) == 1 else 2
+        if array.ndim not in (inner, inner + 1) or array.dtype.kind not in "iu" or (array.size and array.min() < 0):
+            raise InputError(f"ids: found {array.dtype} of shape {array.shape}, expected ids of one sequence or of a batch")
+        if inner == 2 and array.shape[-1] != len(self.fields):
+            raise InputError(f"ids: found {array.shape[-1]} ids in a token, expected {len(self.fields)}: {', '.join(self.fields)}")
+        batch = 1 if array.ndim == inner else array.shape[0]
+        logits = numpy.asarray(self._network.forward(array.astype(numpy.uint32).tobytes(), batch))
+        return logits[0] if array.ndim == inner else logits
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every weight as float32, by the name that safetensors files use."""
+        import numpy
+
+        return {name: numpy.asarray(array) for name, array in self._network.weights()}
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Replaces weights; those not named stay. A wrong name or shape changes nothing."""
+        import numpy
+
+        arrays = {name: numpy.asarray(values, dtype=numpy.float32) for name, values in weights.items()}
+        self._network.set_weights([(name, list(array.shape), array.tobytes()) for name, array in arrays.items()])
+        self._changed()
+
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Replaces all weights by those of a safetensors file."""
+        self._network.load_weights(path)
+        self._changed()
+
+    def save_weights(self, path: str | os.PathLike[str]) -> None:
+        """Writes the weights as safetensors."""
+        self._network.save_weights(path)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a folder of the kind that the network was opened from: a run's or a construction's."""
+        self._network.save(folder)
+
+    def _changed(self) -> None:
+        # The commands below read folders: from now on one with the changed weights.
+        if self.source != "checkpoint":
+            keep = tempfile.TemporaryDirectory(prefix="rung-")
+            self._network.save(keep.name)
+            self._path, self._keep = Path(keep.name), keep
+
+    def verify(
+        self,
+        samples: int | None = None,
+        *,
+        exhaustive: bool = False,
+        seed: int = 0,
+        bits: int | None = None,
+        find_bits: bool = False,
+        threads: int | None = None,
+    ) -> dict[str, Any]:
+        """Runs a construction against the oracle of its task.
+
+        >>> found = construct("U1", hops=2, m=3, n=[2]).verify(200)
+        >>> found["correct"] == found["instances"] == 200
+        True
+        """
+        options = {"samples": samples, "exhaustive": exhaustive, "seed": seed, "bits": bits, "find_bits": find_bits}
+        return answer("verify", self._path, options={**options, "threads": threads})
+
+    def trace(
+        self,
+        instance: int | list[int] | None = None,
+        *,
+        seed: int | None = None,
+        position: int | None = None,
+        min_weight: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Report:
+        """One forward pass: which token reads from which, and what the registers then hold. Notebooks show the drawing.
+
+        >>> found = construct("U2", hops=2, m=3, n=[2], mixer="gdn").trace(seed=1)
+        >>> found["answer"] == found["expected"]
+        True
+        """
+        options = {"instance": instance, "seed": seed, "position": position, "min_weight": min_weight, "max_tokens": max_tokens}
+        return Report.of("trace", self._path, options=options)
+
+    def analyze(self, instrument: str, *, task: str | None = None, prompts: int | None = None, seed: int | None = None) -> Report:
+        """Applies an instrument: probe, ablate, lens and others; `rung.run("explain")` lists them. Notebooks show the chart.
+
+        >>> construct("U1", hops=2, m=3, n=[2]).analyze("probe", prompts=100)["name"]
+        'U1'
+        """
+        return Report.of("analyze", instrument, self._path, options={"task": task, "prompts": prompts, "seed": seed})
+
+    def audit(self, **options: Any) -> Audit:
+        """The audit of a checkpoint's config."""
+        from ._audit import audit
+
+        if self.source != "checkpoint":
+            raise InputError(f"a {self.source} has no config.json; rung.capacity(network.stack) counts its rungs")
+        return audit(self._path, **options)
+
+    def __repr__(self) -> str:
+        return f"<rung.Network {self.name!r} ({self.source})>"
+
+
+class Report(dict):
+    """An answer with a drawing: a dict, the program's `--json`, that notebooks show as SVG."""
+
+    svg: str | None = None
+
+    @classmethod
+    def of(cls, *arguments: Any, options: dict[str, Any], **keywords: Any) -> Report:
+        """Runs a command that also draws."""
+        with tempfile.TemporaryDirectory() as folder:
+            picture = Path(folder, "figure.svg")
+            found = cls(answer(*arguments, options={**options, "svg": picture}, **keywords))
+            if picture.exists():
+                found.svg = picture.read_text(encoding="utf-8")
+        return found
+
+    @property
+    def figure(self) -> Figure | None:
+        """The drawing alone."""
+        return None if self.svg is None else Figure(self.svg)
+
+    def _repr_svg_(self) -> str | None:
+        return self.svg
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dict."""
+        return json.loads(json.dumps(self))
+
+
+def ask(
+    target: str | os.PathLike[str],
+    *,
+    hops: Any = None,
+    entries: Any = None,
+    count: int | None = None,
+    seed: int | None = None,
+    style: str | None = None,
+    shots: int | None = None,
+    filler: int | None = None,
+    query_first: bool = False,
+    easy_order: bool = False,
+    chain_of_thought: bool = False,
+    threshold: float | None = None,
+    layers: str | os.PathLike[str] | None = None,
+    model: str | None = None,
+    protocol: str | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    retries: int | None = None,
+    timeout: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Measures how many hops a language model takes in one forward pass; notebooks show the ladder.
+
+    `target` is the address of a server or a checkpoint that runs here. `hops` and `entries` may be lists or, for hops, a range.
+    With `out` the answers are kept, and the same call resumes an interrupted run.
+
+    >>> ask("http://127.0.0.1:1", timeout=1, retries=0)
+    Traceback (most recent call last):
+    ...
+    rung.InputError: ...
+    """
+    options = {"hops": hops, "entries": entries, "count": count, "seed": seed, "style": style, "shots": shots, "filler": filler}
+    options |= {"query_first": query_first, "easy_order": easy_order, "chain_of_thought": chain_of_thought}
+    options |= {"threshold": threshold, "layers": layers, "model": model, "protocol": protocol, "concurrency": concurrency}
+    options |= {"rate": rate, "retries": retries, "timeout": timeout}
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder, "ask.jsonl") if out is None else out
+        return Report.of("ask", target, options={**options, "out": record})

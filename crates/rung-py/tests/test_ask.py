@@ -1,0 +1,52 @@
+"""Asking a server from Python is asking it from the program."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import rung
+
+
+class Server(BaseHTTPRequestHandler):
+    """A chat server whose model always says the same letter."""
+
+    def log_message(self, *arguments):
+        pass
+
+    def reply(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply({"data": [{"id": "letter"}]})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        likely = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.5}]
+        self.reply({"choices": [{"message": {"content": "A"}, "logprobs": {"content": [{"token": "A", "logprob": -0.1, "top_logprobs": likely}]}}]})
+
+
+@pytest.fixture
+def address():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_ladder_is_the_programs(address, program, tmp_path):
+    found = rung.ask(address, protocol="chat", hops=range(0, 3), entries=[4], count=8, seed=1)
+    assert found.svg.startswith("<svg") and found["open"] == 0
+    options = ["--protocol=chat", "--hops=0..2", "--entries=4", "--count=8", "--seed=1", "--json"]
+    alone = json.loads(program("ask", address, *options, f"--out={tmp_path / 'a.jsonl'}"))
+    found.pop("record"), alone.pop("record")
+    assert found.to_dict() == alone
+    record = tmp_path / "b.jsonl"
+    rung.ask(address, protocol="chat", hops=[0, 1], entries=[4], count=4, out=record)
+    assert len(record.read_text().splitlines()) == 1 + 2 * 4

@@ -1,0 +1,86 @@
+"""Training: records, sweeps, and Ctrl-C with the work saved."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import rung
+
+TASK = "funccomp{hops=1,m=4,queries=4}"
+
+
+def test_a_run_is_recorded_loaded_and_known(tmp_path):
+    lines = []
+    config = {"stack": "gdn full", "task": TASK, "train": {"steps": 60, "rate": 4e-3}, "evaluate": {"every": 20}}
+    run = rung.train(config, out=tmp_path / "first", progress=lines.append)
+    assert run.record["config"]["train"]["steps"] == 60 and set(run.accuracy) == {1}
+    network = run.load()
+    batch = network.task.sample(64, seed=9)
+    share = (network.forward(batch.tokens).argmax(-1) == batch.targets)[batch.mask].mean()
+    assert abs(share - run.accuracy[1]) < 0.2
+    # The same config is not trained again, and gives the same record.
+    assert rung.train(config, out=tmp_path / "first").record == run.record
+    text = 'stack = "gdn full"\ntask = "%s"\n[train]\nsteps = 60\nrate = 4e-3\n[evaluate]\nevery = 20\n' % TASK
+    assert rung.train(text, out=tmp_path / "second").record == run.record
+    pandas = pytest.importorskip("pandas")
+    curve = run.to_pandas()
+    assert isinstance(curve, pandas.DataFrame) and list(curve["step"]) == [20, 40, 60] and {"hops", "mean", "loss"} <= set(curve)
+
+
+def test_a_sweep_gives_every_record(tmp_path):
+    grid = {"seeds": [0, 1], "base": {"task": TASK, "train": {"steps": 10}}, "grid": {"stack": ["full", "gdn full"], "train.rate": [1e-3]}}
+    records = rung.sweep(grid, out=tmp_path)
+    assert len(records) == 4 and {record["config"]["seed"] for record in records} == {0, 1}
+    assert rung.sweep(grid, out=tmp_path) == records
+    assert len(rung.runs(tmp_path, where=["stack=full"])) == 2
+    pytest.importorskip("pandas")
+    table = records.to_pandas()
+    assert len(table) == 4 and set(table["rungs"]) == {0, 1} and (table["hops"] == 1).all()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_saves_and_resumes(tmp_path):
+    script = textwrap.dedent(f"""
+        import rung
+        try:
+            rung.train(stack="gdn full", task="{TASK}", steps=200000, out="run", threads=1, set={{"evaluate.stop_at": 2.0}},
+                       progress=lambda line: print(line, flush=True))
+        except KeyboardInterrupt as error:
+            print("interrupted:", error, flush=True)
+    """)
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert child.stdout.readline().startswith("step ")
+    time.sleep(1)
+    child.send_signal(signal.SIGINT)
+    output, _ = child.communicate(timeout=60)
+    assert "interrupted: a checkpoint was written; rung.train(resume='run')" in output
+    assert child.returncode == 0 and any(path.name != "run.toml" for path in (tmp_path / "run").iterdir())
+    with pytest.raises(rung.InputError, match="found a checkpoint"):
+        rung.train(stack="gdn full", task=TASK, steps=200000, out=tmp_path / "run")
+
+
+def test_an_error_in_the_progress_function_ends_the_run(tmp_path):
+    def fail(line):
+        raise ZeroDivisionError(line)
+
+    with pytest.raises(ZeroDivisionError, match="step"):
+        rung.train(stack="gdn full", task=TASK, steps=200000, out=tmp_path / "run", threads=1, set={"evaluate.stop_at": 2.0}, progress=fail)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: rung.train({"stack": "gdn full"}),
+    lambda: rung.train({"stack": "gdn full", "task": TASK, "train": {"stepps": 3}}),
+    lambda: rung.train({"stack": "gdn full", "task": TASK, "train": {"steps": object()}}),
+    lambda: rung.train("/no/such/file.toml"),
+    lambda: rung.train(stack="gdn full"),
+    lambda: rung.sweep({"base": {}}),
+    lambda: rung.runs("/no/such/folder"),
+])  # fmt: skip
+def test_bad_input_is_refused(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(rung.InputError):
+        call()
