@@ -25,4 +25,4 @@ print(f"every 8th layer full: {audit.rungs} -> {edited.rungs} rungs, {audit.cach
 
 # How many requests of 32k tokens does one device hold?
 plan = audit.plan("vllm", memory="24GiB", context="32k", weights="16bpw")
-print(f"vLLM on 24 GiB: {plan['requests_that_fit']} requests of 32k tokens")
+print(f"vLLM on 24 GiB: {plan['requests_fit']} requests of 32k tokens")

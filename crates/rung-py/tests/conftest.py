@@ -29,4 +29,4 @@ def program():
 def stored_configs():
     """The configs of every decoder class of transformers that was counted."""
     lines = (DATA / "transformers_caches.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    return [line for line in map(json.loads, lines) if "config" in line]

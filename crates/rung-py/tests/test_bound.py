@@ -28,7 +28,7 @@ def test_a_certificate_is_saved_and_checked(program, tmp_path):
     assert found.check() and found.check().tokens == found.tokens
     spoiled = found.certificate | {"m": str(int(found.certificate["m"]) // 2)}
     refused = rung.check(spoiled)
-    assert refused.status == "refused" and not refused and refused.reason
+    assert refused.status in ("refused", "malformed") and not refused and refused.reason
 
 
 def test_tokens_beyond_64_bits_are_exact():

@@ -71,7 +71,8 @@ def test_ctrl_c_leaves_a_long_call():
 
 
 def test_import_is_quick():
-    script = "import time; start = time.perf_counter(); import rung; print(time.perf_counter() - start)"
+    # Of the processor, so that a busy machine does not count.
+    script = "import time; start = time.process_time(); import rung; print(time.process_time() - start)"
     times = [float(subprocess.check_output([sys.executable, "-c", script])) for _ in range(5)]
     assert min(times) < 0.15, times
     light = "import rung, sys; sys.exit(any(name in sys.modules for name in ('numpy', 'torch', 'pandas')))"

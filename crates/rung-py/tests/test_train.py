@@ -15,7 +15,7 @@ TASK = "funccomp{hops=1,m=4,queries=4}"
 
 def test_a_run_is_recorded_loaded_and_known(tmp_path):
     lines = []
-    config = {"stack": "gdn full", "task": TASK, "train": {"steps": 60, "rate": 4e-3}, "evaluate": {"every": 20}}
+    config = {"stack": "gdn full", "task": TASK, "train": {"steps": 60, "rate": 4e-3}, "evaluate": {"every": 20, "stop_at": 2.0}}
     run = rung.train(config, out=tmp_path / "first", progress=lines.append)
     assert run.record["config"]["train"]["steps"] == 60 and set(run.accuracy) == {1}
     network = run.load()
@@ -24,7 +24,7 @@ def test_a_run_is_recorded_loaded_and_known(tmp_path):
     assert abs(share - run.accuracy[1]) < 0.2
     # The same config is not trained again, and gives the same record.
     assert rung.train(config, out=tmp_path / "first").record == run.record
-    text = 'stack = "gdn full"\ntask = "%s"\n[train]\nsteps = 60\nrate = 4e-3\n[evaluate]\nevery = 20\n' % TASK
+    text = 'stack = "gdn full"\ntask = "%s"\n[train]\nsteps = 60\nrate = 4e-3\n[evaluate]\nevery = 20\nstop_at = 2.0\n' % TASK
     assert rung.train(text, out=tmp_path / "second").record == run.record
     pandas = pytest.importorskip("pandas")
     curve = run.to_pandas()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from typing import Any
@@ -181,8 +180,8 @@ class Audit:
     def place(self, budget: str | int) -> dict[str, Any]:
         """Where full layers give the most rungs within a budget of cache bytes, such as "4GiB".
 
-        >>> audit("qwen3.5-9b").place(budget="4GiB")["rungs"] >= 8
-        True
+        >>> audit("qwen3.5-9b").place(budget="4GiB")["now"]["rungs"]
+        8
         """
         self._unedited("place")
         options = {key: value for key, value in self._model.options.items() if key != "certify"}
@@ -215,6 +214,8 @@ class Audit:
         return f"<rung.Audit of {self.model}: {self.strip}, {self.rungs} rungs>"
 
     def _repr_html_(self) -> str:
+        import html
+
         def count(value: int | None) -> str:
             return "unknown" if value is None else f"{value:,}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +216,8 @@ def map(
     ([1, 2], True)
     """
     options = {"hops": hops, **sizes(heads, head_dim, kv_heads, width, bits, message)}
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder, "map.svg")
         rows = answer("map", stack, options={**options, "out": picture})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping
 
@@ -64,6 +63,8 @@ def construct(
     options = {"hops": hops, "m": m, "n": n, "mixer": mixer, "length": length, "modulus": modulus, "entries": entries}
     options |= {"at": at, "candidates": candidates, "stack": stack, "norm": norm}
     options |= sizes(heads, head_dim, kv_heads, width, bits, message)
+    import tempfile
+
     folder = tempfile.TemporaryDirectory(prefix="rung-")
     answer("construct", name, options={**options, "out": folder.name})
     return Network(_native.Network(folder.name), path=Path(folder.name), keep=folder)
@@ -129,6 +130,8 @@ class Network:
     def _changed(self) -> None:
         # The commands below read folders: from now on one with the changed weights.
         if self.source != "checkpoint":
+            import tempfile
+
             keep = tempfile.TemporaryDirectory(prefix="rung-")
             self._network.save(keep.name)
             self._path, self._keep = Path(keep.name), keep
@@ -198,6 +201,8 @@ class Report(dict):
     @classmethod
     def of(cls, *arguments: Any, options: dict[str, Any], **keywords: Any) -> Report:
         """Runs a command that also draws."""
+        import tempfile
+
         with tempfile.TemporaryDirectory() as folder:
             picture = Path(folder, "figure.svg")
             found = cls(answer(*arguments, options={**options, "svg": picture}, **keywords))
@@ -246,15 +251,16 @@ def ask(
     `target` is the address of a server or a checkpoint that runs here. `hops` and `entries` may be lists or, for hops, a range.
     With `out` the answers are kept, and the same call resumes an interrupted run.
 
-    >>> ask("http://127.0.0.1:1", timeout=1, retries=0)
+    >>> ask("http://127.0.0.1:1", timeout=1, retries=0)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    ...
-    rung.InputError: ...
+    rung.InputError: nobody listens there
     """
     options = {"hops": hops, "entries": entries, "count": count, "seed": seed, "style": style, "shots": shots, "filler": filler}
     options |= {"query_first": query_first, "easy_order": easy_order, "chain_of_thought": chain_of_thought}
     options |= {"threshold": threshold, "layers": layers, "model": model, "protocol": protocol, "concurrency": concurrency}
     options |= {"rate": rate, "retries": retries, "timeout": timeout}
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder, "ask.jsonl") if out is None else out
         return Report.of("ask", target, options={**options, "out": record})

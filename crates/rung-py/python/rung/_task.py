@@ -43,7 +43,7 @@ def task(spec: str) -> Task:
     >>> batch = made.sample(3, seed=7)
     >>> batch.tokens.shape, batch.targets.shape, int(batch.mask.sum())
     ((3, 42, 5), (3, 42), 3)
-    >>> (made.answer(batch.tokens[0]) == batch.targets[0]).all()
+    >>> bool((made.answer(batch.tokens[0]) == batch.targets[0]).all())
     True
     """
     return Task(spec)
