@@ -1,17 +1,22 @@
 //! Tokens in words: `z2(1,0)=3` rather than five ids.
 
+use std::any::Any;
+
+use super::funccomp::FuncComp;
 use super::{AnyTask, Field};
 
-/// Names the tokens of a task.
+/// Names the tokens of a task. Different tokens of one task have different names.
 pub struct TokenNames {
     fields: Vec<Field>,
-    composition: bool,
+    /// The tables of function composition, and whether it draws the number of hops.
+    composition: Option<(usize, bool)>,
 }
 
 impl TokenNames {
     /// For a task.
     pub fn new(task: &dyn AnyTask) -> Self {
-        Self { fields: task.fields(), composition: task.name() == "funccomp" }
+        let composition = (task as &dyn Any).downcast_ref::<FuncComp>().map(|task| (task.hops(), task.mixed()));
+        Self { fields: task.fields(), composition }
     }
 
     /// Ids of a token.
@@ -21,7 +26,10 @@ impl TokenNames {
 
     /// A token in words.
     pub fn name(&self, token: &[u32]) -> String {
-        if self.composition { self.entry(token) } else { self.plain(token) }
+        match self.composition {
+            Some((hops, mixed)) => self.entry(token, hops, mixed),
+            None => self.plain(token),
+        }
     }
 
     /// Whether an id says nothing: the last of every field but the first.
@@ -30,8 +38,7 @@ impl TokenNames {
     }
 
     /// A token of function composition: an entry of a table, the start, the query, the slot, or a thought.
-    fn entry(&self, token: &[u32]) -> String {
-        let hops = self.fields.len() - 3;
+    fn entry(&self, token: &[u32], hops: usize, mixed: bool) -> String {
         let kind = token[0] as usize;
         let listed = |fields: std::ops::Range<usize>| {
             let ids = fields.filter(|field| !self.blank(*field, token[*field])).map(|field| token[field].to_string());
@@ -45,6 +52,7 @@ impl TokenNames {
             kind if kind < hops => format!("z{}({})={}", kind + 1, listed(1..3), listed(3..4)),
             kind if kind == hops => format!("z0={}", listed(3..4)),
             kind if kind == hops + 1 && parts.is_empty() => "w".to_owned(),
+            _ if !parts.is_empty() && mixed => format!("w{}=({parts})", kind - hops),
             _ if !parts.is_empty() => format!("w=({parts})"),
             _ => "slot".to_owned(),
         }
@@ -79,6 +87,32 @@ mod tests {
         assert!(names[0].starts_with("w=("), "{}", names[0]);
         assert!(names[1].starts_with("z2(0,0)=") && names[7].starts_with("z1(0)="), "{names:?}");
         assert!(names[10].starts_with("z0=") && names[11] == "slot", "{names:?}");
+    }
+
+    #[test]
+    fn all_tokens_of_composition_have_names_of_their_own() {
+        for spec in [
+            "funccomp{hops=1,m=3,n=[]}",
+            "funccomp{hops=2,m=3,n=[2],mixed=yes,queries=2}",
+            "funccomp{hops=3,m=2,n=[2,1],names=levels}",
+            "funccomp{hops=2,m=2,n=[2],order=streaming}",
+        ] {
+            let task = task::parse(spec).unwrap();
+            let composition = (&*task as &dyn Any).downcast_ref::<FuncComp>().unwrap();
+            let (token_names, tokens) = (TokenNames::new(&*task), composition.tokens());
+            assert_eq!(tokens.len() as u128, composition.token_count(), "{spec}");
+            let names: std::collections::BTreeSet<String> =
+                tokens.iter().map(|token| token_names.name(token)).collect();
+            assert_eq!(names.len(), tokens.len(), "{spec}");
+            let mut prompt = Prompt::new();
+            for seed in 0..50 {
+                task.prompt(&mut seeded(seed), &mut prompt);
+                assert!(
+                    prompt.tokens().chunks_exact(token_names.width()).all(|token| tokens.iter().any(|t| t == token)),
+                    "{spec}"
+                );
+            }
+        }
     }
 
     #[test]
