@@ -35,6 +35,7 @@
 //! - [`checkpoint`]: safetensors files, [`tensor_file`]: their bytes, with a [`hash`] as checksum, and [`inventory`]: what is in one,
 //!   read off its header alone; [`mod@file`]: writing a file whole or not at all;
 //! - [`families`]: checkpoints of other programs as networks, and [`weight_files`]: their tensors;
+//! - [`export`]: constructions and runs as checkpoints that other programs run;
 //! - [`network`]: a model with its plan, task and weights, opened from a folder and saved to one;
 //! - [`construct`]: explicit weights for the tasks of the theory;
 //! - [`observer`]: an executor with a listener; [`trace`]: a forward pass written down by one; [`protocol`]: a forward pass as a
@@ -44,6 +45,7 @@
 pub mod checkpoint;
 pub mod construct;
 pub mod error;
+pub mod export;
 pub mod families;
 pub mod file;
 pub mod hash;

@@ -2,7 +2,8 @@
 //!
 //! `gpt2` vocabularies are byte-level: text is cut by an expression whose name stands in `tokenizer.ggml.pre`, its bytes are written as printable
 //! characters, and pairs are merged in the order of the list. `llama` vocabularies are SentencePiece's: spaces become `▁`, and the
-//! pair whose piece has the highest score is merged first; what has no piece falls back to bytes.
+//! pair whose piece has the highest score is merged first; what has no piece falls back to bytes. `t5` vocabularies are unigram models:
+//! a text is cut into the pieces whose scores have the largest sum.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -56,9 +57,14 @@ pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
     let (value, puts_first) = match kind {
         "gpt2" => (vocabulary.byte_level(&pieces)?, false),
         "llama" => (vocabulary.sentence_pieces(&pieces)?, true),
+        "t5" => (vocabulary.unigrams(&pieces)?, false),
         other => {
             let found = format!("a vocabulary of kind `{}`", other.escape_debug());
-            return Err(TokenizerError::malformed(path, found, "`gpt2` (byte-level) or `llama` (SentencePiece)"));
+            return Err(TokenizerError::malformed(
+                path,
+                found,
+                "`gpt2` (byte-level), `llama` (SentencePiece) or `t5` (unigrams)",
+            ));
         }
     };
     let first = vocabulary.flag("add_bos_token", puts_first).then(|| vocabulary.id("bos_token_id")).flatten();
@@ -170,17 +176,39 @@ impl Vocabulary<'_> {
         }))
     }
 
-    fn sentence_pieces(&self, pieces: &[&str]) -> Result<Value, TokenizerError> {
-        let scores = self.list("scores");
-        let score = |id: usize| match scores.get(id) {
+    fn score(&self, id: usize) -> Result<f64, TokenizerError> {
+        let score = match self.list("scores").get(id) {
             Some(Field::Number(score)) => score.parse::<f64>().ok().filter(|score| !score.is_nan()),
             _ => None,
         };
+        score.ok_or_else(|| self.wrong(format!("no score of token {id}"), "a score for each token"))
+    }
+
+    fn unigrams(&self, pieces: &[&str]) -> Result<Value, TokenizerError> {
+        if self.field("precompiled_charsmap").is_some() {
+            return Err(self.wrong("tokenizer.ggml.precompiled_charsmap", "a vocabulary without rules for characters"));
+        }
+        let scored = pieces.iter().enumerate().map(|(id, piece)| Ok(json!([piece, self.score(id)?])));
+        let scored = scored.collect::<Result<Vec<Value>, TokenizerError>>()?;
+        let space = json!({ "type": "Replace", "pattern": { "Regex": " +" }, "content": " " });
+        let strip = json!({ "type": "Strip", "strip_left": true, "strip_right": true });
+        let spaces = json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": false });
+        Ok(json!({
+            "version": "1.0",
+            "added_tokens": self.whole_pieces(pieces),
+            "normalizer": { "type": "Sequence", "normalizers": [strip, space] },
+            "pre_tokenizer": spaces,
+            "post_processor": null,
+            "decoder": spaces,
+            "model": { "type": "Unigram", "unk_id": self.id("unknown_token_id"), "vocab": scored, "byte_fallback": false },
+        }))
+    }
+
+    fn sentence_pieces(&self, pieces: &[&str]) -> Result<Value, TokenizerError> {
         let known: HashMap<&str, usize> = pieces.iter().enumerate().map(|(id, piece)| (*piece, id)).collect();
         let mut merges = Vec::new();
         for (id, piece) in pieces.iter().enumerate() {
-            let own =
-                score(id).ok_or_else(|| self.wrong(format!("no score of token {id}"), "a score for each token"))?;
+            let own = self.score(id)?;
             for (at, _) in piece.char_indices().skip(1) {
                 let (left, right) = piece.split_at(at);
                 if let (Some(left_id), Some(right_id)) = (known.get(left), known.get(right)) {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Read a model", &["audit", "lint", "place", "plan", "model", "logits", "generate"]),
     ("Prove", &["capacity", "bound", "decide", "check", "map", "sparse"]),
-    ("Build", &["construct", "verify"]),
+    ("Build", &["construct", "verify", "export"]),
     ("Train", &["task", "train", "eval", "sweep", "runs", "serve"]),
     ("Inspect", &["trace", "protocol", "analyze", "convert", "falsify", "witness"]),
     ("Report", &["reproduce", "ask", "bench", "zoo", "explain"]),

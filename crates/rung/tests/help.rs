@@ -119,6 +119,7 @@ const CALLS: &[&[&str]] = &[
     &["construct", "list"],
     &["construct", "U2"],
     &["verify", "DIR/u2", "--samples", "10"],
+    &["export", "DIR/u1", "--to", "hf", "--out", "DIR/u1-hf"],
     &["task", "list"],
     &["task", "show", "parity"],
     &["task", "sample", "parity"],
@@ -141,6 +142,7 @@ fn json_is_json_with_every_switch() {
     let folder = text(&directory).to_owned();
     let at = |name: &str| format!("{folder}/{name}");
     assert!(rung(&["construct", "U2", "--m", "2", "--out", &at("u2")]).status.success());
+    assert!(rung(&["construct", "U1", "--m", "2", "--out", &at("u1")]).status.success());
     assert!(rung(&["bound", "linear full", "--hops", "2", "--out", &at("certificate.json")]).status.success());
     let sweep = "seeds = [0, 1]\n[base]\ntask = \"parity\"\n[grid]\nstack = [\"gdn\", \"full\"]\n";
     std::fs::write(at("sweep.toml"), sweep).unwrap();

@@ -627,8 +627,16 @@ impl<M: TokenMixer> Model<M> {
         })
     }
 
+    /// The vectors of tokens as they enter the first layer, `[1, time, width]`, the first token at position 0.
+    ///
+    /// # Errors
+    /// Tokens do not fit the model.
+    pub fn embed<O: Ops>(&self, ops: &O, tokens: &[u32]) -> Result<O::Tensor, ModelError> {
+        self.embedding.apply(ops, tokens, 1, 0)
+    }
+
     /// A vector for each class.
-    fn class_vectors<O: Ops>(&self, ops: &O) -> O::Tensor {
+    pub(crate) fn class_vectors<O: Ops>(&self, ops: &O) -> O::Tensor {
         match self.unembedding {
             Unembedding::Matrix(table) => ops.parameter(table),
             Unembedding::Field(table, gain) => {

@@ -25,7 +25,8 @@ pub struct Norm {
 }
 
 impl Norm {
-    const EPSILON: f64 = 1e-5;
+    /// Added to the mean of squares.
+    pub(crate) const EPSILON: f64 = 1e-5;
 
     /// Adds its weights, if it has any: ones, and zeros.
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, config: NormConfig) -> Self {

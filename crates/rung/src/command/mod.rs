@@ -14,6 +14,7 @@ mod decide;
 mod device;
 mod eval;
 mod explain;
+mod export;
 mod falsify;
 mod generate;
 mod lint;
@@ -51,6 +52,7 @@ pub enum Command {
     Check(check::Check),
     Construct(construct::Construct),
     Verify(verify::Verify),
+    Export(export::Export),
     Trace(trace::Trace),
     Protocol(protocol::Protocol),
     Analyze(analyze::Analyze),
@@ -92,6 +94,7 @@ impl Command {
             Self::Check(command) => command.run(),
             Self::Construct(command) => command.run(),
             Self::Verify(command) => command.run(),
+            Self::Export(command) => command.run(),
             Self::Trace(command) => command.run(),
             Self::Protocol(command) => command.run(),
             Self::Analyze(command) => command.run(),

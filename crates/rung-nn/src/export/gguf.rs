@@ -1,0 +1,170 @@
+//! A GGUF file, version 3: header keys, names and places of tensors, tensors.
+//!
+//! The vocabulary is written as a unigram model (llama.cpp's `t5`): every token is one piece with `▁` in front, so that a word between
+//! spaces is one token whatever characters it has. Vectors stay in single precision, which llama.cpp wants of norms,
+//! and so do the vectors and convolutions of state spaces, which it stores as matrices.
+
+use super::{ExportError, Exported, NumberFormat, TargetTensor, Vocabulary};
+
+/// Tensors begin at multiples of this.
+const ALIGNMENT: usize = 32;
+
+/// Kinds of pieces in `tokenizer.ggml.token_type`.
+const NORMAL: i32 = 1;
+const UNKNOWN: i32 = 2;
+const CONTROL: i32 = 3;
+
+/// A value of the header.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    U32(u32),
+    F32(f32),
+    Flag(bool),
+    Text(String),
+    Texts(Vec<String>),
+    I32s(Vec<i32>),
+    U32s(Vec<u32>),
+    F32s(Vec<f32>),
+}
+
+/// The bytes of the file.
+pub(super) fn file(exported: &Exported) -> Result<Vec<u8>, ExportError> {
+    let architecture = exported
+        .family
+        .architecture
+        .ok_or_else(|| ExportError::unfit("format", "GGUF", format!("another one for {}", exported.family.name)))?;
+    let mut keys = vec![
+        ("general.architecture".to_owned(), Value::Text(architecture.to_owned())),
+        ("general.name".to_owned(), Value::Text(format!("rung {}", exported.name))),
+        ("general.alignment".to_owned(), Value::U32(ALIGNMENT as u32)),
+        ("general.file_type".to_owned(), Value::U32(file_type(exported.numbers))),
+    ];
+    let own = exported.target.keys.iter();
+    keys.extend(own.map(|(name, value)| (format!("{architecture}.{name}"), value.clone())));
+    keys.push((format!("{architecture}.context_length"), Value::U32(exported.length as u32)));
+    keys.push((format!("{architecture}.vocab_size"), Value::U32(exported.vocabulary.tokens.len() as u32)));
+    keys.extend(tokenizer(&exported.vocabulary));
+    let tensors = &exported.target.tensors;
+    let mut bytes = b"GGUF".to_vec();
+    bytes.extend(3_u32.to_le_bytes());
+    bytes.extend((tensors.len() as u64).to_le_bytes());
+    bytes.extend((keys.len() as u64).to_le_bytes());
+    for (name, value) in &keys {
+        text(&mut bytes, name);
+        value.write(&mut bytes);
+    }
+    let mut data = Vec::new();
+    for tensor in tensors {
+        let numbers = numbers_of(tensor, exported.numbers);
+        text(&mut bytes, &tensor.name);
+        bytes.extend((tensor.shape.len() as u32).to_le_bytes());
+        tensor.shape.iter().rev().for_each(|extent| bytes.extend((*extent as u64).to_le_bytes()));
+        bytes.extend(tensor_type(numbers).to_le_bytes());
+        bytes.extend((data.len() as u64).to_le_bytes());
+        data.extend(numbers.encode(&tensor.values));
+        data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
+    }
+    bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+    bytes.extend(data);
+    Ok(bytes)
+}
+
+fn numbers_of(tensor: &TargetTensor, numbers: NumberFormat) -> NumberFormat {
+    let is_vector =
+        ["ssm_a", "ssm_d", "ssm_norm.weight", "ssm_conv1d.weight"].iter().any(|end| tensor.name.ends_with(end));
+    let is_projection = tensor.shape.len() == 2 && !is_vector;
+    if is_projection { numbers } else { NumberFormat::F32 }
+}
+
+/// The number of a format among tensors.
+fn tensor_type(numbers: NumberFormat) -> u32 {
+    match numbers {
+        NumberFormat::F32 => 0,
+        NumberFormat::F16 => 1,
+        NumberFormat::Bf16 => 30,
+    }
+}
+
+/// The number of a format among files.
+fn file_type(numbers: NumberFormat) -> u32 {
+    match numbers {
+        NumberFormat::F32 => 0,
+        NumberFormat::F16 => 1,
+        NumberFormat::Bf16 => 32,
+    }
+}
+
+fn tokenizer(vocabulary: &Vocabulary) -> Vec<(String, Value)> {
+    let special = |id: usize| id == Vocabulary::UNKNOWN as usize || id == Vocabulary::END as usize;
+    let named = || vocabulary.tokens.iter().enumerate();
+    let piece = |(id, token): (usize, &super::vocabulary::Token)| {
+        if special(id) { token.name.clone() } else { format!("▁{}", token.name) }
+    };
+    let kind = |(id, _)| match id as u32 {
+        Vocabulary::UNKNOWN => UNKNOWN,
+        Vocabulary::END => CONTROL,
+        _ => NORMAL,
+    };
+    // One long piece scores better than two short ones.
+    let score = |(id, _)| if special(id) { 0.0 } else { -1.0 };
+    let keys = [
+        ("model", Value::Text("t5".to_owned())),
+        ("tokens", Value::Texts(named().map(piece).collect())),
+        ("scores", Value::F32s(named().map(score).collect())),
+        ("token_type", Value::I32s(named().map(kind).collect())),
+        ("unknown_token_id", Value::U32(Vocabulary::UNKNOWN)),
+        ("eos_token_id", Value::U32(Vocabulary::END)),
+        ("padding_token_id", Value::U32(Vocabulary::END)),
+        ("add_bos_token", Value::Flag(false)),
+        ("add_eos_token", Value::Flag(false)),
+        ("add_space_prefix", Value::Flag(true)),
+        ("remove_extra_whitespaces", Value::Flag(true)),
+    ];
+    keys.into_iter().map(|(name, value)| (format!("tokenizer.ggml.{name}"), value)).collect()
+}
+
+fn text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend((text.len() as u64).to_le_bytes());
+    bytes.extend(text.as_bytes());
+}
+
+impl Value {
+    /// Writes its type and itself.
+    fn write(&self, bytes: &mut Vec<u8>) {
+        const ARRAY: u32 = 9;
+        let array = |bytes: &mut Vec<u8>, kind: u32, count: usize| {
+            bytes.extend(ARRAY.to_le_bytes());
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend((count as u64).to_le_bytes());
+        };
+        let single = |bytes: &mut Vec<u8>, kind: u32, value: &[u8]| {
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(value);
+        };
+        match self {
+            Self::U32(value) => single(bytes, 4, &value.to_le_bytes()),
+            Self::F32(value) => single(bytes, 6, &value.to_le_bytes()),
+            Self::Flag(value) => single(bytes, 7, &[u8::from(*value)]),
+            Self::Text(value) => {
+                single(bytes, 8, &[]);
+                text(bytes, value);
+            }
+            Self::Texts(values) => {
+                array(bytes, 8, values.len());
+                values.iter().for_each(|value| text(bytes, value));
+            }
+            Self::I32s(values) => {
+                array(bytes, 5, values.len());
+                values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            }
+            Self::U32s(values) => {
+                array(bytes, 4, values.len());
+                values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            }
+            Self::F32s(values) => {
+                array(bytes, 6, values.len());
+                values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Mamba-2 alone: layers of one mixer and no feed-forward network.
+//!
+//! transformers takes the gated norm over all groups together, llama.cpp over each by itself; with one group they agree.
+
+use serde_json::{Map, json};
+
+use super::gguf::Value as Key;
+use super::granite_hybrid::{EXPANSION, common_mamba2, mamba2_epsilon, mamba2_tensors, width};
+use super::llama::{LayerNames, ends};
+use super::plain::{Plain, PlainMixer};
+use super::{ExportError, Family, Format, Target};
+
+/// The family.
+pub(super) const FAMILY: Family = Family {
+    name: "mamba2",
+    class: Some("Mamba2ForCausalLM"),
+    architecture: Some("mamba2"),
+    mixers: &["mamba2"],
+    feed_forward: false,
+    width,
+    write,
+};
+
+fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
+    let mamba2 = common_mamba2(plain)?.ok_or_else(|| ExportError::unfit("stack", "no layer", "layers of mamba2"))?;
+    let epsilon = mamba2_epsilon(plain, Some(mamba2))?;
+    if format == Format::HuggingFace && mamba2.groups > 1 {
+        let found = format!("{} groups, each with a norm of its own", mamba2.groups);
+        return Err(ExportError::unfit("mamba2", found, "one group"));
+    }
+    let mut tensors = ends(plain, format);
+    for (index, layer) in plain.layers.iter().enumerate() {
+        let PlainMixer::Mamba2(mamba2) = &layer.mixer else { unreachable!("a family gets layers that fit it") };
+        let names = LayerNames { format, index };
+        tensors.push(names.vector("norm", "attn_norm", layer.mixer_norm.clone()));
+        tensors.extend(mamba2_tensors(&mamba2.widened(plain.width), names, "mixer"));
+    }
+    let heads = EXPANSION * plain.width / mamba2.head;
+    let (mut config, mut keys) = (Map::new(), Vec::new());
+    match format {
+        Format::HuggingFace => {
+            for tensor in &mut tensors {
+                let name = tensor.name.replacen("model.", "backbone.", 1);
+                tensor.name = name.replace("embed_tokens", "embeddings").replace("backbone.norm.", "backbone.norm_f.");
+            }
+            let own = json!({
+                "hidden_size": plain.width,
+                "num_hidden_layers": plain.layers.len(),
+                "num_heads": heads,
+                "head_dim": mamba2.head,
+                "state_size": mamba2.state,
+                "n_groups": mamba2.groups,
+                "conv_kernel": mamba2.taps,
+                "expand": EXPANSION,
+                "chunk_size": 64,
+                "hidden_act": "silu",
+                "layer_norm_epsilon": epsilon,
+                "rms_norm": true,
+                "use_bias": false,
+                "use_conv_bias": true,
+                "residual_in_fp32": true,
+            });
+            if let serde_json::Value::Object(own) = own {
+                config = own;
+            }
+        }
+        Format::Gguf => {
+            let number = |value: usize| Key::U32(value as u32);
+            let own = [
+                ("embedding_length", number(plain.width)),
+                ("block_count", number(plain.layers.len())),
+                ("feed_forward_length", number(0)),
+                ("attention.head_count", number(0)),
+                ("attention.layer_norm_rms_epsilon", Key::F32(epsilon as f32)),
+                ("ssm.conv_kernel", number(mamba2.taps)),
+                ("ssm.inner_size", number(EXPANSION * plain.width)),
+                ("ssm.state_size", number(mamba2.state)),
+                ("ssm.time_step_rank", number(heads)),
+                ("ssm.group_count", number(mamba2.groups)),
+            ];
+            keys.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        }
+    }
+    Ok(Target { config, keys, tensors })
+}

@@ -1,0 +1,235 @@
+//! Exported networks, opened again by the readers of checkpoints: the same answers, and the same scores.
+
+use std::path::{Path, PathBuf};
+
+use rung_engine::{Native, Ops as _, Parameters};
+use rung_nn::construct::{self, Request};
+use rung_nn::export::{Exported, Format, NumberFormat, Options, Vocabulary, export};
+use rung_nn::families::{self, Checkpoint};
+use rung_nn::{FeedForwardConfig, Input, ModelConfig, Network, NormConfig, Positions};
+use rung_theory::stack::{Defaults, Plan};
+use rung_theory::task::{self, Prompt, seeded};
+
+/// A directory of its own that is removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("rung-export-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Whether there is a reader for what was written; others check the rest (`examples/check_export.py`).
+fn can_be_read(exported: &Exported) -> bool {
+    let (is_gguf, family) = (exported.format == Format::Gguf, exported.family);
+    families::known(is_gguf).contains(&if is_gguf { family.architecture.unwrap_or_default() } else { family.name })
+}
+
+fn reopen(exported: &Exported, folder: &Path) -> Checkpoint<f32> {
+    exported.write(folder).unwrap();
+    let path = if exported.format == Format::Gguf { folder.join("model.gguf") } else { folder.to_owned() };
+    families::open(&path).unwrap()
+}
+
+fn options(format: Format) -> Options {
+    Options { format, ..Options::default() }
+}
+
+/// How many instances of its task a reopened construction answers right, by the highest score of the whole vocabulary.
+fn count_right(network: &Network<f32>, exported: &Exported, name: &str, step: u128) -> (u128, u128) {
+    let scratch = Scratch::new(name);
+    let opened = reopen(exported, &scratch.0);
+    let task = network.task().unwrap();
+    let ops = Native::with_threads(1);
+    ops.bind_frozen(&opened.weights);
+    let (mut prompt, mut right, mut of) = (Prompt::new(), 0, 0);
+    let mut index = 0;
+    while task.nth_prompt(index, &mut prompt) {
+        let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
+        let (hidden, _) = opened.model.forward(&ops, &ids, 1, None).unwrap();
+        let last = ops.slice(&hidden, 1, ids.len() - 1..ids.len());
+        let scores = ops.values(&opened.model.logits(&ops, &last));
+        let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
+        let (_, target, _) = prompt.questions().next().unwrap();
+        right += u128::from(best as u32 == Vocabulary::answer(target));
+        of += 1;
+        index += step;
+    }
+    (right, of)
+}
+
+#[test]
+fn constructions_answer_every_instance_after_a_round_trip() {
+    let cases: [(&str, &str, Request, u128); 4] = [
+        ("u1-2", "U1", Request { hops: 2, m: 2, n: vec![2], ..Request::default() }, 1),
+        ("u1-3", "U1", Request { hops: 3, m: 2, n: vec![1, 2], ..Request::default() }, 13),
+        (
+            "u2-mamba2",
+            "U2",
+            Request { hops: 2, m: 2, n: vec![2], mixer: Some("mamba2".to_owned()), ..Request::default() },
+            3,
+        ),
+        (
+            "u2-wide",
+            "U2",
+            Request {
+                hops: 2,
+                m: 2,
+                n: vec![2],
+                mixer: Some("mamba2{heads=4,head=8,state=4,groups=2}".to_owned()),
+                ..Request::default()
+            },
+            7,
+        ),
+    ];
+    for (name, construction, request, step) in cases {
+        let network = construct::build::<f32>(construction, &request).unwrap();
+        for format in [Format::HuggingFace, Format::Gguf] {
+            for numbers in [NumberFormat::F32, NumberFormat::Bf16] {
+                let exported = export(&network, &Options { numbers, ..options(format) }).unwrap();
+                if !can_be_read(&exported) {
+                    continue;
+                }
+                let (right, of) = count_right(&network, &exported, name, step);
+                assert_eq!(right, of, "{name} {format:?} {numbers:?}");
+                assert!(of > 500, "{name}");
+            }
+        }
+    }
+}
+
+/// A flipped weight must be noticed by the same test.
+#[test]
+fn a_construction_with_one_wrong_weight_fails() {
+    let mut network =
+        construct::build::<f32>("U1", &Request { hops: 2, m: 2, n: vec![2], ..Request::default() }).unwrap();
+    network.change_weights(|name, values| {
+        if name == "layers.1.mixer.k_proj.weight" {
+            values.iter_mut().for_each(|value| *value = -*value);
+        }
+    });
+    let exported = export(&network, &Options::default()).unwrap();
+    let (right, of) = count_right(&network, &exported, "flipped", 1);
+    assert!(right < of * 3 / 4, "{right} of {of}");
+}
+
+/// A network with random weights in the shape of a trained run.
+fn random_network(stack: &str, width: u64, config: ModelConfig, spec: &str) -> Network<f32> {
+    let task = task::parse(spec).unwrap();
+    let defaults = Defaults { heads: 2, head_dim: 8, kv_heads: None, model_width: Some(width), bits: 32 };
+    let plan = Plan::parse(stack, &defaults).unwrap();
+    let fields = task.fields();
+    let input =
+        if fields.len() == 1 { Input::Vocabulary(fields[0].vocabulary as usize) } else { Input::Fields(fields) };
+    let config = ModelConfig { input, classes: task.classes() as usize, deviation: 0.2, ..config };
+    let mut weights = Parameters::new();
+    let model = config.init(&plan, &mut weights, &mut seeded(7)).unwrap();
+    Network::new("random".to_owned(), task, plan, config, model, weights)
+}
+
+#[test]
+fn scores_of_networks_with_norms_are_the_same_after_a_round_trip() {
+    let glu = FeedForwardConfig::Glu { hidden: Some(24) };
+    let rotary = Positions::Rotary { base: 10_000.0 };
+    let task = "funccomp{hops=2,m=3,n=[2],queries=2,mixed=yes}";
+    let levels = "funccomp{hops=2,m=3,n=[2],names=levels}";
+    let plain = ModelConfig { channel: glu, ..ModelConfig::default() };
+    let turned = ModelConfig { positions: rotary, ..plain.clone() };
+    let tied = ModelConfig { read_out: Some("value".to_owned()), ..plain.clone() };
+    let alone = ModelConfig { channel: FeedForwardConfig::None, ..plain.clone() };
+    let cases = [
+        ("llama", "full full", 16, plain.clone(), task),
+        ("llama", "full full", 20, turned, task),
+        ("llama", "full{heads=4,kv=2} full{heads=2,key=8,value=4}", 16, tied, levels),
+        ("llama", "full", 16, alone.clone(), "parity{length=6}"),
+        ("granitemoehybrid", "mamba2{heads=4,head=8,state=8} full", 16, plain, task),
+        ("mamba2", "mamba2{heads=4,head=8,state=8} mamba2{heads=4,head=8,state=8}", 16, alone, task),
+    ];
+    for (family, stack, width, config, spec) in cases {
+        let network = random_network(stack, width, config, spec);
+        for format in [Format::HuggingFace, Format::Gguf] {
+            let exported = export(&network, &options(format)).unwrap();
+            assert_eq!(exported.family.name, family);
+            if !can_be_read(&exported) {
+                continue;
+            }
+            let scratch = Scratch::new("scores");
+            let opened = reopen(&exported, &scratch.0);
+            let (mut prompt, own, other) = (Prompt::new(), network.executor(), Native::with_threads(1));
+            other.bind_frozen(&opened.weights);
+            network.task().unwrap().prompt(&mut seeded(3), &mut prompt);
+            let (hidden, _) = network.model.forward(&own, prompt.tokens(), 1, None).unwrap();
+            let expected = own.values(&network.model.logits(&own, &hidden));
+            let ids = exported.vocabulary.ids(prompt.tokens(), prompt.fields()).unwrap();
+            let (hidden, _) = opened.model.forward(&other, &ids, 1, None).unwrap();
+            let found = other.values(&opened.model.logits(&other, &hidden));
+            let (classes, tokens) = (network.model.classes(), opened.model.classes());
+            let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            for (expected, found) in expected.chunks(classes).zip(found.chunks(tokens)) {
+                let first = Vocabulary::answer(0) as usize;
+                for (expected, found) in expected.iter().zip(&found[first..first + classes]) {
+                    assert!(
+                        (expected - found).abs() < 1e-4 * largest,
+                        "{family} {stack} {format:?}: {expected} {found}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_no_counterpart_is_refused_by_name() {
+    let task = "funccomp{hops=2,m=3,n=[2]}";
+    let glu = FeedForwardConfig::Glu { hidden: Some(8) };
+    let plain = ModelConfig { channel: glu, ..ModelConfig::default() };
+    let cases = [
+        ("full", ModelConfig { channel: FeedForwardConfig::Mlp { hidden: None }, ..plain.clone() }, "feed-forward"),
+        ("full", ModelConfig { norm: NormConfig::Layer, ..plain.clone() }, "layer norms"),
+        ("full", ModelConfig { positions: Positions::Alibi, ..plain.clone() }, "ALiBi"),
+        ("full", ModelConfig { positions: Positions::Learned { length: 99 }, ..plain.clone() }, "table of positions"),
+        ("retnet", plain.clone(), "retnet"),
+        ("full+mamba2", plain.clone(), "side by side"),
+        ("full{conv=4}", plain.clone(), "convolution"),
+        ("gdn full", plain.clone(), "OLMo Hybrid"),
+        ("mamba2{heads=3,head=4,state=4} full", plain, "twice as many"),
+    ];
+    for (stack, config, part) in cases {
+        let network = random_network(stack, 16, config, task);
+        let error = export(&network, &Options::default()).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(part), "{stack}: {error}");
+    }
+    let network = construct::build::<f32>("U3", &Request::default()).unwrap();
+    let error = export(&network, &Options::default()).err().unwrap().to_string();
+    assert!(error.contains("chain of thought") || error.contains("positions"), "{error}");
+    let unknown = Options { family: Some("gpt".to_owned()), ..Options::default() };
+    let network = construct::build::<f32>("U1", &Request::default()).unwrap();
+    assert!(export(&network, &unknown).err().unwrap().to_string().contains("llama"));
+}
+
+#[test]
+fn further_tables_have_names_and_change_no_answer() {
+    let network = construct::build::<f32>("U1", &Request { hops: 2, m: 3, n: vec![1], ..Request::default() }).unwrap();
+    let exported = export(&network, &Options { beyond: 1, ..Options::default() }).unwrap();
+    let scratch = Scratch::new("beyond");
+    let opened = reopen(&exported, &scratch.0);
+    let id = |name: &str| exported.vocabulary.tokens.iter().position(|token| token.name == name).unwrap() as u32;
+    // z1 shifts by one, z2 by two: from 1 to 2 to 1. z3 would go on to another number.
+    let words = "z3(0,0)=2 z3(0,1)=0 z3(0,2)=1 z2(0,0)=2 z2(0,1)=0 z2(0,2)=1 z1(0)=1 z1(1)=2 z1(2)=0 z0=1 w=(0,0)";
+    let ids: Vec<u32> = words.split(' ').map(id).collect();
+    let ops = Native::with_threads(1);
+    ops.bind_frozen(&opened.weights);
+    let (hidden, _) = opened.model.forward(&ops, &ids, 1, None).unwrap();
+    let last = ops.slice(&hidden, 1, ids.len() - 1..ids.len());
+    let scores = ops.values(&opened.model.logits(&ops, &last));
+    let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
+    assert_eq!(exported.vocabulary.tokens[best].name, "1");
+}

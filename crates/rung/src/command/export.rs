@@ -1,0 +1,139 @@
+//! `rung export DIR --to hf|gguf --out DIR`: a construction or a trained run as a checkpoint that other programs run.
+//!
+//! ```text
+//! rung construct U1 --hops 2 --m 4 --n 2 --out u1
+//! rung export u1 --to hf --out u1-hf                  transformers: LlamaForCausalLM
+//! rung export u1 --to gguf --out u1-gguf              llama.cpp: u1-gguf/model.gguf
+//! ```
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use rung_nn::Network;
+use rung_nn::export::{Format, NumberFormat, Options, export};
+use rung_theory::task::{Prompt, TokenNames, seeded};
+use serde_json::json;
+
+use crate::output::{commas, print, print_json};
+
+/// Write a construction or a trained run for transformers or llama.cpp.
+///
+/// Tokens become one vocabulary of named tokens, so that a prompt is a line of text and the answer is the next token. A part of the
+/// network that has no counterpart in the target is named and nothing is written.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rung export u1 --to hf --out u1-hf
+  rung export u1 --to gguf --dtype bf16 --out u1-gguf
+
+Families: llama (full), mamba2 (mamba2 without feed-forward networks), granitemoehybrid (mamba2 and full), olmo_hybrid (gdn and full, hf only).")]
+pub struct Export {
+    /// A folder written by `rung construct --out`, or the directory of a finished run.
+    model: PathBuf,
+    /// Hugging Face directory (config.json, model.safetensors, tokenizer.json) or GGUF file (model.gguf).
+    #[arg(long, value_enum)]
+    to: FormatName,
+    /// Directory to write to; made if it is missing.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Architecture to write [default: the first that fits the layers]
+    #[arg(long, value_name = "NAME")]
+    family: Option<String>,
+    /// Number format of the weights.
+    #[arg(long, value_enum, default_value_t = NumberName::F32)]
+    dtype: NumberName,
+    /// Also name the entries of this many further tables, so that questions of more hops can be put (constructions for funccomp).
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=8))]
+    beyond: u64,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Formats on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FormatName {
+    Hf,
+    Gguf,
+}
+
+/// Number formats on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum NumberName {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Export {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The network cannot be read, has no counterpart, or a file cannot be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let network = Network::<f32>::open(&self.model)?;
+        let options = Options {
+            format: match self.to {
+                FormatName::Hf => Format::HuggingFace,
+                FormatName::Gguf => Format::Gguf,
+            },
+            family: self.family.clone(),
+            numbers: match self.dtype {
+                NumberName::F32 => NumberFormat::F32,
+                NumberName::Bf16 => NumberFormat::Bf16,
+                NumberName::F16 => NumberFormat::F16,
+            },
+            beyond: self.beyond as usize,
+        };
+        let exported =
+            export(&network, &options).with_context(|| format!("{} cannot be exported", self.model.display()))?;
+        let files = exported.write(&self.out)?;
+        let (family, tokens) = (exported.family, exported.vocabulary.tokens.len());
+        let name = match options.format {
+            Format::HuggingFace => family.class,
+            Format::Gguf => family.architecture,
+        };
+        let task = network.task()?;
+        let (mut prompt, token_names) = (Prompt::new(), TokenNames::new(task));
+        task.prompt(&mut seeded(0), &mut prompt);
+        if self.json {
+            print_json(&json!({
+                "family": family.name,
+                "architecture": name,
+                "tokens": tokens,
+                "width": exported.width,
+                "task": task.spec(),
+                "out": self.out,
+                "files": files,
+            }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut text = String::new();
+        writeln!(text, "{} as {} ({})", network.name, name.unwrap_or(family.name), files.join(", "))?;
+        writeln!(text, "  tokens   {}, a stream of {} columns", commas(tokens), exported.width)?;
+        if let (0, Some((position, target, _))) = (self.beyond, prompt.questions().next()) {
+            let words = prompt
+                .tokens()
+                .chunks_exact(token_names.width())
+                .take(position + 1)
+                .map(|token| token_names.name(token));
+            writeln!(text, "  prompt   {}", shortened(&words.collect::<Vec<_>>()))?;
+            writeln!(text, "  answer   {target}")?;
+        }
+        writeln!(text, "  written to {}", self.out.display())?;
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The first and last words of a prompt.
+fn shortened(words: &[String]) -> String {
+    match words {
+        [first, second, .., last_but_one, last] if words.len() > 8 => {
+            format!("{first} {second} .. {last_but_one} {last}")
+        }
+        _ => words.join(" "),
+    }
+}

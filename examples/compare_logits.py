@@ -1,0 +1,74 @@
+"""Compare the logits that transformers and llama.cpp give for an exported network with those of `rung logits`.
+
+    rung export run --to hf --out run-hf
+    rung export run --to gguf --out run-gguf
+    rung task prompt 'funccomp{hops=1,m=4,n=[]}' --style tokens --count 20 --json > prompts.jsonl
+    python examples/compare_logits.py prompts.jsonl --hf run-hf --gguf run-gguf/model.gguf
+
+Needs `rung` in the path (or --rung), and the packages that check_export.py names. Prints the largest difference of a logit relative to the
+largest logit (transformers, all positions) and the largest difference of a log-probability (llama.cpp, after the prompt).
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+
+
+def rung_logits(rung, model, tokens):
+    ids = ",".join(map(str, tokens))
+    output = subprocess.run([rung, "logits", model, "--tokens", ids, "--json"], check=True, capture_output=True)
+    return json.loads(output.stdout)["logits"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prompts", help="JSON lines of `rung task prompt --style tokens --json`")
+    parser.add_argument("--hf", required=True, help="directory of `rung export --to hf`")
+    parser.add_argument("--gguf", help="file of `rung export --to gguf`")
+    parser.add_argument("--rung", default="rung")
+    arguments = parser.parse_args()
+
+    import torch
+    import transformers
+
+    torch.set_grad_enabled(False)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.hf)
+    model = transformers.AutoModelForCausalLM.from_pretrained(arguments.hf, dtype=torch.float32).eval()
+    with open(arguments.prompts) as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    own = [torch.tensor(rung_logits(arguments.rung, arguments.hf, row)) for row in rows]
+    worst = 0.0
+    for row, expected in zip(rows, own):
+        found = model(torch.tensor([row])).logits[0]
+        worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
+    program = f"transformers {transformers.__version__} {type(model).__name__}"
+    print(json.dumps({"program": program, "prompts": len(rows), "largest relative difference": worst}), flush=True)
+    if arguments.gguf:
+        import xllamacpp
+
+        params = xllamacpp.CommonParams()
+        params.model.path = arguments.gguf
+        params.n_ctx, params.n_parallel, params.warmup, params.cpuparams.n_threads = 1024, 1, False, 1
+        params.port, params.verbosity = 0, -1
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        server = xllamacpp.Server(params)
+        worst = 0.0
+        for text, expected in zip(texts, own):
+            expected = torch.log_softmax(expected[-1].double(), -1)
+            request = {"prompt": text, "n_predict": 1, "temperature": 0, "cache_prompt": False, "logprobs": 5}
+            reply = server.handle_completions(request)
+            token = reply["choices"][0]["logprobs"]["content"][0]
+            for entry in token["top_logprobs"]:
+                if math.isfinite(entry["logprob"]):
+                    worst = max(worst, abs(entry["logprob"] - float(expected[entry["id"]])))
+        program = f"llama.cpp (xllamacpp {xllamacpp.__version__}), F32 cache, no flash attention"
+        print(json.dumps({"program": program, "prompts": len(rows), "largest log-probability difference": worst}), flush=True)
+    os._exit(0)  # llama.cpp's threads do not end by themselves
+
+
+if __name__ == "__main__":
+    main()
