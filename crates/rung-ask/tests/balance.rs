@@ -59,7 +59,7 @@ fn ladders_are_balanced_in_every_style_and_order() {
         for order in [TableOrder::Hard, TableOrder::Easy] {
             for hops in [1, 2, 3] {
                 let cell = Cell { hops, entries: 8, tables: 3, variant: Variant { order, ..Variant::default() } };
-                let writer = Writer { style, shots: 0 };
+                let writer = Writer { style, ..Writer::default() };
                 let questions: Vec<Question> =
                     (0..QUESTIONS).map(|index| writer.ladder_question(&cell, &letters(8), 3, index).unwrap()).collect();
                 // The last table shown has its values last: in the easy order that is the table of the last hop.

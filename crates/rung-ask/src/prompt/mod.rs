@@ -11,17 +11,19 @@
 
 mod composition;
 mod induction;
+mod named_tokens;
 mod recall;
 mod tracking;
 mod two_sum;
 
 use std::any::Any;
 
-use rung_theory::task::{self, AnyTask, Rng, seeded, shuffle, splitmix64};
+use rung_theory::task::{self, AnyTask, Prompt, Rng, seeded, shuffle, splitmix64};
 use rung_theory::task::{chain::Chain, funccomp::FuncComp, khop::KHop, mqar::Mqar, twosum::TwoSum, word::Word};
 
 use crate::AskError;
 use composition::Composition;
+pub use named_tokens::numerals;
 
 /// How facts are worded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -142,6 +144,9 @@ pub struct Writer {
     pub style: Style,
     /// Worked examples before the question.
     pub shots: usize,
+    /// Prompts are the names of a task's own tokens, as exported networks have them, and no words. Style, shots and variants play no role.
+    #[serde(default)]
+    pub named_tokens: bool,
 }
 
 impl Writer {
@@ -162,10 +167,15 @@ impl Writer {
                 cell.hops, cell.tables, cell.entries
             )));
         }
-        let symbols = first(symbols, cell.entries)?;
         let id = format!("{}/hops={}/entries={}/{index}", cell.variant.label(), cell.hops, cell.entries);
+        let rng = |example: u64| stream(seed, &[cell.entries as u64, cell.tables as u64, index, example]);
+        if self.named_tokens {
+            self.check_named_tokens(&cell.variant)?;
+            return named_tokens::ladder_question(cell, id, &mut rng(0));
+        }
+        let symbols = first(symbols, cell.entries)?;
         let body = |example: u64| {
-            let mut rng = stream(seed, &[cell.entries as u64, cell.tables as u64, index, example]);
+            let mut rng = rng(example);
             let names = shuffled(&mut rng, symbols);
             let instance = Composition::draw(&mut rng, cell.entries as u32, &vec![1; cell.tables - 1]);
             let body = instance.body(self.style, cell.variant.order, cell.hops, &names);
@@ -186,9 +196,15 @@ impl Writer {
         seed: u64,
         index: u64,
     ) -> Result<Question, AskError> {
+        let id = format!("{}/{}/{index}", task.spec(), variant.label());
+        if self.named_tokens {
+            self.check_named_tokens(variant)?;
+            let mut prompt = Prompt::new();
+            task.prompt(&mut stream(seed, &[index, 0]), &mut prompt);
+            return named_tokens::question(task, &prompt, id, hops_of(task));
+        }
         let kind = Kind::of(task)?;
         let symbols = first(symbols, kind.answers())?;
-        let id = format!("{}/{}/{index}", task.spec(), variant.label());
         // The first failure of an example is reported; bodies themselves cannot fail once one was drawn.
         let mut failure = None;
         let mut bodies = Vec::new();
@@ -205,6 +221,32 @@ impl Writer {
         }
         let body = |example: u64| bodies[example as usize].take().unwrap_or_else(|| unreachable!("each is taken once"));
         Ok(self.assemble(id, variant, kind.hops(), body))
+    }
+
+    /// The question of a task's instance of this number, in the task's own tokens; none beyond the last.
+    ///
+    /// # Errors
+    /// The task asks nothing.
+    pub fn instance_question(task: &dyn AnyTask, index: u128) -> Result<Option<Question>, AskError> {
+        let mut prompt = Prompt::new();
+        if !task.nth_prompt(index, &mut prompt) {
+            return Ok(None);
+        }
+        let id = format!("{}/instance/{index}", task.spec());
+        named_tokens::question(task, &prompt, id, hops_of(task)).map(Some)
+    }
+
+    /// Refuses what prompts without words cannot have.
+    fn check_named_tokens(&self, variant: &Variant) -> Result<(), AskError> {
+        if self.shots == 0 && *variant == Variant::default() {
+            return Ok(());
+        }
+        Err(AskError::Unsupported(format!(
+            "style `tokens`: found {} worked examples and variant `{}`, expected none and `{}`",
+            self.shots,
+            variant.label(),
+            Variant::default().label()
+        )))
     }
 
     /// Puts worked examples and the question together. Example 0 is the question itself.
@@ -325,6 +367,11 @@ impl<'a> Kind<'a> {
             Self::Tracking(word) => tracking::body(word, task, style, names, rng),
         }
     }
+}
+
+/// Look-ups that a task's answers need, where it counts them.
+fn hops_of(task: &dyn AnyTask) -> usize {
+    Kind::of(task).map_or(1, |kind| kind.hops())
 }
 
 /// The symbols that answer a task, if the task itself prescribes them; else how many it needs.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use rung_ask::figure::{Ladder, chart};
 use rung_ask::ladder::{Grid, Outcome, Pace, run};
-use rung_ask::prompt::{LEAD, Style, TableOrder, Variant, Writer};
+use rung_ask::prompt::{LEAD, Style, TableOrder, Variant, Writer, numerals};
 use rung_ask::record::{Header, Record, read};
 use rung_ask::score::{Answer, ReadBy};
 use rung_ask::server::{Protocol, Server};
@@ -64,12 +64,12 @@ pub struct Ask {
     /// Seed of the questions
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Wording of the prompts
+    /// Wording of the prompts; `tokens` are those of a construction, as `rung export` names them
     #[arg(long, value_enum, default_value_t = StyleName::Table)]
     style: StyleName,
-    /// Worked examples before each question
-    #[arg(long, default_value_t = 2)]
-    shots: usize,
+    /// Worked examples before each question [default: 2; style tokens: 0]
+    #[arg(long)]
+    shots: Option<usize>,
     /// Also ask with this many filler tokens before the answer
     #[arg(long, value_name = "K")]
     filler: Option<usize>,
@@ -126,17 +126,29 @@ pub enum StyleName {
     Table,
     Sentences,
     Code,
+    Tokens,
 }
 
-impl From<StyleName> for Style {
-    fn from(name: StyleName) -> Self {
-        match name {
-            StyleName::Table => Self::Table,
-            StyleName::Sentences => Self::Sentences,
-            StyleName::Code => Self::Code,
-        }
+impl StyleName {
+    /// Whether prompts are tokens without words.
+    pub fn is_tokens(self) -> bool {
+        self == Self::Tokens
+    }
+
+    /// How prompts are written, with so many worked examples; tokens have none unless some are asked for.
+    pub fn writer(self, shots: Option<usize>, usual_shots: usize) -> Writer {
+        let named_tokens = self.is_tokens();
+        let style = match self {
+            Self::Table | Self::Tokens => Style::Table,
+            Self::Sentences => Style::Sentences,
+            Self::Code => Style::Code,
+        };
+        Writer { style, shots: shots.unwrap_or(if named_tokens { 0 } else { usual_shots }), named_tokens }
     }
 }
+
+/// Worked examples where nothing else is said.
+const USUAL_SHOTS: usize = 2;
 
 fn parse_protocol(text: &str) -> Result<Protocol, String> {
     let names: Vec<&str> = Protocol::ALL.iter().map(|(name, _)| *name).collect();
@@ -205,7 +217,7 @@ impl Ask {
         if self.entries.iter().any(|entries| !(2..=64).contains(entries)) {
             bail!("--entries: found {:?}, expected 2 to 64 each", self.entries);
         }
-        if self.shots > 16 || self.filler.is_some_and(|filler| filler > 4096) {
+        if self.shots.is_some_and(|shots| shots > 16) || self.filler.is_some_and(|filler| filler > 4096) {
             bail!("--shots and --filler: expected at most 16 worked examples and 4096 filler tokens");
         }
         let mut variants = vec![Variant::default()];
@@ -220,8 +232,12 @@ impl Ask {
         if total == 0 || total > MAX_QUESTIONS {
             bail!("--count: found {total} questions in all, expected 1 to {MAX_QUESTIONS}");
         }
-        let writer = Writer { style: self.style.into(), shots: self.shots };
-        let symbols = symbols::choose(model, LEAD, most)?;
+        let writer = self.style.writer(self.shots, USUAL_SHOTS);
+        let symbols = if self.style.is_tokens() {
+            symbols::check(model, LEAD, &numerals(most))?
+        } else {
+            symbols::choose(model, LEAD, most)?
+        };
         Ok(Grid { writer, hops, entries: self.entries.clone(), variants, count: self.count, seed: self.seed, symbols })
     }
 

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use anyhow::bail;
 use rung_ask::harness::{Harness, export};
 use rung_ask::ladder::Grid;
-use rung_ask::prompt::{Question, TableOrder, Variant, Writer, answer_symbols, parse_task};
+use rung_ask::prompt::{Question, TableOrder, Variant, Writer, answer_symbols, numerals, parse_task};
 use rung_ask::symbols::{Symbols, letters};
+use rung_theory::task::AnyTask;
 use serde_json::json;
 
 use super::ask::{StyleName, parse_hops};
@@ -24,7 +25,7 @@ pub struct PromptOptions {
     /// Seed of the prompts
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Wording
+    /// Wording; `tokens` are the task's own, as `rung export` names them
     #[arg(long, value_enum, default_value_t = StyleName::Table)]
     style: StyleName,
     /// Worked examples before each question
@@ -39,10 +40,16 @@ pub struct PromptOptions {
     /// Put tables in the order of use
     #[arg(long)]
     easy_order: bool,
+    /// Write every instance of the task (style tokens only)
+    #[arg(long, conflicts_with_all = ["count", "seed"])]
+    all: bool,
     /// Write JSON lines
     #[arg(long)]
     json: bool,
 }
+
+/// More instances than this are not written out.
+const MAX_INSTANCES: u128 = 1_000_000;
 
 impl PromptOptions {
     /// Runs it.
@@ -54,14 +61,33 @@ impl PromptOptions {
             bail!("--shots and --filler: expected at most 16 worked examples and 4096 filler tokens");
         }
         let task = parse_task(&self.spec)?;
+        if self.all {
+            return self.print_all(&*task);
+        }
         // Without a model to ask, symbols are capital letters and words; `rung ask` asks the model's tokenizer.
-        let symbols = answer_symbols(&*task)?.unwrap_or_else(letters);
+        let symbols = if self.style.is_tokens() { Vec::new() } else { answer_symbols(&*task)?.unwrap_or_else(letters) };
         let order = if self.easy_order { TableOrder::Easy } else { TableOrder::Hard };
         let variant = Variant { filler: self.filler, query_first: self.query_first, order, chain_of_thought: false };
-        let writer = Writer { style: self.style.into(), shots: self.shots };
+        let writer = self.style.writer(Some(self.shots), 0);
         for index in 0..self.count {
             let question = writer.task_question(&*task, &variant, &symbols, self.seed, index)?;
             print(&self.show(&question)?)?;
+        }
+        Ok(())
+    }
+
+    fn print_all(&self, task: &dyn AnyTask) -> anyhow::Result<()> {
+        if !self.style.is_tokens() {
+            bail!("--all: found another style, expected --style tokens");
+        }
+        let count = task.instances().filter(|count| *count <= MAX_INSTANCES);
+        let Some(count) = count else {
+            bail!("--all: `{}` has too many instances, expected at most {MAX_INSTANCES}", task.spec());
+        };
+        for index in 0..count {
+            if let Some(question) = Writer::instance_question(task, index)? {
+                print(&self.show(&question)?)?;
+            }
         }
         Ok(())
     }
@@ -99,12 +125,12 @@ pub struct ExportOptions {
     /// Seed of the questions
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Wording
+    /// Wording; `tokens` are the task's own, as `rung export` names them
     #[arg(long, value_enum, default_value_t = StyleName::Table)]
     style: StyleName,
-    /// Worked examples before each question
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
-    shots: u16,
+    /// Worked examples before each question [default: 2; style tokens: 0]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=16))]
+    shots: Option<u16>,
     /// Write JSON
     #[arg(long)]
     json: bool,
@@ -117,9 +143,10 @@ impl ExportOptions {
     /// An option makes no sense, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<()> {
         let most = self.entries.iter().copied().max().unwrap_or_default();
-        let symbols = Symbols { symbols: letters(most), checked: false };
+        let symbols = if self.style.is_tokens() { numerals(most) } else { letters(most) };
+        let symbols = Symbols { symbols, checked: false };
         let grid = Grid {
-            writer: Writer { style: self.style.into(), shots: usize::from(self.shots) },
+            writer: self.style.writer(self.shots.map(usize::from), 2),
             hops: parse_hops(&self.hops)?,
             entries: self.entries.clone(),
             variants: vec![Variant::default()],
