@@ -25,7 +25,9 @@ pub(super) fn ladder_question(cell: &Cell, id: String, rng: &mut Rng) -> Result<
         .map_err(|error| AskError::Unsupported(error.to_string()))?;
     let identity: Vec<u32> = (0..rows).collect();
     let mut drawn: Vec<Vec<u32>> = vec![identity.clone(); tables];
-    drawn.iter_mut().for_each(|table| shuffle(rng, table));
+    for table in &mut drawn {
+        shuffle(rng, table);
+    }
     let start = below(rng, rows);
     drawn[cell.hops..].fill(identity);
     let query = Query { start, parts: vec![0; tables - 1], hops: tables };

@@ -151,19 +151,27 @@ impl Value {
             }
             Self::Texts(values) => {
                 array(bytes, 8, values.len());
-                values.iter().for_each(|value| text(bytes, value));
+                for value in values {
+                    text(bytes, value);
+                }
             }
             Self::I32s(values) => {
                 array(bytes, 5, values.len());
-                values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+                for value in values {
+                    bytes.extend(value.to_le_bytes());
+                }
             }
             Self::U32s(values) => {
                 array(bytes, 4, values.len());
-                values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+                for value in values {
+                    bytes.extend(value.to_le_bytes());
+                }
             }
             Self::F32s(values) => {
                 array(bytes, 6, values.len());
-                values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+                for value in values {
+                    bytes.extend(value.to_le_bytes());
+                }
             }
         }
     }

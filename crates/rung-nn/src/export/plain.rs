@@ -243,7 +243,9 @@ impl<'a, S: Scalar> Reader<'a, S> {
         }
         let shorter = (self.own_width as f64 / self.width as f64).sqrt();
         let mut gain = self.vector(name)?;
-        gain.iter_mut().for_each(|value| *value *= shorter);
+        for value in &mut gain {
+            *value *= shorter;
+        }
         gain.resize(self.width, 1.0);
         Ok(gain)
     }
