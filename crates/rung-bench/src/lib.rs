@@ -1,12 +1,13 @@
 //! How fast the engine is: kernels, training steps, and how cost grows with the length of a sequence.
 //!
-//! Three sections, which `rung bench --only` picks:
+//! Four sections, which `rung bench --only` picks; the first three run if none is picked:
 //!
 //! - [`kernels`]: the operations that models spend their time in, forward, and forward with backward;
 //! - [`train`]: whole training steps at three shapes;
-//! - [`exponents`]: the exponent of cost in the length of the sequence, and the cost of one more token at two positions.
+//! - [`exponents`]: the exponent of cost in the length of the sequence, and the cost of one more token at two positions;
+//! - [`checkpoint`]: a checkpoint of another program, beside transformers and llama.cpp.
 //!
-//! Every row has the median time of some repetitions after two that are not counted, tokens per second, the fraction of
+//! Every row of the first three has the median time of some repetitions after two that are not counted, tokens per second, the fraction of
 //! peak FLOP/s, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
 //! a backward pass as two forward ones. The limit is the speed of a large product on all threads. Machines drift, so it is
 //! measured at the start and again after every row that is compared with it, and the fastest so far counts.
@@ -34,6 +35,7 @@
 //! # Ok::<(), rung_bench::BenchError>(())
 //! ```
 
+pub mod checkpoint;
 mod decoder;
 pub mod exponents;
 pub mod kernels;
@@ -46,7 +48,7 @@ use std::ops::Range;
 
 use kernels::{KERNELS, Kernel};
 use measure::{Peak, Times};
-use peer::TorchPeer;
+use peer::Peer;
 use rung_theory::stack::mixer::{self, Benchmark};
 use train::Training;
 
@@ -70,9 +72,20 @@ pub enum BenchError {
         /// What was tried, and why it was none.
         tried: String,
     },
+    /// No Python with software for checkpoints.
+    #[error("no Python that can run {software} on this checkpoint was found ({tried}); name one in RUNG_PYTHON, or leave it out of --against")]
+    NoSoftware {
+        /// The software.
+        software: String,
+        /// What was tried, and why it was none.
+        tried: String,
+    },
+    /// A checkpoint cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] Box<rung_nn::families::FamilyError>),
     /// The peer failed.
     #[error("the peer failed at `{work}`: {reason}")]
-    TorchPeer {
+    Peer {
         /// What it was asked.
         work: String,
         /// What happened.
@@ -252,7 +265,7 @@ pub struct Bench {
     /// Floating-point operations per second of a large product: the most so far.
     pub limit: f64,
     /// The other side.
-    pub peer: Option<TorchPeer>,
+    pub peer: Option<Peer>,
 }
 
 impl Bench {
@@ -261,7 +274,7 @@ impl Bench {
     /// # Errors
     /// There is no Python with PyTorch.
     pub fn new(threads: usize, repetitions: usize, against: Option<&str>) -> Result<Self, BenchError> {
-        let peer = against.map(|against| TorchPeer::find(against, threads)).transpose()?;
+        let peer = against.map(|against| Peer::find(against, threads)).transpose()?;
         Ok(Self { threads, repetitions, limit: measure::limit(threads), peer })
     }
 

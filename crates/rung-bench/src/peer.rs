@@ -1,18 +1,20 @@
-//! The other side: a Python process with PyTorch that does the same work on request.
+//! The other side: a Python process that does the same work on request.
 //!
-//! The script is `torch_step.py`, which is part of the binary, so that an installed one can compare itself too. It is
-//! spoken to over pipes, one line each way, and asked in turns with our own measurements, so that both see the same machine in
-//! the same state.
+//! The scripts are `torch_step.py` and `checkpoint_peer.py`. They are part of the binary, so that an installed one can compare itself too. A
+//! script is spoken to over pipes, one line each way, and asked in turns with our own measurements, so that both see the same
+//! machine in the same state.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::BenchError;
 
-const SCRIPT: &str = include_str!("torch_step.py");
+const TORCH_SCRIPT: &str = include_str!("torch_step.py");
+const CHECKPOINT_SCRIPT: &str = include_str!("checkpoint_peer.py");
 
 /// A running peer.
-pub struct TorchPeer {
+pub struct Peer {
     process: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -23,30 +25,42 @@ pub struct TorchPeer {
 /// Its times in milliseconds, and its peak memory in bytes if it knows.
 pub type PeerTimes = (Vec<f64>, Option<u64>);
 
-impl TorchPeer {
+impl Peer {
     /// Starts the first Python that has PyTorch: `$RUNG_PYTHON`, `python3` or `python` for `torch`, else the one given.
     ///
     /// # Errors
     /// None has.
     pub fn find(against: &str, threads: usize) -> Result<Self, BenchError> {
-        let named = std::env::var("RUNG_PYTHON").ok().filter(|path| !path.is_empty());
-        let candidates = match against {
-            "torch" => named.into_iter().chain(["python3".to_owned(), "python".to_owned()]).collect(),
-            path => vec![path.to_owned()],
-        };
+        let candidates = if against == "torch" { pythons() } else { vec![against.to_owned()] };
+        Self::first(&candidates, &["-c", TORCH_SCRIPT, &threads.to_string()])
+            .map_err(|tried| BenchError::NoPython { tried })
+    }
+
+    /// Starts the first Python that has some software for checkpoints, on a checkpoint.
+    ///
+    /// # Errors
+    /// None has, or the software cannot read the checkpoint.
+    pub fn of_software(software: &str, checkpoint: &Path, threads: usize) -> Result<Self, BenchError> {
+        let (threads, checkpoint) = (threads.to_string(), checkpoint.to_string_lossy());
+        Self::first(&pythons(), &["-c", CHECKPOINT_SCRIPT, software, &threads, &checkpoint])
+            .map_err(|tried| BenchError::NoSoftware { software: software.to_owned(), tried })
+    }
+
+    /// The first that starts, or what was tried.
+    fn first(pythons: &[String], arguments: &[&str]) -> Result<Self, String> {
         let mut tried = Vec::new();
-        for python in candidates {
-            match Self::start(&python, threads) {
+        for python in pythons {
+            match Self::start(python, arguments) {
                 Ok(peer) => return Ok(peer),
                 Err(reason) => tried.push(format!("{python}: {reason}")),
             }
         }
-        Err(BenchError::NoPython { tried: tried.join("; ") })
+        Err(tried.join("; "))
     }
 
-    fn start(python: &str, threads: usize) -> Result<Self, String> {
+    fn start(python: &str, arguments: &[&str]) -> Result<Self, String> {
         let mut process = Command::new(python)
-            .args(["-c", SCRIPT, &threads.to_string()])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -68,7 +82,7 @@ impl TorchPeer {
     /// # Errors
     /// It has ended, or answers what cannot be understood.
     pub fn ask(&mut self, work: &str, times: usize) -> Result<Option<PeerTimes>, BenchError> {
-        let failed = |reason: String| BenchError::TorchPeer { work: work.to_owned(), reason };
+        let failed = |reason: String| BenchError::Peer { work: work.to_owned(), reason };
         writeln!(self.requests, "{work} {times}").map_err(|error| failed(error.to_string()))?;
         let line = self.line().map_err(|error| failed(error.to_string()))?;
         if line == "none" {
@@ -90,7 +104,13 @@ impl TorchPeer {
     }
 }
 
-impl Drop for TorchPeer {
+/// Where a Python is looked for.
+fn pythons() -> Vec<String> {
+    let named = std::env::var("RUNG_PYTHON").ok().filter(|path| !path.is_empty());
+    named.into_iter().chain(["python3".to_owned(), "python".to_owned()]).collect()
+}
+
+impl Drop for Peer {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.process.kill();

@@ -23,6 +23,7 @@ mod data_parallel;
 mod delta;
 mod pool;
 mod tape;
+mod threaded_attention;
 mod worker_pool;
 
 pub use data_parallel::{DataParallel, Outcome, StepError};
@@ -488,13 +489,21 @@ impl<S: Scalar> Ops for Native<S> {
         let Attention { query, key, value, bias, .. } = *inputs;
         let extents = attention_extents(inputs);
         let (batch, heads, queries, value_width) = (extents.batch, extents.heads, extents.queries, extents.value_width);
-        let mut scratch = self.pool.take(extents.scratch::<S>());
-        let mut kept = self.pool.take(batch * heads * queries);
         let shape = query.shape.with(3, value_width);
         let view = attention_inputs(query, key, value, bias);
+        let vars = [query.var, key.var, value.var, bias.map_or(Var::None, |bias| bias.var)];
+        let divisible = threaded_attention::is_divisible(&extents, &view) && !vars.iter().any(|var| var.wanted());
+        if let Some(workers) = self.workers.as_ref().filter(|_| divisible) {
+            let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+            let fill = |out: &mut [S]| threaded_attention::forward_on(&mut workers, &self.pool, extents, &view, out);
+            let data = self.made(shape.size(), fill);
+            self.lock().inspect("attention", &data);
+            return Tensor { data, shape, var: Var::None };
+        }
+        let mut scratch = self.pool.take(extents.scratch::<S>());
+        let mut kept = self.pool.take(batch * heads * queries);
         let data =
             self.made(shape.size(), |out| attention::forward(extents, &view, scratch.write(), kept.write(), out));
-        let vars = [query.var, key.var, value.var, bias.map_or(Var::None, |bias| bias.var)];
         self.emit("attention", shape, data, &vars, |out, data, _| Record::Attention {
             extents,
             inputs: [query.clone(), key.clone(), value.clone()],

@@ -1,6 +1,6 @@
-//! Products on several threads give the bits of one thread: every element is one sum, taken in the same order.
+//! Products and attention on several threads give the bits of one thread: every element is one sum, taken in the same order.
 
-use rung_engine::{Native, Ops, Scalar};
+use rung_engine::{Attention, Native, Ops, Scalar, AttentionMask};
 
 fn numbers<S: Scalar>(count: usize, step: f64) -> Vec<S> {
     (0..count).map(|at| S::of((at as f64 * step).sin())).collect()
@@ -30,5 +30,32 @@ fn products_on_threads_have_the_same_bits() {
     for threads in [2, 3, 8] {
         products::<f32>(threads);
         products::<f64>(threads);
+    }
+}
+
+#[test]
+fn attention_on_threads_has_the_same_bits() {
+    let (heads, key_heads, width, value_width) = (6, 2, 16, 24);
+    for (queries, keys) in [(1, 300), (96, 96), (131, 131), (257, 300), (512, 512)] {
+        let numbers = |heads: usize, count: usize, width: usize, step: f64| numbers::<f32>(count * heads * width, step);
+        let (query, key) = (numbers(heads, queries, width, 0.37), numbers(key_heads, keys, width, 0.73));
+        let value = numbers(key_heads, keys, value_width, 0.11);
+        for mask in [AttentionMask::Past, AttentionMask::Window(50), AttentionMask::All] {
+            let run = |ops: &Native<f32>| {
+                ops.values(&ops.attention(&Attention {
+                    query: &ops.constant(&[1, queries, heads, width], &query),
+                    key: &ops.constant(&[1, keys, key_heads, width], &key),
+                    value: &ops.constant(&[1, keys, key_heads, value_width], &value),
+                    bias: None,
+                    mask,
+                    scale: 0.25,
+                }))
+            };
+            let plain = run(&Native::new());
+            assert!(plain.iter().any(|x| *x != 0.0));
+            for threads in [2, 3, 7] {
+                assert!(run(&Native::with_threads(threads)) == plain, "{queries} of {keys}, {mask:?}, {threads}");
+            }
+        }
     }
 }

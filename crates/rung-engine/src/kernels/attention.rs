@@ -43,7 +43,7 @@ const MOST_QUERIES: usize = 10 * TILE;
 /// The most keys of a tile in the backward pass, which needs no whole rows.
 const MOST_KEYS: usize = 8 * PANEL_STEP;
 /// From this many queries on, keys and values are packed once for all tiles.
-const MANY_QUERIES: usize = 4 * TILE;
+pub(crate) const MANY_QUERIES: usize = 4 * TILE;
 
 impl Extents {
     /// Queries per tile, about equally many in each: whole tiles of products.

@@ -3,14 +3,17 @@
 //! ```text
 //! rung bench --only train --shape M --mixer full --against torch
 //! rung bench --only exponents --json
+//! rung bench --only checkpoint --model SmolLM2-135M-Instruct.Q4_1.gguf --against transformers,llama.cpp
 //! ```
 //!
 //! Rows are printed as they are measured. All figures are measured, on the machine it runs on.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use rung_bench::checkpoint::{CheckpointBench, Side, Software, Work};
 use rung_bench::{Bench, CaseFilter, Measurement, Section, cases};
 use serde_json::{Value, json};
 
@@ -36,9 +39,13 @@ pub struct BenchCommand {
     /// Threads on either side [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Interleave with PyTorch: `torch` finds a Python that has it ($RUNG_PYTHON, python3, python), a path names one.
-    #[arg(long, value_name = "torch|PYTHON")]
+    /// Interleave with PyTorch: `torch` finds a Python that has it ($RUNG_PYTHON, python3, python), a path names one. With
+    /// --only checkpoint: `transformers`, `llama.cpp` (F32, and the file as it is), or both with a comma between.
+    #[arg(long, value_name = "torch|PYTHON|LIST")]
     against: Option<String>,
+    /// Hugging Face directory or GGUF file, for --only checkpoint.
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -52,6 +59,8 @@ enum Part {
     Kernels,
     /// How cost grows with the sequence length.
     Exponents,
+    /// A checkpoint: prefill and decoding.
+    Checkpoint,
 }
 
 /// More repetitions or threads than this are a typing error.
@@ -70,11 +79,15 @@ impl BenchCommand {
                 bail!("{option}: found {found}, expected 1 to {max}");
             }
         }
-        let only = self.only.map(|part| match part {
-            Part::Train => Section::Train,
-            Part::Kernels => Section::Kernels,
-            Part::Exponents => Section::Exponents,
-        });
+        let only = match (self.only, &self.model) {
+            (Some(Part::Checkpoint), Some(model)) => return self.run_checkpoint(model, threads),
+            (Some(Part::Checkpoint), None) => bail!("--only checkpoint: found no --model, expected a checkpoint"),
+            (_, Some(_)) => bail!("--model: expected --only checkpoint beside it"),
+            (None, None) => None,
+            (Some(Part::Train), None) => Some(Section::Train),
+            (Some(Part::Kernels), None) => Some(Section::Kernels),
+            (Some(Part::Exponents), None) => Some(Section::Exponents),
+        };
         let cases = cases(&CaseFilter { only, shape: self.shape.clone(), mixer: self.mixer.clone() })?;
         let wait = spinner("measuring peak FLOP/s".to_owned());
         let bench = Bench::new(threads, self.steps, self.against.as_deref());
@@ -102,6 +115,58 @@ impl BenchCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+impl BenchCommand {
+    fn run_checkpoint(&self, model: &Path, threads: usize) -> anyhow::Result<ExitCode> {
+        let against = self.against.as_deref().map(Software::parse_list).transpose()?.unwrap_or_default();
+        let wait = spinner("opening the checkpoint on every side".to_owned());
+        let bench = CheckpointBench::new(model, threads, self.steps, &against);
+        wait.finish_and_clear();
+        let mut bench = bench?;
+        if !self.json {
+            let (name, steps) = (model.display(), self.steps);
+            print(&format!(
+                "{name} on {threads} threads; medians of {steps} repetitions, interleaved (measured)\n\
+                 ratio: their time over ours; fastest: the same of the fastest repetitions\n\
+                 work         tokens  software                                                ms    tokens/s   ratio  fastest\n",
+            ))?;
+        }
+        let mut rows = Vec::new();
+        for work in Work::ALL {
+            let wait = spinner(work.name().to_owned());
+            let sides = bench.measure(work);
+            wait.finish_and_clear();
+            for side in sides? {
+                if self.json {
+                    rows.push(json!({
+                        "work": work.name(), "tokens": work.tokens(), "software": side.about, "ms": side.times.median(),
+                        "fastest_ms": side.times.fastest(), "ratio": side.ratio, "ratio_of_fastest": side.ratio_of_fastest,
+                    }));
+                } else {
+                    print(&checkpoint_line(work, &side))?;
+                }
+            }
+        }
+        if self.json {
+            print_json(&Value::Array(rows))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn checkpoint_line(work: Work, side: &Side) -> String {
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let milliseconds = side.times.median();
+    format!(
+        "{:12} {:>6}  {:48} {milliseconds:>9.2}  {:>10.1}  {:>6}  {:>7}\n",
+        work.name(),
+        work.tokens(),
+        side.about,
+        work.tokens() as f64 / (milliseconds * 1e-3),
+        ratio(side.ratio),
+        ratio(side.ratio_of_fastest),
+    )
 }
 
 fn head(bench: &Bench) -> String {
