@@ -40,7 +40,7 @@ fn attention_on_threads_has_the_same_bits() {
         let numbers = |heads: usize, count: usize, width: usize, step: f64| numbers::<f32>(count * heads * width, step);
         let (query, key) = (numbers(heads, queries, width, 0.37), numbers(key_heads, keys, width, 0.73));
         let value = numbers(key_heads, keys, value_width, 0.11);
-        for mask in [AttentionMask::Past, AttentionMask::Window(50), AttentionMask::All] {
+        for mask in [AttentionMask::Causal, AttentionMask::Window(50), AttentionMask::None] {
             let run = |ops: &Native<f32>| {
                 ops.values(&ops.attention(&Attention {
                     query: &ops.constant(&[1, queries, heads, width], &query),

@@ -22,7 +22,7 @@ pub enum ModelError {
         expected: String,
     },
     /// The network is for no task, and one is needed.
-    #[error("`{name}` has no task of its own; name one")]
+    #[error("`{name}` has no task of its own: give it prompts as text")]
     NoTask {
         /// The network.
         name: String,

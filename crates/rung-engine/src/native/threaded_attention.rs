@@ -17,7 +17,7 @@ const BLOCKS: usize = 4;
 
 /// Whether attention is worth sharing out, and can be.
 pub(super) fn is_divisible<S: Scalar>(extents: &Extents, inputs: &Inputs<'_, S>) -> bool {
-    let causal = extents.mask != AttentionMask::All && extents.queries <= extents.keys;
+    let causal = extents.mask != AttentionMask::None && extents.queries <= extents.keys;
     extents.batch == 1 && extents.queries >= 4 * MANY_QUERIES && causal && inputs.bias.is_none()
 }
 

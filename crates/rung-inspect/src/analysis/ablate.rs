@@ -6,7 +6,7 @@
 //! # What it shows
 //!
 //! Right answers for each number of hops: as it is, without all mixers of bounded state, without all full attention, without each
-//! mixer alone, and without all channel mixers.
+//! mixer alone, and without all channel mixers. On prompts as text also the loss: the mean negative log-probability of the right token.
 //!
 //! # Known answer
 //!
@@ -17,6 +17,7 @@
 //! Removing a mixer also takes away what later layers were trained to expect. That questions fail without it does not say that it
 //! moves what they ask for; that they do not fail says that it was not needed.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
@@ -24,10 +25,10 @@ use rung_nn::{Hooks, Place};
 use rung_theory::stack::{Layer, Mixer, Plan, Reach};
 use serde::Serialize;
 
-use super::questions::{Questions, shares};
+use super::questions::{Questions, accuracy_of, group_name, shares};
 use super::{AnalysisError, Finding, InstrumentOptions, silent};
 use rung_figure::Evidence;
-use rung_figure::figure::{HeatCell, HeatMap};
+use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 use rung_train::run::accuracy::Accuracy;
 
@@ -43,6 +44,9 @@ pub struct Ablations {
     pub task: String,
     /// Every variant.
     pub variants: Vec<AblatedNetwork>,
+    /// Whether prompts were text: then losses say more than right answers.
+    #[serde(skip)]
+    pub text: bool,
 }
 
 /// A network without some of its parts.
@@ -52,6 +56,8 @@ pub struct AblatedNetwork {
     pub name: String,
     /// Right answers for each number of hops.
     pub accuracy: Accuracy,
+    /// Mean negative log-probability of the right answer, for each number of hops.
+    pub loss: BTreeMap<u16, f64>,
 }
 
 /// Takes parts out of a forward pass.
@@ -120,10 +126,12 @@ pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
     let channels = network.config.channel != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
     for (name, without) in cuts(&network.plan, channels) {
-        let accuracy = questions.accuracy(&network.model, &network.weights, || without.clone())?;
-        variants.push(AblatedNetwork { name, accuracy });
+        let scores = questions.measure(&network.model, &network.weights, || without.clone())?;
+        let loss = scores.iter().map(|(group, score)| (*group, score.mean_loss())).collect();
+        variants.push(AblatedNetwork { name, accuracy: accuracy_of(&scores), loss });
     }
-    Ok(Ablations { name: network.name.clone(), task: questions.task, variants })
+    let text = options.text.is_some();
+    Ok(Ablations { name: network.name.clone(), task: questions.task, variants, text })
 }
 
 impl Ablations {
@@ -131,9 +139,33 @@ impl Ablations {
         let widest = self.variants.iter().map(|variant| variant.name.len()).max().unwrap_or(0);
         let mut text = format!("{} on {}: right answers (measured)\n\n", self.name, self.task);
         for variant in &self.variants {
-            let _ = writeln!(text, "  {:widest$}  {}", variant.name, shares(&variant.accuracy));
+            let _ = write!(text, "  {:widest$}  {}", variant.name, shares(&variant.accuracy));
+            for (group, loss) in variant.loss.iter().filter(|_| self.text) {
+                let added = loss - self.variants[0].loss[group];
+                let _ = write!(text, "; loss {} {loss:.3} ({added:+.3})", group_name(*group));
+            }
+            text += "\n";
         }
         text
+    }
+
+    /// The loss that comes with the removal of each layer's mixers alone.
+    pub fn loss_chart(&self) -> LineChart {
+        let mut chart = LineChart::new(
+            format!("Loss added without the mixer of one layer: {}", self.name),
+            AxisSpec::new("layer whose mixer is removed", Scale::Whole),
+            AxisSpec::new("loss added, in nats", Scale::Linear),
+        );
+        let alone = |variant: &&AblatedNetwork| {
+            variant.name.strip_prefix("without ").and_then(|rest| rest.split_once(':')?.0.parse::<usize>().ok())
+        };
+        for (group, own) in &self.variants[0].loss {
+            let point = |variant: &AblatedNetwork| Some(Point::new(alone(&variant)? as f64, variant.loss[group] - own));
+            let points = self.variants.iter().filter_map(point).collect();
+            let name = format!("{} ({})", group_name(*group), Evidence::Measured);
+            chart = chart.series(Series::line_and_points(name, points));
+        }
+        chart
     }
 
     /// The picture.
@@ -165,7 +197,9 @@ impl Ablations {
 /// The network or the task does not fit.
 pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
     let found = ablate(network, options)?;
-    Ok(Finding::of(&found, found.text(), vec![Box::new(found.chart())]))
+    let heat: Box<dyn Chart> = Box::new(found.chart());
+    let charts = if found.text { vec![Box::new(found.loss_chart()), heat] } else { vec![heat] };
+    Ok(Finding::of(&found, found.text(), charts))
 }
 
 #[cfg(test)]

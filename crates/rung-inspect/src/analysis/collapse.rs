@@ -289,7 +289,7 @@ impl Collapse {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f64>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
     let found = collapse(network, options)?;
     let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart())];
     if let Some(chart) = found.path_chart() {

@@ -271,7 +271,7 @@ impl Injectivity {
 ///
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
-pub fn find(network: &Network<f64>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
     let found = injectivity(network, options)?;
     let charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart()), Box::new(found.rank_chart())];
     Ok(Finding::of(&found, found.text(), charts))

@@ -120,12 +120,16 @@ pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
         let mismatch = (parts.iter().sum::<f64>() + constants - score).abs() / largest.max(f64::MIN_POSITIVE);
         levels.push(Level { name, parts, constants, mismatch });
     }
-    let words = TokenNames::new(network.task()?);
-    let fields = network.config.input.fields();
-    let tokens = batch.tokens.chunks_exact(fields).map(|ids| words.name(ids)).collect();
+    let tokens = questions.words.clone().map_or_else(|| task_words(network, &batch.tokens), Ok)?;
     let map = if length <= MOST_MAPPED { map(network, &batch.tokens, &recorded.streams)? } else { Vec::new() };
     let (name, group) = (network.name.clone(), length.div_ceil(MOST_COLUMNS));
     Ok(Lens { name, task: questions.task, position, answer, score, tokens, levels, group, map })
+}
+
+/// What the tokens of a task's prompt say.
+fn task_words<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<String>, ModelError> {
+    let words = TokenNames::new(network.task()?);
+    Ok(tokens.chunks_exact(network.config.input.fields()).map(|ids| words.name(ids)).collect())
 }
 
 /// For every token, the share of its last stream that comes from every group of tokens as embedded.
@@ -252,7 +256,7 @@ impl Lens {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn find(network: &Network<f64>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
     let found = lens(network, options)?;
     let mut charts: Vec<Box<dyn rung_figure::figure::Chart>> = vec![Box::new(found.chart())];
     if let Some(map) = found.map_chart() {

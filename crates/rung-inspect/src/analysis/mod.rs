@@ -10,6 +10,7 @@
 //! | [`ablate`] | which mixers does each hop need? |
 //! | [`precision`] | how few bits can the state have? |
 //! | [`collapse`] | do all tokens become the same, and what keeps them apart? |
+//! | [`logit_lens`] | at which layer does the read-out find the answer? |
 //! | [`lens`] | which tokens is an answer made of, at every layer? |
 //! | [`state`] | how many directions does a recurrent state use, and how many bits? |
 //! | [`injective`] | can two queries read the same? |
@@ -22,11 +23,13 @@
 //! To add an instrument: write its file, and add a line to [`INSTRUMENTS`].
 
 pub mod ablate;
+mod carried_precision;
 pub mod collapse;
 pub mod convert;
 pub mod diversity;
 pub mod injective;
 pub mod lens;
+pub mod logit_lens;
 pub mod matrix;
 pub mod pass;
 pub mod paths;
@@ -35,6 +38,9 @@ pub mod probe;
 pub mod questions;
 pub mod selection;
 pub mod state;
+pub mod text_prompts;
+
+use std::sync::Arc;
 
 use rung_nn::ModelError;
 use rung_theory::page::{Page, Subject};
@@ -45,6 +51,8 @@ use rung_figure::figure::Chart;
 use rung_nn::Network;
 use rung_train::run::RunError;
 
+use text_prompts::TextPrompts;
+
 /// What is asked of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct InstrumentOptions {
@@ -54,6 +62,8 @@ pub struct InstrumentOptions {
     pub prompts: Option<usize>,
     /// Which prompts.
     pub seed: u64,
+    /// Prompts as text, for a checkpoint of another program, which has no task.
+    pub text: Option<Arc<TextPrompts>>,
 }
 
 /// What an instrument found.
@@ -99,8 +109,11 @@ pub enum AnalysisError {
 pub enum InstrumentFn {
     /// In `f32`.
     Single(fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>),
-    /// In `f64`.
-    Double(fn(&Network<f64>, &InstrumentOptions) -> Result<Finding, AnalysisError>),
+    /// In `f64`; in `f32` where weights are too many for that.
+    Double(
+        fn(&Network<f64>, &InstrumentOptions) -> Result<Finding, AnalysisError>,
+        fn(&Network<f32>, &InstrumentOptions) -> Result<Finding, AnalysisError>,
+    ),
 }
 
 /// An instrument.
@@ -113,20 +126,47 @@ pub struct Instrument {
     pub run: InstrumentFn,
 }
 
+impl Instrument {
+    /// The most prompts as text that it reads, if it reads few.
+    pub fn prompts(&self) -> Option<usize> {
+        match self.name {
+            "lens" | "state" | "injective" => Some(1),
+            "collapse" | "diversity" => Some(4),
+            _ => None,
+        }
+    }
+
+    /// How many times it reads all prompts in a network of so many layers, about.
+    pub fn passes(&self, depth: usize) -> usize {
+        match self.name {
+            "ablate" => depth + 4,
+            // One for each level, forward and back, and those that map every token to every other.
+            "lens" => 2 * depth + 70,
+            "collapse" => 5,
+            // Token by token, once for each number of bits.
+            "precision" => 6,
+            _ => 1,
+        }
+    }
+}
+
 macro_rules! instruments {
     ($($file:ident: $run:ident;)*) => {
         /// Every instrument.
         pub const INSTRUMENTS: &[Instrument] = &[$(Instrument {
             name: stringify!($file),
             source: include_str!(concat!(stringify!($file), ".rs")),
-            run: InstrumentFn::$run($file::find),
+            run: instruments!(@ $run $file),
         }),*];
     };
+    (@ Single $file:ident) => { InstrumentFn::Single($file::find) };
+    (@ Double $file:ident) => { InstrumentFn::Double($file::find::<f64>, $file::find::<f32>) };
 }
 
 instruments! {
     probe: Single;
     ablate: Single;
+    logit_lens: Single;
     precision: Single;
     collapse: Double;
     lens: Double;

@@ -12,6 +12,9 @@
 //!
 //! Constructions that carry one number of a few bits lose nothing at 8 bits. A network without bounded state does not change.
 //!
+//! Checkpoints of other programs are read token by token, and everything that they carry is rounded: keys and values of attention as well as states,
+//! each tensor over a range of its own.
+//!
 //! # What it does not show
 //!
 //! Rounding is to nearest on one range for all layers; a better code might need fewer bits.
@@ -20,15 +23,17 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Parameters, Rounding, Scalar};
 use rung_nn::{ModelConfig, ModelError, NoHooks, Precision};
+use rung_theory::stack::Mixer;
 use rung_theory::task::seeded;
 use serde::Serialize;
 
 use super::ablate::{is_full, places};
-use super::questions::{Questions, shares};
+use super::carried_precision;
+use super::questions::{Questions, accuracy_of, shares, total};
 use super::{AnalysisError, Finding, InstrumentOptions, silent};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_nn::Network;
+use rung_nn::{Network, Provenance};
 use rung_train::parallel;
 use rung_train::run::accuracy::Accuracy;
 
@@ -60,6 +65,9 @@ pub struct PrecisionLevel {
     pub bits: u32,
     /// Right answers for each number of hops.
     pub accuracy: Accuracy,
+    /// Mean negative log-probability of the right answer, on prompts as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
 }
 
 /// Asks at every precision.
@@ -69,10 +77,13 @@ pub struct PrecisionLevel {
 pub fn sweep<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<PrecisionSweep, AnalysisError> {
     silent("precision", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
+    if matches!(network.provenance, Provenance::Checkpoint { .. }) {
+        return sweep_carried(network, questions);
+    }
     let range = largest(network, &questions)?.max(1e-6);
     let mut steps = Vec::new();
     let own = questions.accuracy(&network.model, &network.weights, || NoHooks)?;
-    steps.push(PrecisionLevel { bits: 32, accuracy: own });
+    steps.push(PrecisionLevel { bits: 32, accuracy: own, loss: None });
     for bits in BITS {
         let state = Some(Rounding { bits, range });
         let config =
@@ -80,11 +91,34 @@ pub fn sweep<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
         let mut weights = Parameters::new();
         let model = config.init(&network.plan, &mut weights, &mut seeded(0))?;
         weights.flat_mut().copy_from_slice(network.weights.flat());
-        steps.push(PrecisionLevel { bits, accuracy: questions.accuracy(&model, &weights, || NoHooks)? });
+        let accuracy = questions.accuracy(&model, &weights, || NoHooks)?;
+        steps.push(PrecisionLevel { bits, accuracy, loss: None });
     }
     let bounded = places(&network.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
     let numbers = bounded.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
     Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, numbers, steps })
+}
+
+/// The same for a checkpoint of another program: keys and values of attention are rounded too.
+fn sweep_carried<S: Scalar>(network: &Network<S>, questions: Questions) -> Result<PrecisionSweep, AnalysisError> {
+    let (own, ranges) = carried_precision::measure(network, &questions, None)?;
+    let mut steps = vec![PrecisionLevel { bits: 32, accuracy: accuracy_of(&own), loss: Some(total(&own).mean_loss()) }];
+    for bits in BITS {
+        let (scores, _) = carried_precision::measure(network, &questions, Some((bits, &ranges)))?;
+        steps.push(PrecisionLevel { bits, accuracy: accuracy_of(&scores), loss: Some(total(&scores).mean_loss()) });
+    }
+    let range = ranges.iter().flatten().copied().fold(0.0, f64::max);
+    let longest = questions.batches.iter().map(|asked| asked.batch.length).max().unwrap_or(0);
+    let numbers = network.plan.layers.iter().flat_map(|layer| &layer.mixers).map(|mixer| carried(mixer, longest)).sum();
+    Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, numbers, steps })
+}
+
+/// Numbers that a mixer carries after so many tokens.
+fn carried(mixer: &Mixer, tokens: usize) -> u128 {
+    match mixer.facts().attention {
+        Some(heads) if is_full(mixer) => tokens as u128 * u128::from(heads.kv) * u128::from(heads.key + heads.value),
+        _ => mixer.state_bits() / u128::from(mixer.bits()),
+    }
 }
 
 /// The largest number in a state of a bounded mixer, looked at eight times on the way through some prompts.
@@ -119,9 +153,11 @@ impl PrecisionSweep {
         let mut text = format!("{name} on {task}: right answers with states in few bits (measured)\n\n");
         for step in &self.steps {
             let total = numbers * u128::from(step.bits);
-            let _ = writeln!(text, "  {:2} bits  {:>12} in all  {}", step.bits, total, shares(&step.accuracy));
+            let _ = write!(text, "  {:2} bits  {:>12} in all  {}", step.bits, total, shares(&step.accuracy));
+            text += &step.loss.map_or_else(String::new, |loss| format!("; loss {loss:.3}"));
+            text += "\n";
         }
-        let _ = writeln!(text, "\n  {numbers} numbers of state, rounded evenly from -{range:.3} to {range:.3}");
+        let _ = writeln!(text, "\n  {numbers} numbers of state, rounded evenly, at most from -{range:.3} to {range:.3}");
         text
     }
 

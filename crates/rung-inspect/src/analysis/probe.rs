@@ -82,6 +82,10 @@ pub struct ProbedRegister {
 pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Probes, AnalysisError> {
     silent("probe", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
+    if questions.registers.is_empty() {
+        let (found, expected) = (questions.task, "a task as text, whose answers are known: give --task".to_owned());
+        return Err(AnalysisError::Unfit { instrument: "probe", found, expected });
+    }
     let streams = parallel::map(&questions.batches, |asked| answering(network, asked));
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut levels = vec!["embedding".to_owned()];

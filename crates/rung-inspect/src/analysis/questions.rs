@@ -1,10 +1,12 @@
 //! The questions that instruments ask: prompts of a task in a network's ids, and what its registers would hold.
 //!
-//! For function composition the oracle knows more than the answer: every `i_l` on the way. Elsewhere there is the answer alone.
+//! For function composition the oracle knows more than the answer: every `i_l` on the way. Elsewhere there is the answer alone. Checkpoints of
+//! other programs are asked about prompts as text ([`TextPrompts`](super::text_prompts::TextPrompts)).
 
 use std::any::Any;
+use std::collections::BTreeMap;
 
-use rung_engine::{Native, Ops, Parameters, Scalar};
+use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
 use rung_nn::{Hooks, Model, ModelError};
 use rung_theory::task::funccomp::{FuncComp, Instance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
@@ -12,9 +14,10 @@ use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 use super::{AnalysisError, InstrumentOptions};
 use rung_nn::Network;
 use rung_train::parallel;
-use rung_train::run::accuracy::{Accuracy, merge};
+use rung_train::run::accuracy::{Accuracy, AnswerCount};
 use rung_train::run::error::RunError;
 use rung_train::run::source::{Batch, Purpose, Source, seed_of};
+use serde::Serialize;
 
 /// Prompts that are read at once.
 const ROWS: usize = 8;
@@ -43,6 +46,11 @@ impl QuestionBatch {
     pub fn rows(&self) -> usize {
         self.batch.targets.len() / self.batch.length.max(1)
     }
+
+    /// The tokens that answer, counted through all rows.
+    pub(super) fn positions(&self) -> Vec<usize> {
+        self.questions.iter().map(|one| one.row * self.batch.length + one.position).collect()
+    }
 }
 
 /// What a register is called, and how many values it has.
@@ -62,6 +70,58 @@ pub struct Questions {
     pub registers: Vec<Register>,
     /// The prompts.
     pub batches: Vec<QuestionBatch>,
+    /// The classes that may answer; empty if any may.
+    pub symbols: Vec<usize>,
+    /// What the tokens of the first prompt say, if they are text.
+    pub words: Option<Vec<String>>,
+}
+
+/// Right answers and the loss of some questions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Score {
+    /// Right answers.
+    pub right: u64,
+    /// Questions.
+    pub count: u64,
+    /// Sum of the negative log-probabilities of the right answers.
+    pub loss: f64,
+}
+
+impl Score {
+    /// Share of right answers.
+    pub fn accuracy(&self) -> f64 {
+        self.right as f64 / self.count as f64
+    }
+
+    /// Mean negative log-probability of the right answer.
+    pub fn mean_loss(&self) -> f64 {
+        self.loss / self.count as f64
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.right += more.right;
+        self.count += more.count;
+        self.loss += more.loss;
+    }
+}
+
+/// Adds the scores of `more` to `all`, group by group.
+pub(crate) fn merge_scores(all: &mut BTreeMap<u16, Score>, more: &BTreeMap<u16, Score>) {
+    for (group, score) in more {
+        all.entry(*group).or_default().add(score);
+    }
+}
+
+/// All groups together.
+pub(crate) fn total(scores: &BTreeMap<u16, Score>) -> Score {
+    let mut all = Score::default();
+    scores.values().for_each(|score| all.add(score));
+    all
+}
+
+/// `all`, or `2-hop`.
+pub(crate) fn group_name(group: u16) -> String {
+    if group == 0 { "all".to_owned() } else { format!("{group}-hop") }
 }
 
 impl Questions {
@@ -74,6 +134,9 @@ impl Questions {
         options: &InstrumentOptions,
         (enough, tokens): (usize, usize),
     ) -> Result<Self, AnalysisError> {
+        if let Some(text) = &options.text {
+            return Ok(text.questions(options.prompts, (enough, tokens)));
+        }
         let own_task = network.task()?;
         let text = options.task.clone().unwrap_or_else(|| own_task.spec());
         let parsed = || task::parse(&text).map_err(|error| RunError::task("--task", error));
@@ -111,7 +174,7 @@ impl Questions {
             }
             None => vec![Register { name: "answer".to_owned(), values: own.classes() as usize }],
         };
-        Ok(Self { task: own.spec(), registers, batches })
+        Ok(Self { task: own.spec(), registers, batches, symbols: Vec::new(), words: None })
     }
 
     /// Prompts in all.
@@ -119,41 +182,106 @@ impl Questions {
         self.batches.iter().map(QuestionBatch::rows).sum()
     }
 
-    /// Right answers in each group, by a model with somebody beside every pass.
+    /// Tokens in all.
+    pub fn tokens(&self) -> usize {
+        self.batches.iter().map(|asked| asked.batch.targets.len()).sum()
+    }
+
+    /// Right answers in each group, by a model with hooks on every pass.
     ///
     /// # Errors
     /// The model cannot read the prompts.
-    pub fn accuracy<S: Scalar, G: Hooks<Native<S>>>(
+    pub fn accuracy<S: Scalar, H: Hooks<Native<S>>>(
         &self,
         model: &Model,
         weights: &Parameters<S>,
-        surgeon: impl Fn() -> G + Sync,
+        hooks: impl Fn() -> H + Sync,
     ) -> Result<Accuracy, ModelError> {
+        Ok(accuracy_of(&self.measure(model, weights, hooks)?))
+    }
+
+    /// Right answers and losses in each group, by a model with hooks on every pass. Batches run on all cores.
+    ///
+    /// # Errors
+    /// The model cannot read the prompts.
+    pub fn measure<S: Scalar, H: Hooks<Native<S>>>(
+        &self,
+        model: &Model,
+        weights: &Parameters<S>,
+        hooks: impl Fn() -> H + Sync,
+    ) -> Result<BTreeMap<u16, Score>, ModelError> {
         let found = parallel::map(&self.batches, |asked| {
-            let ops = Native::new();
+            let (ops, positions) = (Native::new(), asked.positions());
             ops.bind_frozen(weights);
-            let stream = model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut surgeon())?;
-            let positions: Vec<usize> =
-                asked.questions.iter().map(|one| one.row * asked.batch.length + one.position).collect();
-            let mut accuracy = Accuracy::new();
+            let stream = model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut hooks())?;
             if positions.is_empty() {
-                return Ok(accuracy);
+                return Ok(BTreeMap::new());
             }
             let rows = ops.shape(&stream).rows();
             let flat = ops.gather_rows(&ops.reshape(&stream, &[rows, model.width()]), &positions);
-            let scores = ops.values(&model.read_out(&ops, &flat));
-            for (scores, at) in scores.chunks_exact(model.classes()).zip(&positions) {
-                let right = best(scores) == asked.batch.targets[*at] as usize;
-                accuracy.entry(asked.batch.groups[*at]).or_default().add(right);
-            }
-            Ok(accuracy)
+            Ok(self.score(model, &ops, asked, &flat))
         });
-        let mut all = Accuracy::new();
+        let mut all = BTreeMap::new();
         for one in found {
-            merge(&mut all, &one?);
+            merge_scores(&mut all, &one?);
         }
         Ok(all)
     }
+
+    /// Right answers and losses of the streams at the tokens that answer, `[questions, width]`.
+    pub(super) fn score<S: Scalar>(
+        &self,
+        model: &Model,
+        ops: &Native<S>,
+        asked: &QuestionBatch,
+        streams: &Tensor<S>,
+    ) -> BTreeMap<u16, Score> {
+        self.score_with(model.classes(), ops, asked, streams, |some| model.read_out(ops, some))
+    }
+
+    /// The same of rows that something else turns into scores of classes.
+    pub(super) fn score_with<S: Scalar>(
+        &self,
+        classes: usize,
+        ops: &Native<S>,
+        asked: &QuestionBatch,
+        rows: &Tensor<S>,
+        read_out: impl Fn(&Tensor<S>) -> Tensor<S>,
+    ) -> BTreeMap<u16, Score> {
+        let (positions, mut scores) = (asked.positions(), BTreeMap::<u16, Score>::new());
+        for start in (0..positions.len()).step_by(SCORED) {
+            let some = start..positions.len().min(start + SCORED);
+            let logits = ops.values(&read_out(&ops.slice(rows, 0, some.clone())));
+            for (logits, at) in logits.chunks_exact(classes).zip(&positions[some]) {
+                let target = asked.batch.targets[*at] as usize;
+                let best = match &self.symbols[..] {
+                    [] => best(logits),
+                    symbols => {
+                        let better = |best: usize, one: &usize| if logits[*one] > logits[best] { *one } else { best };
+                        symbols.iter().fold(symbols[0], better)
+                    }
+                };
+                let one = Score { right: u64::from(best == target), count: 1, loss: loss(logits, target) };
+                scores.entry(asked.batch.groups[*at]).or_default().add(&one);
+            }
+        }
+        scores
+    }
+}
+
+/// Questions that are read out at once: a vocabulary may be large.
+const SCORED: usize = 64;
+
+/// The negative log-probability of a class.
+fn loss<S: Scalar>(logits: &[S], target: usize) -> f64 {
+    let largest = logits.iter().map(|logit| logit.wide()).fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit.wide() - largest).exp()).sum();
+    sum.ln() + largest - logits[target].wide()
+}
+
+/// Right answers alone.
+pub(crate) fn accuracy_of(scores: &BTreeMap<u16, Score>) -> Accuracy {
+    scores.iter().map(|(group, score)| (*group, AnswerCount { right: score.right, count: score.count })).collect()
 }
 
 /// The first of the largest scores.

@@ -126,7 +126,8 @@ impl<S: Scalar> Network<S> {
             Source::Checkpoint => {
                 let families::Checkpoint { family, plan, config, model, weights, .. } =
                     families::open(path).map_err(Box::new)?;
-                let (name, path) = (plan.outline(), path.to_owned());
+                let name = path.file_stem().map_or_else(|| plan.outline(), |name| name.to_string_lossy().into_owned());
+                let path = path.to_owned();
                 let provenance = Provenance::Checkpoint { family, path };
                 Ok(Self { name, task: None, plan, config, model, weights, provenance })
             }

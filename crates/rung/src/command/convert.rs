@@ -77,7 +77,7 @@ impl Convert {
         }
         let options = ConvertOptions {
             to: self.to.clone(),
-            instrument: InstrumentOptions { task: self.task.clone(), prompts: None, seed: self.seed },
+            instrument: InstrumentOptions { task: self.task.clone(), seed: self.seed, ..InstrumentOptions::default() },
             threshold: self.threshold,
             steps: self.steps as usize,
             batch: self.batch as usize,

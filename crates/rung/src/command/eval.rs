@@ -1,4 +1,4 @@
-//! `rung eval DIR`: a trained model evaluated, also beyond what it was trained on.
+//! `rung eval MODEL`: a trained model evaluated, also beyond what it was trained on; or a checkpoint of another program.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,31 @@ use rung_train::run::source::{Purpose, Source};
 use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
-use super::device;
+use super::text_prompts::{PromptsArgument, TextRequest, reads_text};
+use super::{device, eval_text};
 use super::train::read_text;
 use crate::output::{print, print_json, spinner};
 
 /// Evaluate a trained model on any task that fits it.
 ///
 /// Also on longer prompts and larger tables than in training. Larger tables need a model with room for them: `model.largest` in its config.
+///
+/// A checkpoint of another program is evaluated on prompts as text: the next tokens of every line of a file (perplexity), or the answers to
+/// built-in tasks (`rung task prompt` shows them).
 #[derive(Debug, clap::Args)]
 pub struct Eval {
-    /// The directory of a run, with run.toml and weights.safetensors.
+    /// The directory of a run, with run.toml and weights.safetensors; or a Hugging Face directory or GGUF file.
+    #[arg(value_name = "MODEL")]
     directory: PathBuf,
-    /// Task to evaluate; may be given several times [default: the run's own]
+    /// Task to evaluate; may be given several times [default: the run's own; a checkpoint has none]
     #[arg(long)]
     task: Vec<String>,
-    /// Number of prompts of each task.
-    #[arg(long, default_value_t = 256)]
-    prompts: usize,
+    /// Number of prompts of each task [default: 256; 64 for a checkpoint], or for a checkpoint a file with one on each line.
+    #[arg(long, value_name = "COUNT|FILE")]
+    prompts: Option<PromptsArgument>,
+    /// Worked examples before each question of a task as text, for a checkpoint.
+    #[arg(long, default_value_t = 2, value_name = "K", value_parser = clap::value_parser!(u16).range(0..=16))]
+    shots: u16,
     /// Seed for the evaluation prompts. They never overlap with training prompts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -45,15 +53,24 @@ pub struct Eval {
     json: bool,
 }
 
+/// Prompts of each task of a run, if nobody says how many.
+const PROMPTS: usize = 256;
+
 impl Eval {
     /// Runs it.
     ///
     /// # Errors
     /// The run cannot be read, or a task does not fit its model.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        if !(1..=1 << 24).contains(&self.prompts) {
-            bail!("--prompts: found {}, expected 1 to {}", self.prompts, 1 << 24);
+        if reads_text(&self.directory) {
+            if self.weights.is_some() || self.device != device::NATIVE {
+                bail!("--weights and --device: expected a run, found a checkpoint of another program");
+            }
+            let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
+            let request = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed };
+            return eval_text::evaluate(&self.directory, &request, self.json);
         }
+        let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.directory)?.unwrap_or(PROMPTS);
         let path = self.directory.join(RUN_CONFIG);
         let run = RunConfig::read(&read_text(&path)?).and_then(|config| config.resolve());
         let run = run.with_context(|| format!("{}", path.display()))?;
@@ -76,7 +93,7 @@ impl Eval {
         for source in &mut sources {
             let bar = spinner(source.task().spec());
             let numbers = (self.seed, Purpose::Testing);
-            let outcome = executor.evaluate(&model, source, numbers, self.prompts);
+            let outcome = executor.evaluate(&model, source, numbers, prompts);
             bar.finish_and_clear();
             found.push((source.task().spec(), source.task().length(), source.task().baseline(), outcome?));
         }
@@ -88,7 +105,7 @@ impl Eval {
                 rung_train::run::evaluate::EvaluationResult,
             )| {
                 json!({"run": self.directory, "stack": run.config.stack, "task": task, "tokens": tokens, "baseline": baseline,
-                       "prompts": self.prompts, "seed": self.seed, "device": self.device,
+                       "prompts": prompts, "seed": self.seed, "device": self.device,
                        "loss": found.loss, "accuracy": found.accuracy})
             };
             let all: Vec<Value> = found.iter().map(one).collect();

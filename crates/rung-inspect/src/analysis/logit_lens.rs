@@ -1,0 +1,184 @@
+//! When does the answer appear: the read-out applied to the stream after every layer.
+//!
+//! The last norm and the unembedding turn the last stream into scores. Applied to the stream as embedded, or after an earlier layer, they say
+//! what the network would answer if it stopped there.
+//!
+//! # What it shows
+//!
+//! For the stream as embedded and after each layer, and for each number of hops: the share of right answers, and the mean log-probability of the right
+//! one. Where only some symbols may answer, the likeliest of them counts as the answer; the probability is among all classes.
+//!
+//! # Known answer
+//!
+//! After the last layer it is what the network answers.
+//!
+//! # What it does not show
+//!
+//! A layer may hold the answer in a form that the read-out cannot see; `probe` fits a read-out to every layer.
+//!
+//! # Source
+//!
+//! nostalgebraist, *interpreting GPT: the logit lens* (2020).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use rung_engine::{Native, Ops, Scalar, Tensor};
+use rung_figure::Evidence;
+use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
+use rung_nn::{Hooks, ModelError, Network};
+use rung_train::parallel;
+use serde::Serialize;
+
+use super::questions::{QuestionBatch, Questions, Score, group_name, merge_scores};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names, silent};
+
+/// Questions that are enough, and tokens that are too many.
+const AMOUNT: (usize, usize) = (600, 1 << 13);
+
+/// What every level of the stream would answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogitLens {
+    /// The network.
+    pub name: String,
+    /// The task.
+    pub task: String,
+    /// The levels of the stream.
+    pub levels: Vec<String>,
+    /// For each level, right answers and losses for each number of hops.
+    pub scores: Vec<BTreeMap<u16, Score>>,
+}
+
+/// Keeps the streams of the tokens that answer.
+struct AnsweringStreams<'a, S: Scalar> {
+    positions: &'a [usize],
+    streams: Vec<Tensor<S>>,
+}
+
+impl<S: Scalar> Hooks<Native<S>> for AnsweringStreams<'_, S> {
+    fn stream(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
+        let shape = ops.shape(&x);
+        let flat = ops.reshape(&x, &[shape.rows(), shape.width()]);
+        self.streams.push(ops.gather_rows(&flat, self.positions));
+        x
+    }
+}
+
+/// Reads every level out.
+///
+/// # Errors
+/// The network or the task does not fit.
+pub fn logit_lens<S: Scalar>(
+    network: &Network<S>,
+    options: &InstrumentOptions,
+) -> Result<LogitLens, AnalysisError> {
+    silent("logit_lens", network)?;
+    let questions = Questions::draw(network, options, AMOUNT)?;
+    let read = parallel::map(&questions.batches, |asked| read_levels(network, &questions, asked));
+    let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];
+    for levels in read {
+        for (all, more) in scores.iter_mut().zip(levels?) {
+            merge_scores(all, &more);
+        }
+    }
+    let mut levels = vec!["embedding".to_owned()];
+    levels.extend(layer_names(&network.plan));
+    Ok(LogitLens { name: network.name.clone(), task: questions.task, levels, scores })
+}
+
+fn read_levels<S: Scalar>(
+    network: &Network<S>,
+    questions: &Questions,
+    asked: &QuestionBatch,
+) -> Result<Vec<BTreeMap<u16, Score>>, ModelError> {
+    let (ops, positions) = (network.executor(), asked.positions());
+    if positions.is_empty() {
+        return Ok(vec![BTreeMap::new(); network.model.depth() + 1]);
+    }
+    let mut kept = AnsweringStreams { positions: &positions, streams: Vec::new() };
+    network.model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut kept)?;
+    let level = |stream: &Tensor<S>| questions.score(&network.model, &ops, asked, stream);
+    Ok(kept.streams.iter().map(level).collect())
+}
+
+impl LogitLens {
+    fn text(&self) -> String {
+        let mut text = format!("{} on {}: every level read out (measured)\n\n", self.name, self.task);
+        let widest = self.levels.iter().map(String::len).max().unwrap_or(0).max(9);
+        let _ = write!(text, "  {:widest$}", "level");
+        let groups: Vec<u16> = self.scores[0].keys().copied().collect();
+        for group in &groups {
+            let _ = write!(text, "{:>18}", group_name(*group));
+        }
+        let _ = write!(text, "\n  {:widest$}", "");
+        for _ in &groups {
+            let _ = write!(text, "{:>18}", "right  log-prob.");
+        }
+        text += "\n";
+        for (name, scores) in self.levels.iter().zip(&self.scores) {
+            let _ = write!(text, "  {name:widest$}");
+            for group in &groups {
+                let score = scores.get(group).copied().unwrap_or_default();
+                let _ = write!(text, "{:>8.1}% {:>8.2}", 100.0 * score.accuracy(), -score.mean_loss());
+            }
+            text += "\n";
+        }
+        text
+    }
+
+    fn chart(&self, title: &str, axis: AxisSpec, value: impl Fn(&Score) -> f64) -> LineChart {
+        let title = format!("{title}: {}", self.name);
+        let mut chart = LineChart::new(title, AxisSpec::new("layers", Scale::Whole), axis);
+        for group in self.scores[0].keys() {
+            let point = |(level, scores): (usize, &BTreeMap<u16, Score>)| {
+                Point::new(level as f64, value(&scores.get(group).copied().unwrap_or_default()))
+            };
+            let points = self.scores.iter().enumerate().map(point).collect();
+            let name = format!("{} ({})", group_name(*group), Evidence::Measured);
+            chart = chart.series(Series::line_and_points(name, points));
+        }
+        chart
+    }
+
+    /// Right answers by level.
+    pub fn accuracy_chart(&self) -> LineChart {
+        let axis = AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02);
+        self.chart("Right answers, read out after every layer", axis, Score::accuracy)
+    }
+
+    /// Log-probabilities by level.
+    pub fn probability_chart(&self) -> LineChart {
+        let axis = AxisSpec::new("mean log-probability of the right answer", Scale::Linear);
+        self.chart("The right answer, read out after every layer", axis, |score| -score.mean_loss())
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The network or the task does not fit.
+pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
+    let found = logit_lens(network, options)?;
+    let charts: Vec<Box<dyn Chart>> = vec![Box::new(found.accuracy_chart()), Box::new(found.probability_chart())];
+    Ok(Finding::of(&found, found.text(), charts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rung_nn::NoHooks;
+    use rung_nn::construct::{Request, build};
+
+    #[test]
+    fn the_last_level_answers_as_the_network_does() {
+        let network = build::<f32>("U1", &Request { m: 8, ..Request::default() }).unwrap();
+        let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
+        let found = logit_lens(&network, &options).unwrap();
+        assert_eq!(found.levels.len(), network.model.depth() + 1);
+        let questions = Questions::draw(&network, &options, AMOUNT).unwrap();
+        let own = questions.measure(&network.model, &network.weights, || NoHooks).unwrap();
+        assert_eq!(found.scores.last(), Some(&own));
+        assert!((own[&2].accuracy() - 1.0).abs() < 1e-9, "U1 is right");
+        assert!(found.scores[0][&2].accuracy() < 0.6, "nothing was looked up yet");
+    }
+}

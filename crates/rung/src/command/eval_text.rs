@@ -1,0 +1,75 @@
+//! `rung eval` of a checkpoint of another program: next tokens of a file, or answers to built-in tasks as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rung_inspect::analysis::InstrumentOptions;
+use rung_inspect::analysis::questions::{Questions, Score};
+use rung_nn::{Network, NoHooks};
+use rung_train::run::accuracy::AnswerCount;
+use serde_json::json;
+
+use super::text_prompts::{TextRequest, announce};
+use crate::output::{print, print_json, spinner};
+
+/// Evaluates a checkpoint on prompts as text, all cores at work.
+///
+/// # Errors
+/// The checkpoint, its tokenizer or the prompts cannot be read.
+pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyhow::Result<ExitCode> {
+    let text = request.read(model)?;
+    let bar = spinner(format!("opening {}", model.display()));
+    let network = Network::<f32>::open(model)?;
+    bar.finish_and_clear();
+    announce("eval", &network, &text, (None, 1))?;
+    let bar = spinner("evaluating".to_owned());
+    let prompts = Some(text.prompts.len());
+    let options = InstrumentOptions { prompts, text: Some(text.into()), ..InstrumentOptions::default() };
+    let questions = Questions::draw(&network, &options, (usize::MAX, usize::MAX))?;
+    let scores = questions.measure(&network.model, &network.weights, || NoHooks)?;
+    bar.finish_and_clear();
+    if as_json {
+        print_json(&fields(model, &questions, &scores))?;
+    } else {
+        print(&lines(&network, &questions, &scores)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn fields(model: &Path, questions: &Questions, scores: &BTreeMap<u16, Score>) -> serde_json::Value {
+    let group = |(hops, score): (&u16, &Score)| {
+        json!({
+            "hops": hops,
+            "accuracy": AnswerCount { right: score.right, count: score.count },
+            "loss": score.mean_loss(),
+            "perplexity": score.mean_loss().exp(),
+        })
+    };
+    json!({
+        "model": model,
+        "prompts": questions.prompts(),
+        "tokens": questions.tokens(),
+        "task": questions.task,
+        "symbols": questions.symbols.len(),
+        "groups": scores.iter().map(group).collect::<Vec<_>>(),
+    })
+}
+
+fn lines(network: &Network<f32>, questions: &Questions, scores: &BTreeMap<u16, Score>) -> anyhow::Result<String> {
+    let mut text = format!("{} on {}: {} prompts, {} tokens\n", network.name, questions.task, questions.prompts(), questions.tokens());
+    let what = match questions.symbols.len() {
+        0 => "the next token is the likeliest".to_owned(),
+        symbols => format!("the answer is the likeliest of {symbols} symbols; guessing scores {:.1}%", 100.0 / symbols as f64),
+    };
+    writeln!(text, "right: {what}; loss: mean negative log-probability among all tokens, in nats (measured)")?;
+    for (hops, score) in scores {
+        let (low, high) = AnswerCount { right: score.right, count: score.count }.interval();
+        let name = if *hops == 0 { "all".to_owned() } else { format!("hop {hops}") };
+        let [mean, low, high] = [score.accuracy(), low, high].map(|share| format!("{:.2}%", 100.0 * share));
+        let (loss, count) = (score.mean_loss(), score.count);
+        writeln!(text, "  {name:6} {mean:>8}  ({low} to {high}, {count} questions)  loss {loss:.4}  perplexity {:.3}", loss.exp())?;
+    }
+    Ok(text)
+}

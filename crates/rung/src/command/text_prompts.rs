@@ -1,0 +1,241 @@
+//! Prompts as text for checkpoints of other programs: lines of a file, or built-in tasks.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use rung_ask::prompt::{LEAD, Variant, Writer, answer_symbols, parse_task};
+use rung_ask::symbols;
+use rung_ask::{AskError, Description, Model, Reply};
+use rung_engine::Scalar;
+use rung_inspect::analysis::text_prompts::{TextPrompt, TextPrompts};
+use rung_nn::Network;
+use rung_nn::network::Source;
+use rung_tokenizer::Tokenizer;
+
+use super::checkpoint::tokenizer;
+use crate::output::commas;
+
+/// A longer line is refused.
+const MAX_TOKENS: usize = 2048;
+/// A larger file is refused.
+const MAX_BYTES: u64 = 64 << 20;
+/// Prompts of each task, if nobody says how many.
+const PROMPTS: usize = 64;
+
+/// What `--prompts` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PromptsArgument {
+    /// So many of a task.
+    Count(usize),
+    /// The lines of a file.
+    File(PathBuf),
+}
+
+impl FromStr for PromptsArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<usize>() {
+            Ok(count @ 1..=0x0100_0000) => Ok(Self::Count(count)),
+            Ok(found) => Err(format!("found {found}, expected 1 to {}", 1 << 24)),
+            Err(_) => Ok(Self::File(PathBuf::from(text))),
+        }
+    }
+}
+
+impl PromptsArgument {
+    /// The number, for a model whose prompts are drawn from its task.
+    ///
+    /// # Errors
+    /// It is a file.
+    pub fn count(argument: Option<&Self>, model: &Path) -> anyhow::Result<Option<usize>> {
+        match argument {
+            None => Ok(None),
+            Some(Self::Count(count)) => Ok(Some(*count)),
+            Some(Self::File(file)) => bail!(
+                "--prompts: found {}, expected a number: the prompts of {} are drawn from its task (a file is for checkpoints of other programs)",
+                file.display(),
+                model.display()
+            ),
+        }
+    }
+}
+
+/// Whether a model is a checkpoint of another program, which reads text.
+pub fn reads_text(model: &Path) -> bool {
+    matches!(Source::of(model), Ok(Source::Checkpoint))
+}
+
+/// What a checkpoint is to be asked.
+pub struct TextRequest<'a> {
+    /// `--prompts`.
+    pub prompts: Option<&'a PromptsArgument>,
+    /// `--task`.
+    pub tasks: &'a [String],
+    /// Worked examples before each question of a task.
+    pub shots: usize,
+    /// Seed of the questions.
+    pub seed: u64,
+}
+
+impl TextRequest<'_> {
+    /// The prompts as tokens of a checkpoint.
+    ///
+    /// # Errors
+    /// There is no tokenizer, a file or a task cannot be read, or nothing is asked.
+    pub fn read(&self, model: &Path) -> anyhow::Result<TextPrompts> {
+        let words = tokenizer(model)?.with_context(|| {
+            format!("{}: found no tokenizer, expected tokenizer.json or a vocabulary, to read prompts with", model.display())
+        })?;
+        match (self.prompts, self.tasks) {
+            (Some(PromptsArgument::File(file)), []) => lines(file, &words),
+            (Some(PromptsArgument::File(_)), _) => bail!("--prompts and --task: expected a file or a task, not both"),
+            (_, []) => bail!(
+                "{} is a checkpoint of another program and has no task: give --prompts FILE, with a prompt on each line, or --task SPEC",
+                model.display()
+            ),
+            (count, tasks) => {
+                let count = if let Some(PromptsArgument::Count(count)) = count { *count } else { PROMPTS };
+                self.task_prompts(tasks, count, words)
+            }
+        }
+    }
+
+    /// Questions of tasks, one of each in turn.
+    fn task_prompts(&self, tasks: &[String], count: usize, words: Tokenizer) -> anyhow::Result<TextPrompts> {
+        let reader = PromptReader(words);
+        let writer = Writer { style: rung_ask::prompt::Style::default(), shots: self.shots };
+        let parsed = tasks.iter().map(|spec| parse_task(spec)).collect::<Result<Vec<_>, _>>()?;
+        let mut symbols = Vec::new();
+        for task in &parsed {
+            symbols.push(match answer_symbols(&**task)? {
+                Ok(fixed) => symbols::check(&reader, LEAD, &fixed)?.symbols,
+                Err(count) => symbols::choose(&reader, LEAD, count)?.symbols,
+            });
+        }
+        let (mut prompts, mut answers) = (Vec::new(), Vec::new());
+        for index in 0..count as u64 {
+            for (task, symbols) in parsed.iter().zip(&symbols) {
+                let question = writer.task_question(&**task, &Variant::default(), symbols, self.seed, index)?;
+                let tokens = reader.0.encode(&question.text)?;
+                for symbol in &question.symbols {
+                    let token = reader.next_token_of(&question.text, &tokens, symbol)?;
+                    if !answers.contains(&token) {
+                        answers.push(token);
+                    }
+                }
+                let answer = Some(reader.next_token_of(&question.text, &tokens, &question.answer)?);
+                let hops = u16::try_from(question.hops).unwrap_or(u16::MAX);
+                prompts.push(TextPrompt { words: says(&reader.0, &tokens)?, tokens, answer, hops });
+            }
+        }
+        let name = parsed.iter().map(|task| task.spec()).collect::<Vec<_>>().join(" and ");
+        Ok(TextPrompts { name: format!("{name} as text"), prompts, symbols: answers })
+    }
+}
+
+/// The lines of a file, without empty ones.
+fn lines(file: &Path, words: &Tokenizer) -> anyhow::Result<TextPrompts> {
+    let length = std::fs::metadata(file).with_context(|| format!("reading {}", file.display()))?.len();
+    if length > MAX_BYTES {
+        bail!("{}: found {length} bytes, expected at most {MAX_BYTES}", file.display());
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let mut prompts = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let tokens = words.encode(line)?;
+        if !(2..=MAX_TOKENS).contains(&tokens.len()) {
+            let (file, number, found) = (file.display(), number + 1, tokens.len());
+            bail!("{file}: line {number} has {found} tokens, expected 2 to {MAX_TOKENS}");
+        }
+        prompts.push(TextPrompt { words: says(words, &tokens)?, tokens, ..TextPrompt::default() });
+    }
+    if prompts.is_empty() {
+        bail!("{}: found no prompts, expected one on each line", file.display());
+    }
+    Ok(TextPrompts { name: file.display().to_string(), prompts, symbols: Vec::new() })
+}
+
+/// What each token says.
+fn says(words: &Tokenizer, tokens: &[u32]) -> anyhow::Result<Vec<String>> {
+    let word = |token: &u32| Ok(words.decode(&[*token])?.replace('\n', "\\n"));
+    tokens.iter().map(word).collect()
+}
+
+/// A tokenizer where `rung_ask` expects a model, to choose answers that are one token.
+struct PromptReader(Tokenizer);
+
+impl PromptReader {
+    /// The one token that a symbol adds to a prompt.
+    fn next_token_of(&self, prompt: &str, tokens: &[u32], symbol: &str) -> anyhow::Result<u32> {
+        let longer = self.0.encode(&format!("{prompt}{LEAD}{symbol}"))?;
+        match longer.strip_prefix(tokens) {
+            Some([token]) => Ok(*token),
+            _ => bail!("the answer `{symbol}` is not one token after the prompt, expected one"),
+        }
+    }
+}
+
+fn unsupported() -> AskError {
+    AskError::Unsupported("a tokenizer answers nothing".to_owned())
+}
+
+impl Model for PromptReader {
+    fn describe(&self) -> Description {
+        Description::default()
+    }
+
+    fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {
+        self.0.encode(text).map(Some).map_err(|error| AskError::Unsupported(error.to_string()))
+    }
+
+    fn next_token(&self, _: &str) -> Result<Reply, AskError> {
+        Err(unsupported())
+    }
+
+    fn write(&self, _: &str, _: usize) -> Result<Reply, AskError> {
+        Err(unsupported())
+    }
+}
+
+/// Says on standard error what is about to be done: how many tokens are read how often, and how long that takes at the speed of the first prompt.
+///
+/// # Errors
+/// The model cannot read the first prompt.
+pub fn announce<S: Scalar>(
+    what: &str,
+    network: &Network<S>,
+    text: &TextPrompts,
+    (prompts, passes): (Option<usize>, usize),
+) -> anyhow::Result<()> {
+    let read = || text.prompts.iter().take(prompts.unwrap_or(usize::MAX));
+    let tokens: usize = read().map(|prompt| prompt.tokens.len()).sum();
+    let Some(first) = text.prompts.first() else { return Ok(()) };
+    let start = Instant::now();
+    network.model.forward(&network.executor(), &first.tokens, 1, None)?;
+    let each = start.elapsed().as_secs_f64() / first.tokens.len() as f64;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let seconds = each * (tokens * passes) as f64 / cores as f64;
+    eprintln!(
+        "{what}: {} prompts, {} tokens, {passes} {} over them with {}M weights: about {seconds:.0} s on {cores} cores",
+        read().count(),
+        commas(tokens),
+        if passes == 1 { "pass" } else { "passes" },
+        network.weights.size() / 1_000_000,
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_a_number_or_a_file() {
+        assert_eq!("12".parse(), Ok(PromptsArgument::Count(12)));
+        assert_eq!("lines.txt".parse(), Ok(PromptsArgument::File("lines.txt".into())));
+        assert!("0".parse::<PromptsArgument>().is_err());
+    }
+}
