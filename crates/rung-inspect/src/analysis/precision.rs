@@ -109,7 +109,8 @@ fn sweep_carried<S: Scalar>(network: &Network<S>, questions: Questions) -> Resul
     }
     let range = ranges.iter().flatten().copied().fold(0.0, f64::max);
     let longest = questions.batches.iter().map(|asked| asked.batch.length).max().unwrap_or(0);
-    let numbers = network.plan.layers.iter().flat_map(|layer| &layer.mixers).map(|mixer| carried(mixer, longest)).sum();
+    let numbers = network.plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+    let numbers = numbers.map(|mixer| carried(mixer, longest)).sum();
     Ok(PrecisionSweep { name: network.name.clone(), task: questions.task, range, numbers, steps })
 }
 

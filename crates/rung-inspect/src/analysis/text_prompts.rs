@@ -38,7 +38,7 @@ pub struct TextPrompt {
 
 impl TextPrompt {
     /// What should come after each token.
-    fn targets(&self) -> Vec<u32> {
+    pub(crate) fn targets(&self) -> Vec<u32> {
         let count = self.tokens.len();
         match self.answer {
             Some(answer) => (1..count).map(|_| NO_TARGET).chain([answer]).collect(),
@@ -49,7 +49,7 @@ impl TextPrompt {
 
 impl TextPrompts {
     /// As questions: at most `most` prompts, or until there are `enough` questions or too many `tokens` to read. Prompts of the same length are read together.
-    pub(super) fn questions(&self, most: Option<usize>, (enough, tokens): (usize, usize)) -> Questions {
+    pub(crate) fn questions(&self, most: Option<usize>, (enough, tokens): (usize, usize)) -> Questions {
         let (mut batches, mut questions, mut read): (Vec<QuestionBatch>, usize, usize) = (Vec::new(), 0, 0);
         for prompt in self.prompts.iter().take(most.unwrap_or(usize::MAX)) {
             if most.is_none() && (questions >= enough || read >= tokens) {

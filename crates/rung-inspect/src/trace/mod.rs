@@ -17,6 +17,8 @@ use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError, TokenNames};
 use serde::Serialize;
 
+use crate::analysis::text_prompts::TextPrompt;
+
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cut {
@@ -155,7 +157,36 @@ impl Picture {
     ) -> Result<Self, PictureError> {
         let targets = network.task()?.oracle(prompt)?;
         let tokens = sequence(network, prompt)?;
-        let trace = Trace::record(network, &tokens)?;
+        let names = TokenNames::new(network.task()?);
+        let words: Vec<String> = tokens.chunks_exact(names.width()).map(|ids| names.name(ids)).collect();
+        let task = network.task()?.spec();
+        Self::follow((name, task), network, (&tokens, &words, &targets), position, cut)
+    }
+
+    /// Runs a checkpoint of another program on a prompt as text, and follows what comes after `position` (the last token if none) back.
+    ///
+    /// # Errors
+    /// There are too many tokens, or there is no such position.
+    pub fn of_text<S: Scalar>(
+        network: &Network<S>,
+        prompt: &TextPrompt,
+        position: Option<usize>,
+        cut: Cut,
+    ) -> Result<Self, PictureError> {
+        let position = position.or(prompt.tokens.len().checked_sub(1));
+        let parts = (&prompt.tokens[..], &prompt.words[..], &prompt.targets()[..]);
+        Self::follow((&network.name, "a prompt as text".to_owned()), network, parts, position, cut)
+    }
+
+    /// Follows the answer at a position back through tokens that say something and have targets.
+    fn follow<S: Scalar>(
+        (name, task): (&str, String),
+        network: &Network<S>,
+        (tokens, words, targets): (&[u32], &[String], &[u32]),
+        position: Option<usize>,
+        cut: Cut,
+    ) -> Result<Self, PictureError> {
+        let trace = Trace::record(network, tokens)?;
         let thoughts = network.chain_of_thought();
         let asked = targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(targets.len() - 1);
         let last = if thoughts.is_some() { trace.tokens() - 1 } else { asked };
@@ -174,15 +205,14 @@ impl Picture {
             }
         };
         let expected = if answering == last { targets.get(asked) } else { targets.get(answering) };
-        let names = TokenNames::new(network.task()?);
         let shown = flow.tokens.iter().map(|&position| ShownToken {
             position,
-            says: names.name(&tokens[position * names.width()..(position + 1) * names.width()]),
+            says: words[position].clone(),
             registers: register_values(network, None, trace.stream(0, position)),
         });
         Ok(Self {
             name: name.to_owned(),
-            task: network.task()?.spec(),
+            task,
             constructed: network.construction().is_some(),
             tokens: trace.tokens(),
             position: answering,

@@ -7,21 +7,26 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_figure::figure::Chart as _;
 use rung_inspect::analysis::InstrumentOptions;
+use rung_inspect::analysis::convert::text::{TextConvertOptions, convert_text};
 use rung_inspect::analysis::convert::{ConvertOptions, convert};
 use rung_nn::file::write_atomically;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_nn::{Network, Provenance};
 use serde_json::json;
 
-use crate::output::{check_destination, print, print_json, steps};
+use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
+use crate::output::{check_destination, print, print_json, spinner, steps};
 
 /// Replace full layers of a trained network by recurrent ones.
 ///
 /// Each full layer is distilled on its own inputs and outputs; then layers are replaced greedily while accuracy stays above the
 /// threshold. See `rung explain convert`.
+///
+/// A checkpoint of another program is distilled on prompts as text, and layers are replaced while perplexity stays below the threshold
+/// times the teacher's.
 #[derive(Debug, clap::Args)]
 pub struct Convert {
-    /// The directory of a finished run, or a folder written by `rung construct --out`.
+    /// The directory of a finished run, a folder written by `rung construct --out`, a Hugging Face directory or a GGUF file.
     model: PathBuf,
     /// Mixer that replaces full attention, such as `gdn` or `window{size=8}`.
     #[arg(long, value_name = "MIXER")]
@@ -29,7 +34,17 @@ pub struct Convert {
     /// Distil and score on another task that fits the model.
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Stop where accuracy would fall below this (`-inf` never, `inf` at once) [default: two points below the teacher's]
+    /// For a checkpoint: a file with a prompt on each line.
+    #[arg(long, value_name = "FILE")]
+    prompts: Option<PathBuf>,
+    /// For a checkpoint: layers that may be replaced, from 0 [default: all full ones]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", requires = "prompts")]
+    layers: Vec<usize>,
+    /// For a checkpoint: the most layers that are replaced.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    replace: usize,
+    /// Stop where accuracy would fall below this (`-inf` never, `inf` at once) [default: two points below the teacher's]. For a
+    /// checkpoint: where perplexity would exceed this times the teacher's [default: 1.5]
     #[arg(long, value_name = "ACCURACY", allow_hyphen_values = true)]
     threshold: Option<f64>,
     /// Distillation steps per layer.
@@ -70,6 +85,12 @@ impl Convert {
         if !(self.rate.is_finite() && self.rate > 0.0) {
             bail!("--rate: found {}, expected a positive number", self.rate);
         }
+        if reads_text(&self.model) {
+            return self.convert_text();
+        }
+        if let Some(file) = &self.prompts {
+            bail!("--prompts: found {}, expected a checkpoint of another program beside it", file.display());
+        }
         let network = Network::<f32>::open(&self.model)?;
         if self.out.is_some() && !matches!(network.provenance, Provenance::Run(_)) {
             let config = self.model.join(RUN_CONFIG);
@@ -107,6 +128,43 @@ impl Convert {
                 let _ = writeln!(text, "  {}", directory.display());
             }
             print(&text)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Converts a checkpoint of another program, on prompts as text.
+    fn convert_text(&self) -> anyhow::Result<ExitCode> {
+        if self.out.is_some() || self.svg.is_some() {
+            bail!("--out and --svg: expected a run, found a checkpoint of another program");
+        }
+        let prompts = self.prompts.clone().map(PromptsArgument::File);
+        let (tasks, seed): (Vec<String>, u64) = (self.task.clone().into_iter().collect(), self.seed);
+        let text = TextRequest { prompts: prompts.as_ref(), tasks: &tasks, shots: 2, seed }.read(&self.model)?;
+        let bar = spinner(format!("opening {}", self.model.display()));
+        let network = Network::<f32>::open(&self.model)?;
+        bar.finish_and_clear();
+        let candidates = if self.layers.is_empty() { network.plan.full_layers() as usize } else { self.layers.len() };
+        // A step of a counterpart is about as much as its share of three passes; a fifth of the prompts validates each candidate.
+        let used = text.prompts.len().div_ceil(5);
+        let passes = 2 + (3 * self.steps as usize).div_ceil(text.prompts.len()) + self.replace * candidates * used / text.prompts.len();
+        announce("convert", &network, &text, (None, passes))?;
+        let options = TextConvertOptions {
+            to: self.to.clone(),
+            layers: self.layers.clone(),
+            most: self.replace,
+            factor: self.threshold.unwrap_or(1.5),
+            steps: self.steps as usize,
+            rate: self.rate,
+            seed,
+        };
+        let bar = steps(u64::from(self.steps) + (self.replace * candidates) as u64).with_message("distilling");
+        let found = convert_text(&network, &text, &options, &|| bar.inc(1));
+        bar.finish_and_clear();
+        let found = found?;
+        if self.json {
+            print_json(&serde_json::to_value(&found)?)?;
+        } else {
+            print(&found.text())?;
         }
         Ok(ExitCode::SUCCESS)
     }

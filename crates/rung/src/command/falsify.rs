@@ -21,6 +21,7 @@ use rung_nn::file::write_atomically;
 use rung_train::run::RunConfig;
 use serde_json::json;
 
+use super::text_prompts::reads_text;
 use crate::output::{check_destination, commas, print, print_json, spinner};
 use crate::watch::Interrupt;
 
@@ -137,6 +138,12 @@ impl Falsify {
 
     fn origin(&self) -> anyhow::Result<Origin> {
         let config = match (&self.model, &self.stack) {
+            (Some(path), _) if reads_text(path) => bail!(
+                "{} is a checkpoint of another program: it reads text, and a search for counterexamples needs the token ids of a task; \
+                 `rung eval {} --task SPEC` counts its wrong answers",
+                path.display(),
+                path.display()
+            ),
             (Some(path), _) if path.is_dir() => return Ok(Origin::Folder(path.clone())),
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;

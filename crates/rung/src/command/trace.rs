@@ -12,6 +12,7 @@ use rung_nn::file::write_atomically;
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use super::construct::Precision;
+use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
 use crate::output::{check_destination, print, print_json, spinner};
 
 /// Show one forward pass: attention edges and register values.
@@ -19,8 +20,11 @@ use crate::output::{check_destination, print, print_json, spinner};
 /// Layer by layer: which token reads from which, with the attention weights of the pass itself, and what the registers then hold.
 #[derive(Debug, clap::Args)]
 pub struct Trace {
-    /// A folder written by `rung construct --out`, or the directory of a finished run.
+    /// A folder written by `rung construct --out`, the directory of a finished run, a Hugging Face directory or a GGUF file.
     folder: PathBuf,
+    /// For a checkpoint of another program: a file whose first line is the prompt, since it has no instances of a task.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["instance", "seed"])]
+    prompts: Option<PathBuf>,
     #[command(flatten)]
     prompt: InstanceOptions,
     /// Position of the token whose answer is traced back, from 0 [default: the last question]
@@ -113,17 +117,14 @@ impl Trace {
     }
 
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let network = Network::<S>::open(&self.folder)?;
-        let tokens = self.prompt.tokens(network.task()?)?;
-        let bar = spinner("tracing".to_owned());
-        let cut = Cut { share: self.min_weight, tokens: self.max_tokens };
-        let picture = Picture::take(&network.name, &network, &tokens, self.position, cut)?;
-        bar.finish_and_clear();
+        let picture = if reads_text(&self.folder) { self.trace_text::<S>()? } else { self.trace_task::<S>()? };
         if let Some(path) = &self.svg {
             write_atomically(path, picture.svg().as_bytes())?;
         }
         if let Some(path) = &self.html {
-            let command = format!("rung trace {} {}", self.folder.display(), self.prompt.flag());
+            let prompt = self.prompts.as_ref().map(|file| format!("--prompts {}", file.display()));
+            let flag = prompt.unwrap_or_else(|| self.prompt.flag());
+            let command = format!("rung trace {} {flag}", self.folder.display());
             write_atomically(path, picture.html(&command)?.as_bytes())?;
         }
         if self.json {
@@ -132,5 +133,42 @@ impl Trace {
             print(&picture.text())?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// A pass of a network on a prompt of its task.
+    fn trace_task<S: Scalar>(&self) -> anyhow::Result<Picture> {
+        if let Some(file) = &self.prompts {
+            bail!("--prompts: found {}, expected --instance or --seed: this model has a task", file.display());
+        }
+        let network = Network::<S>::open(&self.folder)?;
+        let tokens = self.prompt.tokens(network.task()?)?;
+        let bar = spinner("tracing".to_owned());
+        let picture = Picture::take(&network.name, &network, &tokens, self.position, self.cut());
+        bar.finish_and_clear();
+        Ok(picture?)
+    }
+
+    /// A pass of a checkpoint of another program. It has no registers: what its layers hold is not known.
+    fn trace_text<S: Scalar>(&self) -> anyhow::Result<Picture> {
+        let Some(file) = &self.prompts else {
+            bail!(
+                "{} is a checkpoint of another program, without registers and instances of a task: give --prompts FILE, and the first line is traced",
+                self.folder.display()
+            );
+        };
+        let prompts = PromptsArgument::File(file.clone());
+        let text = TextRequest { prompts: Some(&prompts), tasks: &[], shots: 0, seed: 0 }.read(&self.folder)?;
+        let bar = spinner(format!("opening {}", self.folder.display()));
+        let network = Network::<S>::open(&self.folder)?;
+        bar.finish_and_clear();
+        announce("trace", &network, &text, (Some(1), 1))?;
+        let bar = spinner("tracing".to_owned());
+        let picture = Picture::of_text(&network, &text.prompts[0], self.position, self.cut());
+        bar.finish_and_clear();
+        Ok(picture?)
+    }
+
+    fn cut(&self) -> Cut {
+        Cut { share: self.min_weight, tokens: self.max_tokens }
     }
 }

@@ -54,7 +54,7 @@ pub fn distill<S: Scalar>(
     params.depth = Depth { layer, layers: network.model.depth() };
     let built = params
         .within(&format!("layers.{layer}"), |params| params.within("mixer", |params| Builtin::init(mixer, params)))?;
-    borrow(&mut weights, &network.weights);
+    borrow(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);
     let mut optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
     let schedule =
         Schedule { warmup: options.steps / 20, steps: options.steps, course: Course::Cosine { floor: 0.05 } };
@@ -87,13 +87,26 @@ pub fn distill<S: Scalar>(
     Ok((DistilledMixer { layer, mixer: mixer.clone(), weights }, [before, after]))
 }
 
-/// Starts from the teacher's weights of the same name and shape.
-fn borrow<S: Scalar>(weights: &mut Parameters<S>, teacher: &Parameters<S>) {
+/// Starts from the teacher's weights of the same name and shape. Where heads of the teacher share a projection, each of the counterpart's `heads` gets
+/// a copy.
+pub(super) fn borrow<S: Scalar>(weights: &mut Parameters<S>, teacher: &Parameters<S>, heads: usize) {
     let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.name.clone(), entry.shape)).collect();
     for (id, name, shape) in entries {
-        if let Some(source) = teacher.find(&name).filter(|source| teacher.entry(*source).shape == shape) {
-            let values = teacher.get(source).to_vec();
-            weights.get_mut(id).copy_from_slice(&values);
+        let Some(source) = teacher.find(&name) else { continue };
+        let (values, target) = (teacher.get(source), weights.get_mut(id));
+        let shared = teacher.entry(source).shape;
+        if shared == shape {
+            target.copy_from_slice(values);
+        } else if shared.len() == 2
+            && shape.len() == 2
+            && shared[1] == shape[1]
+            && shape[0].is_multiple_of(heads)
+            && shared[0].is_multiple_of(shape[0] / heads)
+            && heads.is_multiple_of(shared[0] / (shape[0] / heads))
+        {
+            let (head, groups) = (shape[0] / heads * shape[1], heads / (shared[0] / (shape[0] / heads)));
+            let copies = values.chunks_exact(head).flat_map(|one| std::iter::repeat_n(one, groups));
+            target.chunks_exact_mut(head).zip(copies).for_each(|(target, values)| target.copy_from_slice(values));
         }
     }
 }

@@ -26,6 +26,8 @@
 //!
 //! With a threshold of minus infinity every full layer is replaced; with plus infinity the teacher comes back as it is.
 //!
+//! Checkpoints of other programs are converted on prompts as text, by perplexity instead of right answers ([`text`]).
+//!
 //! # What it does not show
 //!
 //! Nothing is trained after a replacement, so a bad score does not say that no weights of that layout could do better.
@@ -36,6 +38,7 @@
 
 mod distill;
 mod show;
+pub mod text;
 
 use rung_engine::{Parameters, Scalar};
 use rung_nn::{ModelConfig, ModelError, Network, NoHooks, Provenance};
