@@ -73,7 +73,9 @@ pub enum BenchError {
         tried: String,
     },
     /// No Python with software for checkpoints.
-    #[error("no Python that can run {software} on this checkpoint was found ({tried}); name one in RUNG_PYTHON, or leave it out of --against")]
+    #[error(
+        "no Python that can run {software} on this checkpoint was found ({tried}); name one in RUNG_PYTHON, or leave it out of --against"
+    )]
     NoSoftware {
         /// The software.
         software: String,

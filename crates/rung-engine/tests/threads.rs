@@ -1,6 +1,6 @@
 //! Products and attention on several threads give the bits of one thread: every element is one sum, taken in the same order.
 
-use rung_engine::{Attention, Native, Ops, Scalar, AttentionMask};
+use rung_engine::{Attention, AttentionMask, Native, Ops, Scalar};
 
 fn numbers<S: Scalar>(count: usize, step: f64) -> Vec<S> {
     (0..count).map(|at| S::of((at as f64 * step).sin())).collect()

@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::worker_pool::WorkerPool;
 use super::next_of;
 use super::pool::Pool;
+use super::worker_pool::WorkerPool;
 use crate::kernels::attention::{Extents, Inputs, MANY_QUERIES, forward};
 use crate::ops::AttentionMask;
 use crate::scalar::Scalar;

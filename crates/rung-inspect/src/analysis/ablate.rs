@@ -197,8 +197,10 @@ impl Ablations {
 /// The network or the task does not fit.
 pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Finding, AnalysisError> {
     let found = ablate(network, options)?;
-    let heat: Box<dyn Chart> = Box::new(found.chart());
-    let charts = if found.text { vec![Box::new(found.loss_chart()), heat] } else { vec![heat] };
+    let mut charts: Vec<Box<dyn Chart>> = vec![Box::new(found.chart())];
+    if found.text {
+        charts.insert(0, Box::new(found.loss_chart()));
+    }
     Ok(Finding::of(&found, found.text(), charts))
 }
 

@@ -68,10 +68,7 @@ impl<S: Scalar> Hooks<Native<S>> for AnsweringStreams<'_, S> {
 ///
 /// # Errors
 /// The network or the task does not fit.
-pub fn logit_lens<S: Scalar>(
-    network: &Network<S>,
-    options: &InstrumentOptions,
-) -> Result<LogitLens, AnalysisError> {
+pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<LogitLens, AnalysisError> {
     silent("logit_lens", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
     let read = parallel::map(&questions.batches, |asked| read_levels(network, &questions, asked));

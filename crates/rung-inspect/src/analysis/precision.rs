@@ -158,7 +158,8 @@ impl PrecisionSweep {
             text += &step.loss.map_or_else(String::new, |loss| format!("; loss {loss:.3}"));
             text += "\n";
         }
-        let _ = writeln!(text, "\n  {numbers} numbers of state, rounded evenly, at most from -{range:.3} to {range:.3}");
+        let _ =
+            writeln!(text, "\n  {numbers} numbers of state, rounded evenly, at most from -{range:.3} to {range:.3}");
         text
     }
 

@@ -56,7 +56,8 @@ impl TextPrompts {
                 break;
             }
             let length = prompt.tokens.len();
-            let fits = |one: &QuestionBatch| one.batch.length == length && one.batch.tokens.len() + length <= BATCH_TOKENS;
+            let fits =
+                |one: &QuestionBatch| one.batch.length == length && one.batch.tokens.len() + length <= BATCH_TOKENS;
             if !batches.last().is_some_and(fits) {
                 let batch = Batch { ids: length, length, ..Batch::default() };
                 batches.push(QuestionBatch { batch, questions: Vec::new() });
@@ -92,10 +93,8 @@ mod tests {
     #[test]
     fn lines_ask_for_every_token_and_tasks_for_the_last() {
         let line = |tokens: &[u32]| TextPrompt { tokens: tokens.to_vec(), ..TextPrompt::default() };
-        let lines = TextPrompts {
-            prompts: vec![line(&[5, 6, 7]), line(&[8, 9, 5]), line(&[1, 2])],
-            ..TextPrompts::default()
-        };
+        let lines =
+            TextPrompts { prompts: vec![line(&[5, 6, 7]), line(&[8, 9, 5]), line(&[1, 2])], ..TextPrompts::default() };
         let found = lines.questions(None, (usize::MAX, usize::MAX));
         assert_eq!(found.batches.iter().map(QuestionBatch::rows).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(found.batches[0].batch.targets, [6, 7, NO_TARGET, 9, 5, NO_TARGET]);

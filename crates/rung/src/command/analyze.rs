@@ -80,7 +80,9 @@ impl Analyze {
         let task = match &self.task[..] {
             [] => None,
             [task] => Some(task.clone()),
-            tasks => bail!("--task: found {}, expected one: several are for checkpoints of other programs", tasks.len()),
+            tasks => {
+                bail!("--task: found {}, expected one: several are for checkpoints of other programs", tasks.len())
+            }
         };
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.model)?;
         let options = InstrumentOptions { task, prompts, seed: self.seed, text: None };

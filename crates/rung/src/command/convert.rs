@@ -146,7 +146,9 @@ impl Convert {
         let candidates = if self.layers.is_empty() { network.plan.full_layers() as usize } else { self.layers.len() };
         // A step of a counterpart is about as much as its share of three passes; a fifth of the prompts validates each candidate.
         let used = text.prompts.len().div_ceil(5);
-        let passes = 2 + (3 * self.steps as usize).div_ceil(text.prompts.len()) + self.replace * candidates * used / text.prompts.len();
+        let passes = 2
+            + (3 * self.steps as usize).div_ceil(text.prompts.len())
+            + self.replace * candidates * used / text.prompts.len();
         announce("convert", &network, &text, (None, passes))?;
         let options = TextConvertOptions {
             to: self.to.clone(),

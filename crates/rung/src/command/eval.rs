@@ -14,8 +14,8 @@ use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
 use super::text_prompts::{PromptsArgument, TextRequest, reads_text};
-use super::{device, eval_text};
 use super::train::read_text;
+use super::{device, eval_text};
 use crate::output::{print, print_json, spinner};
 
 /// Evaluate a trained model on any task that fits it.

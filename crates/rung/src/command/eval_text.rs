@@ -58,10 +58,18 @@ fn fields(model: &Path, questions: &Questions, scores: &BTreeMap<u16, Score>) ->
 }
 
 fn lines(network: &Network<f32>, questions: &Questions, scores: &BTreeMap<u16, Score>) -> anyhow::Result<String> {
-    let mut text = format!("{} on {}: {} prompts, {} tokens\n", network.name, questions.task, questions.prompts(), questions.tokens());
+    let mut text = format!(
+        "{} on {}: {} prompts, {} tokens\n",
+        network.name,
+        questions.task,
+        questions.prompts(),
+        questions.tokens()
+    );
     let what = match questions.symbols.len() {
         0 => "the next token is the likeliest".to_owned(),
-        symbols => format!("the answer is the likeliest of {symbols} symbols; guessing scores {:.1}%", 100.0 / symbols as f64),
+        symbols => {
+            format!("the answer is the likeliest of {symbols} symbols; guessing scores {:.1}%", 100.0 / symbols as f64)
+        }
     };
     writeln!(text, "right: {what}; loss: mean negative log-probability among all tokens, in nats (measured)")?;
     for (hops, score) in scores {
@@ -69,7 +77,11 @@ fn lines(network: &Network<f32>, questions: &Questions, scores: &BTreeMap<u16, S
         let name = if *hops == 0 { "all".to_owned() } else { format!("hop {hops}") };
         let [mean, low, high] = [score.accuracy(), low, high].map(|share| format!("{:.2}%", 100.0 * share));
         let (loss, count) = (score.mean_loss(), score.count);
-        writeln!(text, "  {name:6} {mean:>8}  ({low} to {high}, {count} questions)  loss {loss:.4}  perplexity {:.3}", loss.exp())?;
+        writeln!(
+            text,
+            "  {name:6} {mean:>8}  ({low} to {high}, {count} questions)  loss {loss:.4}  perplexity {:.3}",
+            loss.exp()
+        )?;
     }
     Ok(text)
 }

@@ -87,7 +87,10 @@ impl TextRequest<'_> {
     /// There is no tokenizer, a file or a task cannot be read, or nothing is asked.
     pub fn read(&self, model: &Path) -> anyhow::Result<TextPrompts> {
         let words = tokenizer(model)?.with_context(|| {
-            format!("{}: found no tokenizer, expected tokenizer.json or a vocabulary, to read prompts with", model.display())
+            format!(
+                "{}: found no tokenizer, expected tokenizer.json or a vocabulary, to read prompts with",
+                model.display()
+            )
         })?;
         match (self.prompts, self.tasks) {
             (Some(PromptsArgument::File(file)), []) => lines(file, &words),

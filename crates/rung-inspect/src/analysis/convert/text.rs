@@ -99,7 +99,12 @@ struct LayerTrainer {
 }
 
 impl LayerTrainer {
-    fn new(network: &Network<f32>, layer: usize, mixer: &Mixer, options: &TextConvertOptions) -> Result<Self, ModelError> {
+    fn new(
+        network: &Network<f32>,
+        layer: usize,
+        mixer: &Mixer,
+        options: &TextConvertOptions,
+    ) -> Result<Self, ModelError> {
         let mut weights = Parameters::new();
         let built = build(network, &mut weights, layer, mixer, options.seed, &format!("layers.{layer}"))?;
         let heads = mixer.number("heads").unwrap_or(1) as usize;
@@ -169,7 +174,12 @@ impl Hooks<Native<f32>> for ReplacingHooks<'_> {
 }
 
 impl Candidates {
-    fn new(network: &Network<f32>, trainers: Vec<LayerTrainer>, mixers: &[(usize, Mixer)], seed: u64) -> Result<Self, ModelError> {
+    fn new(
+        network: &Network<f32>,
+        trainers: Vec<LayerTrainer>,
+        mixers: &[(usize, Mixer)],
+        seed: u64,
+    ) -> Result<Self, ModelError> {
         let mut all = Self { weights: network.weights.clone(), mixers: BTreeMap::new() };
         for (trainer, (layer, mixer)) in trainers.into_iter().zip(mixers) {
             let start = all.weights.size();
@@ -196,7 +206,11 @@ pub fn convert_text(
     options: &TextConvertOptions,
     tick: &(dyn Fn() + Sync),
 ) -> Result<TextConversion, AnalysisError> {
-    let unfit = |found: String, expected: &str| AnalysisError::Unfit { instrument: "convert", found, expected: expected.to_owned() };
+    let unfit = |found: String, expected: &str| AnalysisError::Unfit {
+        instrument: "convert",
+        found,
+        expected: expected.to_owned(),
+    };
     let known = replaceable(&network.plan);
     let layers = if options.layers.is_empty() { known.clone() } else { options.layers.clone() };
     if let Some(layer) = layers.iter().find(|layer| !known.contains(layer)) {
@@ -300,7 +314,10 @@ impl TextConversion {
             let _ = writeln!(text, "    layer {} replaced: {:.3}", step.layer, step.perplexity);
         }
         let (count, tokens) = (self.path.len(), self.test_tokens);
-        let _ = writeln!(text, "\n  perplexity on test prompts ({tokens} tokens): {before:.3} before, {after:.3} with {count} layers replaced");
+        let _ = writeln!(
+            text,
+            "\n  perplexity on test prompts ({tokens} tokens): {before:.3} before, {after:.3} with {count} layers replaced"
+        );
         text
     }
 }
