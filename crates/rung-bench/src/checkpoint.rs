@@ -15,7 +15,7 @@ use rung_nn::families::{self, Checkpoint};
 
 use super::measure::{Times, time};
 use super::peer::Peer;
-use super::{BenchError, TURN, WARM_UP};
+use super::{BenchError, INTERLEAVE, WARM_UP};
 
 /// Tokens of the prompt.
 pub const PROMPT: usize = 512;
@@ -157,7 +157,7 @@ impl CheckpointBench {
         }
         let (mut ours, mut theirs) = (Times::default(), vec![Times::default(); self.peers.len()]);
         while ours.count() < self.repetitions {
-            let turn = TURN.min(self.repetitions - ours.count());
+            let turn = INTERLEAVE.min(self.repetitions - ours.count());
             for _ in 0..turn {
                 ours.extend([run()?]);
             }
