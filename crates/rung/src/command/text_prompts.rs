@@ -109,7 +109,7 @@ impl TextRequest<'_> {
     /// Questions of tasks, one of each in turn.
     fn task_prompts(&self, tasks: &[String], count: usize, words: Tokenizer) -> anyhow::Result<TextPrompts> {
         let reader = PromptReader(words);
-        let writer = Writer { style: rung_ask::prompt::Style::default(), shots: self.shots };
+        let writer = Writer { shots: self.shots, ..Writer::default() };
         let parsed = tasks.iter().map(|spec| parse_task(spec)).collect::<Result<Vec<_>, _>>()?;
         let mut symbols = Vec::new();
         for task in &parsed {
