@@ -184,9 +184,9 @@ impl Rwkv6 {
         let time = ops.shape(x)[1];
         // One token late: nothing is written before the first query, and nobody asks after the last write.
         let none = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
-        let delay = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
-        let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &delay(&key), &delay(&value)];
-        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&delay(&decay)), None, state);
+        let one_late = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
+        let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &one_late(&key), &one_late(&value)];
+        let (out, matrix) = self.recurrence.run(ops, inputs, Decay::Vector(&one_late(&decay)), None, state);
         let bonus = ops.sum(&ops.mul(&ops.mul(&query, &key), &ops.parameter(self.bonus)), 3);
         let out = ops.add(&ops.slice(&out, 1, 0..time), &ops.mul(&value, &bonus));
         ([out, for_gate], State::new(State::seen(state) + time, [Some(matrix), Some(last)]))

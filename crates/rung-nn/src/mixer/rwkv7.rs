@@ -148,7 +148,7 @@ impl TokenMixer for Rwkv7 {
         let low_rank = |[down, up]: &[Linear; 2], x: &O::Tensor, activation: fn(&O, &O::Tensor) -> O::Tensor| {
             up.apply(ops, &activation(ops, &down.apply(ops, x)))
         };
-        let ([for_query, for_decay, for_key, for_value, for_rate, for_gate], last) = self.shift.apply(ops, x, State::part(state, 1));
+        let ([for_query, for_decay, for_key, for_value, for_learning_rate, for_gate], last) = self.shift.apply(ops, x, State::part(state, 1));
         let query = self.receptance.heads(ops, &for_query, heads);
         let decay = ops.sigmoid(&low_rank(&self.decay, &for_decay, O::tanh));
         let decay = split(ops, &ops.scale(&decay, -(-0.5_f64).exp()), heads);
@@ -162,7 +162,7 @@ impl TokenMixer for Rwkv7 {
             }
             _ => panic!("a layer after the first is given the first one's values by the model"),
         };
-        let rate = ops.sigmoid(&low_rank(&self.rate, &for_rate, |_, x| x.clone()));
+        let rate = ops.sigmoid(&low_rank(&self.rate, &for_learning_rate, |_, x| x.clone()));
         let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
         let erase_key = ops.l2_norm(&split(ops, &ops.mul(&plain_key, &ops.parameter(self.erase_scale)), heads), MIN_KEY_SQUARE);
