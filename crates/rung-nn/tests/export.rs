@@ -113,7 +113,9 @@ fn a_construction_with_one_wrong_weight_fails() {
         construct::build::<f32>("U1", &Request { hops: 2, m: 2, n: vec![2], ..Request::default() }).unwrap();
     network.change_weights(|name, values| {
         if name == "layers.1.mixer.k_proj.weight" {
-            values.iter_mut().for_each(|value| *value = -*value);
+            for value in values.iter_mut() {
+                *value = -*value;
+            }
         }
     });
     let exported = export(&network, &Options::default()).unwrap();

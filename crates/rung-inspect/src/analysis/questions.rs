@@ -115,7 +115,9 @@ pub(crate) fn merge_scores(all: &mut BTreeMap<u16, Score>, more: &BTreeMap<u16, 
 /// All groups together.
 pub(crate) fn total(scores: &BTreeMap<u16, Score>) -> Score {
     let mut all = Score::default();
-    scores.values().for_each(|score| all.add(score));
+    for score in scores.values() {
+        all.add(score);
+    }
     all
 }
 

@@ -130,8 +130,8 @@ fn nothing_outside_of_the_folder_is_served() {
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     assert_eq!(list["total"], 3, "{list}");
     assert_eq!(list["runs"][2]["accuracy"]["1"], 0.75);
-    let states: Vec<_> = list["runs"].as_array().unwrap().iter().map(|run| run["state"].as_str().unwrap()).collect();
-    assert_eq!(states, ["running", "running", "finished"]);
+    let progress: Vec<_> = list["runs"].as_array().unwrap().iter().map(|run| run["state"].as_str().unwrap()).collect();
+    assert_eq!(progress, ["running", "running", "finished"]);
     assert_eq!((&list["runs"][0]["stack"], &list["runs"][0]["steps"]), (&"gdn full".into(), &7.into()));
     assert_eq!(list["runs"][1]["steps"], serde_json::Value::Null);
     let begun: serde_json::Value = serde_json::from_str(&get(address, "/runs/record?name=begun").1).unwrap();
