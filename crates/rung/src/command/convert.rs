@@ -143,7 +143,7 @@ impl Convert {
         let bar = spinner(format!("opening {}", self.model.display()));
         let network = Network::<f32>::open(&self.model)?;
         bar.finish_and_clear();
-        let candidates = if self.layers.is_empty() { network.plan.full_layers() as usize } else { self.layers.len() };
+        let candidates = if self.layers.is_empty() { network.plan.full_layers() } else { self.layers.len() };
         // A step of a counterpart is about as much as its share of three passes; a fifth of the prompts validates each candidate.
         let used = text.prompts.len().div_ceil(5);
         let passes = 2
