@@ -297,7 +297,7 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_half_written() {
     let mut left: Vec<String> =
         std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     left.sort();
-    assert_eq!(left, [".lock", "run.toml"]);
+    assert_eq!(left, [".lock", "log.txt", "run.toml"]);
     // With room again the run goes through.
     assert!(rung(&["train", "--resume", text(&out)]).status.success());
 }
