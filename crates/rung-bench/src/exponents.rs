@@ -6,7 +6,7 @@
 //! narrow, so that lengths show and not widths, and run on one thread.
 
 use rung_engine::{Native, Ops as _, Parameters};
-use rung_nn::{Builtin, ParamBuilder, Settings, State, TokenMixer as _};
+use rung_nn::{BuildSettings, Builtin, ParamBuilder, State, TokenMixer as _};
 use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::seeded;
@@ -53,7 +53,7 @@ impl BenchLayer {
     pub fn new(name: &str) -> Result<Self, BenchError> {
         let plan = benchmark_mixer(name)?;
         let mut weights = Parameters::new();
-        let settings = Settings { width: WIDTH, ..Settings::default() };
+        let settings = BuildSettings { width: WIDTH, ..BuildSettings::default() };
         let mixer = Builtin::init(&plan, &mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
         Ok(Self { mixer, plan, weights })
     }

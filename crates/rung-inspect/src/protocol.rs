@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use rung_engine::{Native, Ops as _, Scalar};
 use rung_nn::ModelError;
 use rung_nn::Network;
-use rung_nn::protocol::{Content, Transcript, Width, Widths, players};
+use rung_nn::protocol::{Content, NumberEncoding, ProtocolEncodings, Transcript, players};
 use rung_theory::stack::Convention;
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
@@ -64,9 +64,9 @@ impl ProtocolReport {
         name: &str,
         network: &Network<S>,
         prompt: &[u32],
-        width: Option<Width>,
+        width: Option<NumberEncoding>,
     ) -> Result<Self, ModelError> {
-        let widths = width.map_or_else(|| Widths::of::<S>(&network.config), Widths::from);
+        let widths = width.map_or_else(|| ProtocolEncodings::of::<S>(&network.config), ProtocolEncodings::from);
         let held = Transcript::record(network, prompt, players(network.task()?, prompt), widths)?;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
@@ -151,12 +151,12 @@ impl Epoch {
     }
 }
 
-fn epochs<S: Scalar>(network: &Network<S>, held: &Transcript<S>, widths: Widths) -> Vec<Epoch> {
+fn epochs<S: Scalar>(network: &Network<S>, held: &Transcript<S>, widths: ProtocolEncodings) -> Vec<Epoch> {
     let capacity = network.plan.capacity();
     let layers = &network.plan.layers;
     // The plan counts in bits of its own; numbers are what both have in common.
     let own = layers.first().map_or(1, |layer| u128::from(layer.mixers[0].bits()));
-    let scaled = |bits: u128, width: Width| bits / own * u128::from(width.bits());
+    let scaled = |bits: u128, width: NumberEncoding| bits / own * u128::from(width.bits());
     let crossed = |counts: &dyn Fn(usize, Content) -> bool| {
         let into = |player: usize| {
             let here = held.messages.iter().filter(move |message| message.into == player);
@@ -210,7 +210,7 @@ fn highest<S: Scalar>(scores: &[S]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use rung_nn::construct::{Request, build};
+    use rung_nn::construct::{ConstructionRequest, build};
     use rung_theory::task::{Prompt, seeded};
 
     use super::*;
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn every_bit_is_in_one_epoch_and_within_the_theory() {
         for (name, mixer) in [("U1", None), ("U2", Some("gdn")), ("U2'", Some("window")), ("U2", Some("mamba2"))] {
-            let request = Request { mixer: mixer.map(str::to_owned), ..Request::default() };
+            let request = ConstructionRequest { mixer: mixer.map(str::to_owned), ..ConstructionRequest::default() };
             let built = build::<f32>(name, &request).unwrap();
             let mut prompt = Prompt::new();
             built.task().unwrap().prompt(&mut seeded(2), &mut prompt);

@@ -17,7 +17,9 @@ use rung_engine::{AdamWConfig, Course, DataParallel, Native, Ops, Parameter, Par
 use rung_nn::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use rung_nn::mixer::linear::{FeatureMap, LinearAttentionConfig};
 use rung_nn::parts::Linear;
-use rung_nn::{Init, Input, MixerConfig, Model, ModelConfig, ModelError, ParamBuilder, Settings, State, TokenMixer};
+use rung_nn::{
+    BuildSettings, Init, Input, MixerConfig, Model, ModelConfig, ModelError, ParamBuilder, State, TokenMixer,
+};
 use rung_theory::task::{NO_TARGET, seeded, shuffle};
 
 /// A running average per channel.
@@ -145,7 +147,7 @@ fn cost<M: TokenMixer>(
     build: impl Fn(&mut ParamBuilder<'_, f32>) -> Result<M, ModelError>,
 ) -> Result<f64, ModelError> {
     let mut weights = Parameters::new();
-    let settings = Settings { width: WIDTH, ..Settings::default() };
+    let settings = BuildSettings { width: WIDTH, ..BuildSettings::default() };
     let mixer = build(&mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
     let ops = Native::new();
     let mut best = f64::INFINITY;

@@ -186,7 +186,8 @@ pub fn save_with<S: Scalar>(
     weights: &Parameters<S>,
     notes: &[(&str, &str)],
 ) -> Result<(), CheckpointError> {
-    let tensors = weights.entries().map(|(id, entry)| (entry.name.as_str(), Stored { entry, values: weights.get(id) }));
+    let tensors =
+        weights.entries().map(|(id, entry)| (entry.name.as_str(), WeightView { entry, values: weights.get(id) }));
     let refused = |reason: String| CheckpointError::Write { path: path.to_owned(), reason };
     let bytes = tensor_file::encode(tensors, &[&[("format", "pt")], notes].concat());
     write_atomically(path, &bytes.map_err(|error| refused(error.to_string()))?)
@@ -267,14 +268,14 @@ fn cut_off(path: &Path, bytes: &[u8]) -> Option<CheckpointError> {
     Some(CheckpointError::CutOff { path: path.to_owned(), name, shape, found: bytes.len() as u64, expected })
 }
 
-type Found<'a> = Vec<(std::ops::Range<usize>, TensorView<'a>)>;
+type FoundTensors<'a> = Vec<(std::ops::Range<usize>, TensorView<'a>)>;
 
 /// The tensor of every weight, if names, shapes and types fit.
 fn check<'a, S: Scalar>(
     path: &Path,
     file: &SafeTensors<'a>,
     weights: &Parameters<S>,
-) -> Result<Found<'a>, CheckpointError> {
+) -> Result<FoundTensors<'a>, CheckpointError> {
     let mut unclaimed: HashMap<&str, TensorView<'a>> = file.iter().collect();
     let mut tensors = Vec::with_capacity(weights.len());
     for (_, entry) in weights.entries() {
@@ -314,12 +315,12 @@ fn decode<S: Scalar>(tensor: &TensorView<'_>, out: &mut [S]) {
 }
 
 /// A weight as the format wants it.
-struct Stored<'a, S> {
+struct WeightView<'a, S> {
     entry: &'a Entry,
     values: &'a [S],
 }
 
-impl<S: Scalar> View for Stored<'_, S> {
+impl<S: Scalar> View for WeightView<'_, S> {
     fn dtype(&self) -> Dtype {
         if size_of::<S>() == 4 { Dtype::F32 } else { Dtype::F64 }
     }

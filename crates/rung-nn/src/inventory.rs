@@ -83,7 +83,7 @@ impl TensorFacts {
 
 /// Numbers and bytes of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct PartSize {
     /// Its name.
     pub name: String,
     /// Tensors.
@@ -135,25 +135,25 @@ impl Inventory {
     }
 
     /// The parts of every layer, by its number.
-    pub fn layers(&self) -> BTreeMap<usize, Vec<Part>> {
+    pub fn layers(&self) -> BTreeMap<usize, Vec<PartSize>> {
         let mut layers = self.parts();
         layers.remove(&None);
         layers.into_iter().filter_map(|(layer, parts)| Some((layer?, parts))).collect()
     }
 
     /// The parts that belong to no layer.
-    pub fn outside(&self) -> Vec<Part> {
+    pub fn outside(&self) -> Vec<PartSize> {
         self.parts().remove(&None).unwrap_or_default()
     }
 
-    fn parts(&self) -> BTreeMap<Option<usize>, Vec<Part>> {
-        let mut layers: BTreeMap<Option<usize>, Vec<Part>> = BTreeMap::new();
+    fn parts(&self) -> BTreeMap<Option<usize>, Vec<PartSize>> {
+        let mut layers: BTreeMap<Option<usize>, Vec<PartSize>> = BTreeMap::new();
         let mut known: HashMap<(Option<usize>, &str), usize> = HashMap::new();
         for tensor in &self.tensors {
             let (layer, name) = tensor.place();
             let parts = layers.entry(layer).or_default();
             let index = *known.entry((layer, name)).or_insert_with(|| {
-                parts.push(Part { name: name.to_owned(), tensors: 0, numbers: 0 });
+                parts.push(PartSize { name: name.to_owned(), tensors: 0, numbers: 0 });
                 parts.len() - 1
             });
             parts[index].tensors += 1;

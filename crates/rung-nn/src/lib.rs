@@ -72,9 +72,10 @@ pub use error::ModelError;
 pub use inventory::{Inventory, inspect};
 pub use mixer::{Builtin, MixerConfig, SharedTensor, State, TokenMixer};
 pub use model::{
-    FeedForwardConfig, Gelu, Hooks, Input, Model, ModelConfig, ModelState, NoHooks, NormConfig, Place, Placement,
+    FeedForwardConfig, Gelu, Hooks, Input, MixerIndex, Model, ModelConfig, ModelState, NoHooks, NormConfig,
+    NormPlacement,
 };
 pub use network::{Network, NetworkError, Provenance};
-pub use param_builder::{Depth, Init, ParamBuilder, ParamShape, Settings};
+pub use param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
 pub use position::Positions;
 pub use precision::Precision;

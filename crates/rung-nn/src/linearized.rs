@@ -36,7 +36,7 @@ pub struct LinearizedTensor<S: Scalar> {
 }
 
 /// What is held still.
-enum Kept<S: Scalar> {
+enum FrozenValue<S: Scalar> {
     Tensor(Tensor<S>),
     Values(Vec<S>),
 }
@@ -44,7 +44,7 @@ enum Kept<S: Scalar> {
 /// The executor.
 pub struct LinearizedOps<S: Scalar> {
     native: Native<S>,
-    kept: RefCell<Vec<Kept<S>>>,
+    kept: RefCell<Vec<FrozenValue<S>>>,
     /// What comes next of what was kept; none while recording.
     next: Cell<Option<usize>>,
 }
@@ -80,27 +80,27 @@ impl<S: Scalar> LinearizedOps<S> {
         &x.x
     }
 
-    fn keep(&self, make: impl FnOnce() -> Kept<S>) -> Kept<S> {
+    fn keep(&self, make: impl FnOnce() -> FrozenValue<S>) -> FrozenValue<S> {
         if let Some(at) = self.next.get() {
             self.next.set(Some(at + 1));
             return match &self.kept.borrow()[at] {
-                Kept::Tensor(x) => Kept::Tensor(x.clone()),
-                Kept::Values(x) => Kept::Values(x.clone()),
+                FrozenValue::Tensor(x) => FrozenValue::Tensor(x.clone()),
+                FrozenValue::Values(x) => FrozenValue::Values(x.clone()),
             };
         }
         let fresh = make();
         self.kept.borrow_mut().push(match &fresh {
-            Kept::Tensor(x) => Kept::Tensor(x.clone()),
-            Kept::Values(x) => Kept::Values(x.clone()),
+            FrozenValue::Tensor(x) => FrozenValue::Tensor(x.clone()),
+            FrozenValue::Values(x) => FrozenValue::Values(x.clone()),
         });
         fresh
     }
 
     /// What `make` gave when it was recorded, without gradient.
     fn hold(&self, make: impl FnOnce() -> Tensor<S>) -> Tensor<S> {
-        match self.keep(|| Kept::Tensor(self.native.detach(&make()))) {
-            Kept::Tensor(x) => x,
-            Kept::Values(_) => unreachable!("a replay goes the way of the record"),
+        match self.keep(|| FrozenValue::Tensor(self.native.detach(&make()))) {
+            FrozenValue::Tensor(x) => x,
+            FrozenValue::Values(_) => unreachable!("a replay goes the way of the record"),
         }
     }
 
@@ -211,9 +211,9 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
         if !x.live {
             return self.native.values(&x.x);
         }
-        match self.keep(|| Kept::Values(self.native.values(&x.x))) {
-            Kept::Values(values) => values,
-            Kept::Tensor(_) => unreachable!("a replay goes the way of the record"),
+        match self.keep(|| FrozenValue::Values(self.native.values(&x.x))) {
+            FrozenValue::Values(values) => values,
+            FrozenValue::Tensor(_) => unreachable!("a replay goes the way of the record"),
         }
     }
     fn unary(&self, kind: Unary, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {

@@ -8,13 +8,13 @@ use rand_chacha::rand_core::Rng as _;
 use rung_engine::{Parameter, Parameters, Role, Scalar};
 use rung_theory::task::Rng;
 
-use crate::parts::{Convolution, Gain, Linear, LinearRecurrence};
+use crate::parts::{Convolution, Linear, LinearRecurrence, NormGain};
 use crate::position::Positions;
 use crate::precision::Precision;
 
 /// What all layers of a model share.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct BuildSettings {
     /// Width of the residual stream.
     pub width: usize,
     /// Tokens per chunk of a recurrence. It changes the cost and the rounding, never the meaning.
@@ -33,7 +33,7 @@ pub struct Settings {
     pub precision: Precision,
 }
 
-impl Default for Settings {
+impl Default for BuildSettings {
     fn default() -> Self {
         Self {
             width: 64,
@@ -78,14 +78,14 @@ enum Store<'a, S> {
 
 /// Which layer of how many: some mixers start, or stay, different with depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Depth {
+pub struct LayerDepth {
     /// The layer's number, from 0.
     pub layer: usize,
     /// Layers in all.
     pub layers: usize,
 }
 
-impl Depth {
+impl LayerDepth {
     /// The only layer.
     pub const ALONE: Self = Self { layer: 0, layers: 1 };
 }
@@ -93,9 +93,9 @@ impl Depth {
 /// The place in a model where weights are being added.
 pub struct ParamBuilder<'a, S> {
     /// What all layers share.
-    pub settings: Settings,
+    pub settings: BuildSettings,
     /// The layer that is being built.
-    pub depth: Depth,
+    pub depth: LayerDepth,
     store: Store<'a, S>,
     rng: &'a mut Rng,
     prefix: String,
@@ -107,22 +107,30 @@ pub struct ParamBuilder<'a, S> {
 
 impl<'a, S: Scalar> ParamBuilder<'a, S> {
     /// A builder that adds weights to a store.
-    pub fn new(settings: Settings, weights: &'a mut Parameters<S>, rng: &'a mut Rng) -> Self {
+    pub fn new(settings: BuildSettings, weights: &'a mut Parameters<S>, rng: &'a mut Rng) -> Self {
         Self::empty(settings, Store::Keep(weights), rng)
     }
 
     /// A builder that counts weights and keeps none. What is built on it cannot run.
-    pub fn counting(settings: Settings, rng: &'a mut Rng) -> Self {
+    pub fn counting(settings: BuildSettings, rng: &'a mut Rng) -> Self {
         let stand_in = Parameters::<S>::new().add("stand-in", &[0], Vec::new()).id();
         Self::empty(settings, Store::Count { total: 0, stand_in, list: None }, rng)
     }
 
-    fn empty(settings: Settings, store: Store<'a, S>, rng: &'a mut Rng) -> Self {
-        Self { settings, depth: Depth::ALONE, store, rng, prefix: String::new(), role: Role::Other, common: Vec::new() }
+    fn empty(settings: BuildSettings, store: Store<'a, S>, rng: &'a mut Rng) -> Self {
+        Self {
+            settings,
+            depth: LayerDepth::ALONE,
+            store,
+            rng,
+            prefix: String::new(),
+            role: Role::Other,
+            common: Vec::new(),
+        }
     }
 
     /// A builder that counts weights and keeps their names and shapes alone; see [`listed`](Self::listed).
-    pub fn listing(settings: Settings, rng: &'a mut Rng) -> Self {
+    pub fn listing(settings: BuildSettings, rng: &'a mut Rng) -> Self {
         let mut params = Self::counting(settings, rng);
         if let Store::Count { list, .. } = &mut params.store {
             *list = Some(Vec::new());
@@ -205,8 +213,8 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     }
 
     /// The gain of an RMS norm, all ones.
-    pub fn gain(&mut self, name: &str, width: usize) -> Gain {
-        Gain { weight: self.weight_without_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
+    pub fn gain(&mut self, name: &str, width: usize) -> NormGain {
+        NormGain { weight: self.weight_without_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
     }
 
     /// The matrix state of a recurrence, which has no weights.

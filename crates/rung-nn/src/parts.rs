@@ -135,12 +135,12 @@ impl LinearRecurrence {
 
 /// The gain of an RMS norm.
 #[derive(Clone, Copy, Debug)]
-pub struct Gain {
+pub struct NormGain {
     /// One factor per channel.
     pub weight: Parameter,
 }
 
-impl Gain {
+impl NormGain {
     /// The reference mixers' epsilon.
     pub const EPSILON: f64 = 1e-5;
 

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rung_engine::Parameters;
 use rung_nn::ModelConfig;
-use rung_nn::construct::{self, InstanceSet, Request, carry, verify};
+use rung_nn::construct::{self, ConstructionRequest, InstanceSet, carry, verify};
 use rung_nn::precision::Precision;
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::Verdict;
 use rung_theory::stack::mixer::KINDS;
 use rung_theory::stack::{Convention, Defaults, Layer, Mixer, Plan};
@@ -18,14 +18,14 @@ use rung_theory::task::seeded;
 use support::Draws;
 
 /// Every request that could make a construction fit.
-fn requests(name: &str, m: u32, n: &[u32]) -> Vec<Request> {
-    let plain = Request { hops: n.len() + 1, m, n: n.to_vec(), ..Request::default() };
-    let carried = Request { mixer: Some("linear".to_owned()), ..plain.clone() };
+fn requests(name: &str, m: u32, n: &[u32]) -> Vec<ConstructionRequest> {
+    let plain = ConstructionRequest { hops: n.len() + 1, m, n: n.to_vec(), ..ConstructionRequest::default() };
+    let carried = ConstructionRequest { mixer: Some("linear".to_owned()), ..plain.clone() };
     match name {
         "S3" => (1..=n.len())
-            .flat_map(|at| [&plain, &carried].map(|request| Request { at: Some(at), ..request.clone() }))
+            .flat_map(|at| [&plain, &carried].map(|request| ConstructionRequest { at: Some(at), ..request.clone() }))
             .collect(),
-        "S5" => [2, 4, 8].map(|candidates| Request { candidates, ..carried.clone() }).to_vec(),
+        "S5" => [2, 4, 8].map(|candidates| ConstructionRequest { candidates, ..carried.clone() }).to_vec(),
         _ => vec![plain],
     }
 }
@@ -72,7 +72,7 @@ fn solved_exactly_where_weights_do_it() {
         for stack in stacks {
             let plan = Plan::parse(stack, &defaults).unwrap();
             for (m, n) in [(2, &[][..]), (5, &[]), (3, &[2]), (2, &[2, 2])] {
-                let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
+                let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
                 let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
                 let built: Vec<_> = ["U1", "U2", "U2'", "S2", "S3", "S4", "S5"]
                     .into_iter()
@@ -113,8 +113,8 @@ fn solved_exactly_where_weights_do_it() {
 #[test]
 fn a_layer_that_shares_out_the_stream_takes_part_at_any_width() {
     let defaults = Defaults { heads: 1, head_dim: 8, bits: 32, ..Defaults::default() };
-    let tables = Tables::new(2, 24_u32.into(), vec![2_u32.into()]).unwrap();
-    let request = Request { hops: 2, m: 24, n: vec![2], ..Request::default() };
+    let tables = TableSizes::new(2, 24_u32.into(), vec![2_u32.into()]).unwrap();
+    let request = ConstructionRequest { hops: 2, m: 24, n: vec![2], ..ConstructionRequest::default() };
     for (stack, divisor) in [
         ("hgrn2 full full hgrn2", 8),
         ("hgrn2{expand=4} full full hgrn2", 8),
@@ -241,8 +241,8 @@ fn carriers_need_no_more_bits_than_they_say() {
         }
         carriers += 1;
         for (m, n) in [(2, 1), (3, 2), (5, 1), (9, 3), (16, 2)] {
-            let request = Request { hops: 2, m, n: vec![n], ..Request::default() };
-            let tables = Tables::new(2, m.into(), vec![n.into()]).unwrap();
+            let request = ConstructionRequest { hops: 2, m, n: vec![n], ..ConstructionRequest::default() };
+            let tables = TableSizes::new(2, m.into(), vec![n.into()]).unwrap();
             let Ok(mut built) = construct::build_on::<f32>("U2", &request, &plan(8)) else { continue };
             let (range, fewest) = (built.range().unwrap(), facts.precision.bits(tables.tokens().bits()));
             assert!(
@@ -263,7 +263,7 @@ fn carriers_need_no_more_bits_than_they_say() {
 /// and asks for right answers.
 fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<&'static str> {
     let plan = Plan::parse(stack, defaults).unwrap();
-    let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
+    let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
     let Verdict::Solved(found) = StackBounds::new(&plan, Convention::Paper).decide(&tables) else { return None };
     let built = requests(found.name, m, n)
         .into_iter()

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use rung_engine::{Native, Ops as _, Parameters};
-use rung_nn::construct::{self, Request};
-use rung_nn::export::{Exported, Format, NumberFormat, Options, Vocabulary, export};
+use rung_nn::construct::{self, ConstructionRequest};
+use rung_nn::export::{ExportFormat, ExportOptions, ExportedCheckpoint, NumberFormat, Vocabulary, export};
 use rung_nn::families::{self, Checkpoint};
 use rung_nn::{FeedForwardConfig, Input, ModelConfig, Network, NormConfig, Positions};
 use rung_theory::stack::{Defaults, Plan};
@@ -28,23 +28,23 @@ impl Drop for Scratch {
 }
 
 /// Whether there is a reader for what was written; others check the rest (`examples/check_export.py`).
-fn can_be_read(exported: &Exported) -> bool {
-    let (is_gguf, family) = (exported.format == Format::Gguf, exported.family);
+fn can_be_read(exported: &ExportedCheckpoint) -> bool {
+    let (is_gguf, family) = (exported.format == ExportFormat::Gguf, exported.family);
     families::known(is_gguf).contains(&if is_gguf { family.architecture.unwrap_or_default() } else { family.name })
 }
 
-fn reopen(exported: &Exported, folder: &Path) -> Checkpoint<f32> {
+fn reopen(exported: &ExportedCheckpoint, folder: &Path) -> Checkpoint<f32> {
     exported.write(folder).unwrap();
-    let path = if exported.format == Format::Gguf { folder.join("model.gguf") } else { folder.to_owned() };
+    let path = if exported.format == ExportFormat::Gguf { folder.join("model.gguf") } else { folder.to_owned() };
     families::open(&path).unwrap()
 }
 
-fn options(format: Format) -> Options {
-    Options { format, ..Options::default() }
+fn options(format: ExportFormat) -> ExportOptions {
+    ExportOptions { format, ..ExportOptions::default() }
 }
 
 /// How many instances of its task a reopened construction answers right, by the highest score of the whole vocabulary.
-fn count_right(network: &Network<f32>, exported: &Exported, name: &str, step: u128) -> (u128, u128) {
+fn count_right(network: &Network<f32>, exported: &ExportedCheckpoint, name: &str, step: u128) -> (u128, u128) {
     let scratch = Scratch::new(name);
     let opened = reopen(exported, &scratch.0);
     let task = network.task().unwrap();
@@ -68,33 +68,39 @@ fn count_right(network: &Network<f32>, exported: &Exported, name: &str, step: u1
 
 #[test]
 fn constructions_answer_every_instance_after_a_round_trip() {
-    let cases: [(&str, &str, Request, u128); 4] = [
-        ("u1-2", "U1", Request { hops: 2, m: 2, n: vec![2], ..Request::default() }, 1),
-        ("u1-3", "U1", Request { hops: 3, m: 2, n: vec![1, 2], ..Request::default() }, 13),
+    let cases: [(&str, &str, ConstructionRequest, u128); 4] = [
+        ("u1-2", "U1", ConstructionRequest { hops: 2, m: 2, n: vec![2], ..ConstructionRequest::default() }, 1),
+        ("u1-3", "U1", ConstructionRequest { hops: 3, m: 2, n: vec![1, 2], ..ConstructionRequest::default() }, 13),
         (
             "u2-mamba2",
             "U2",
-            Request { hops: 2, m: 2, n: vec![2], mixer: Some("mamba2".to_owned()), ..Request::default() },
+            ConstructionRequest {
+                hops: 2,
+                m: 2,
+                n: vec![2],
+                mixer: Some("mamba2".to_owned()),
+                ..ConstructionRequest::default()
+            },
             3,
         ),
         (
             "u2-wide",
             "U2",
-            Request {
+            ConstructionRequest {
                 hops: 2,
                 m: 2,
                 n: vec![2],
                 mixer: Some("mamba2{heads=4,head=8,state=4,groups=2}".to_owned()),
-                ..Request::default()
+                ..ConstructionRequest::default()
             },
             7,
         ),
     ];
     for (name, construction, request, step) in cases {
         let network = construct::build::<f32>(construction, &request).unwrap();
-        for format in [Format::HuggingFace, Format::Gguf] {
+        for format in [ExportFormat::HuggingFace, ExportFormat::Gguf] {
             for numbers in [NumberFormat::F32, NumberFormat::Bf16] {
-                let exported = export(&network, &Options { numbers, ..options(format) }).unwrap();
+                let exported = export(&network, &ExportOptions { numbers, ..options(format) }).unwrap();
                 if !can_be_read(&exported) {
                     continue;
                 }
@@ -109,8 +115,11 @@ fn constructions_answer_every_instance_after_a_round_trip() {
 /// A flipped weight must be noticed by the same test.
 #[test]
 fn a_construction_with_one_wrong_weight_fails() {
-    let mut network =
-        construct::build::<f32>("U1", &Request { hops: 2, m: 2, n: vec![2], ..Request::default() }).unwrap();
+    let mut network = construct::build::<f32>(
+        "U1",
+        &ConstructionRequest { hops: 2, m: 2, n: vec![2], ..ConstructionRequest::default() },
+    )
+    .unwrap();
     network.change_weights(|name, values| {
         if name == "layers.1.mixer.k_proj.weight" {
             for value in values.iter_mut() {
@@ -118,7 +127,7 @@ fn a_construction_with_one_wrong_weight_fails() {
             }
         }
     });
-    let exported = export(&network, &Options::default()).unwrap();
+    let exported = export(&network, &ExportOptions::default()).unwrap();
     let (right, of) = count_right(&network, &exported, "flipped", 1);
     assert!(right < of * 3 / 4, "{right} of {of}");
 }
@@ -143,10 +152,10 @@ fn scores_of_networks_with_norms_are_the_same_after_a_round_trip() {
     let rotary = Positions::Rotary { base: 10_000.0 };
     let task = "funccomp{hops=2,m=3,n=[2],queries=2,mixed=yes}";
     let levels = "funccomp{hops=2,m=3,n=[2],names=levels}";
-    let plain = ModelConfig { channel: glu, ..ModelConfig::default() };
+    let plain = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
     let turned = ModelConfig { positions: rotary, ..plain.clone() };
     let tied = ModelConfig { read_out: Some("value".to_owned()), ..plain.clone() };
-    let alone = ModelConfig { channel: FeedForwardConfig::None, ..plain.clone() };
+    let alone = ModelConfig { feed_forward: FeedForwardConfig::None, ..plain.clone() };
     let cases = [
         ("llama", "full full", 16, plain.clone(), task),
         ("llama", "full full", 20, turned, task),
@@ -157,7 +166,7 @@ fn scores_of_networks_with_norms_are_the_same_after_a_round_trip() {
     ];
     for (family, stack, width, config, spec) in cases {
         let network = random_network(stack, width, config, spec);
-        for format in [Format::HuggingFace, Format::Gguf] {
+        for format in [ExportFormat::HuggingFace, ExportFormat::Gguf] {
             let exported = export(&network, &options(format)).unwrap();
             assert_eq!(exported.family.name, family);
             if !can_be_read(&exported) {
@@ -192,9 +201,13 @@ fn scores_of_networks_with_norms_are_the_same_after_a_round_trip() {
 fn what_has_no_counterpart_is_refused_by_name() {
     let task = "funccomp{hops=2,m=3,n=[2]}";
     let glu = FeedForwardConfig::Glu { hidden: Some(8) };
-    let plain = ModelConfig { channel: glu, ..ModelConfig::default() };
+    let plain = ModelConfig { feed_forward: glu, ..ModelConfig::default() };
     let cases = [
-        ("full", ModelConfig { channel: FeedForwardConfig::Mlp { hidden: None }, ..plain.clone() }, "feed-forward"),
+        (
+            "full",
+            ModelConfig { feed_forward: FeedForwardConfig::Mlp { hidden: None }, ..plain.clone() },
+            "feed-forward",
+        ),
         ("full", ModelConfig { norm: NormConfig::Layer, ..plain.clone() }, "layer norms"),
         ("full", ModelConfig { positions: Positions::Alibi, ..plain.clone() }, "ALiBi"),
         ("full", ModelConfig { positions: Positions::Learned { length: 99 }, ..plain.clone() }, "table of positions"),
@@ -206,21 +219,26 @@ fn what_has_no_counterpart_is_refused_by_name() {
     ];
     for (stack, config, part) in cases {
         let network = random_network(stack, 16, config, task);
-        let error = export(&network, &Options::default()).err().map(|error| error.to_string()).unwrap_or_default();
+        let error =
+            export(&network, &ExportOptions::default()).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(part), "{stack}: {error}");
     }
-    let network = construct::build::<f32>("U3", &Request::default()).unwrap();
-    let error = export(&network, &Options::default()).err().unwrap().to_string();
+    let network = construct::build::<f32>("U3", &ConstructionRequest::default()).unwrap();
+    let error = export(&network, &ExportOptions::default()).err().unwrap().to_string();
     assert!(error.contains("chain of thought") || error.contains("positions"), "{error}");
-    let unknown = Options { family: Some("gpt".to_owned()), ..Options::default() };
-    let network = construct::build::<f32>("U1", &Request::default()).unwrap();
+    let unknown = ExportOptions { family: Some("gpt".to_owned()), ..ExportOptions::default() };
+    let network = construct::build::<f32>("U1", &ConstructionRequest::default()).unwrap();
     assert!(export(&network, &unknown).err().unwrap().to_string().contains("llama"));
 }
 
 #[test]
 fn further_tables_have_names_and_change_no_answer() {
-    let network = construct::build::<f32>("U1", &Request { hops: 2, m: 3, n: vec![1], ..Request::default() }).unwrap();
-    let exported = export(&network, &Options { beyond: 1, ..Options::default() }).unwrap();
+    let network = construct::build::<f32>(
+        "U1",
+        &ConstructionRequest { hops: 2, m: 3, n: vec![1], ..ConstructionRequest::default() },
+    )
+    .unwrap();
+    let exported = export(&network, &ExportOptions { beyond: 1, ..ExportOptions::default() }).unwrap();
     let scratch = Scratch::new("beyond");
     let opened = reopen(&exported, &scratch.0);
     let id = |name: &str| exported.vocabulary.tokens.iter().position(|token| token.name == name).unwrap() as u32;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rung_nn::Network;
-use rung_nn::construct::{self, InstanceSet, Request, verify};
+use rung_nn::construct::{self, ConstructionRequest, InstanceSet, verify};
 use rung_nn::network::files::CONSTRUCTION;
 
 /// An empty folder of its own for each test.
@@ -27,7 +27,7 @@ fn share_of(built: &Network<f32>, count: u64) -> (u64, u64) {
 fn what_is_read_back_is_what_was_written() {
     let folder = scratch("round-trip");
     for kind in construct::KINDS {
-        let request = Request { hops: 3, m: 4, n: vec![2, 2], ..Request::default() };
+        let request = ConstructionRequest { hops: 3, m: 4, n: vec![2, 2], ..ConstructionRequest::default() };
         let built = construct::build::<f32>(kind.name, &request).unwrap();
         built.save(&folder).unwrap();
         let read = Network::<f32>::open(&folder).unwrap();
@@ -48,7 +48,14 @@ fn what_is_read_back_is_what_was_written() {
 #[test]
 fn breaking_any_one_weight_breaks_the_answers() {
     for name in ["U1", "U3", "U4", "U5", "S4"] {
-        let request = Request { hops: 2, m: 5, n: vec![3], length: 20, modulus: 32, ..Request::default() };
+        let request = ConstructionRequest {
+            hops: 2,
+            m: 5,
+            n: vec![3],
+            length: 20,
+            modulus: 32,
+            ..ConstructionRequest::default()
+        };
         let entries: Vec<String> = {
             let built = construct::build::<f32>(name, &request).unwrap();
             assert_eq!(share(&built), (200, 200));
@@ -72,7 +79,13 @@ fn breaking_any_one_weight_breaks_the_answers() {
 fn breaking_any_one_matrix_of_a_carrier_breaks_the_answers() {
     for mixer in construct::carry::names() {
         for name in ["U2", "U2'"] {
-            let request = Request { mixer: Some(mixer.to_owned()), hops: 2, m: 5, n: vec![3], ..Request::default() };
+            let request = ConstructionRequest {
+                mixer: Some(mixer.to_owned()),
+                hops: 2,
+                m: 5,
+                n: vec![3],
+                ..ConstructionRequest::default()
+            };
             let mut built = construct::build::<f32>(name, &request).unwrap();
             let whole = built.weights.flat().to_vec();
             let entries: Vec<_> = built.weights.entries().map(|(_, entry)| entry.clone()).collect();
@@ -100,7 +113,7 @@ fn breaking_any_one_matrix_of_a_carrier_breaks_the_answers() {
 #[test]
 fn hostile_descriptions_are_refused() {
     let folder = scratch("hostile");
-    let request = Request { hops: 2, m: 3, n: vec![2], ..Request::default() };
+    let request = ConstructionRequest { hops: 2, m: 3, n: vec![2], ..ConstructionRequest::default() };
     construct::build::<f32>("U3", &request).unwrap().save(&folder).unwrap();
     let path = folder.join(CONSTRUCTION);
     let good: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -143,7 +156,7 @@ fn pytorch_gives_the_same_answers() {
         return;
     }
     let folder = scratch("pytorch");
-    let request = Request { hops: 3, m: 4, n: vec![3, 2], ..Request::default() };
+    let request = ConstructionRequest { hops: 3, m: 4, n: vec![3, 2], ..ConstructionRequest::default() };
     let built = construct::build::<f32>("U1", &request).unwrap();
     built.save(&folder).unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/verify_construction.py");

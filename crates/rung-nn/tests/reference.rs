@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rung_engine::{Native, Ops, Parameters, Scalar};
-use rung_nn::{Builtin, Depth, ParamBuilder, Positions, Settings, SharedTensor, State, TokenMixer, mixer};
+use rung_nn::{BuildSettings, Builtin, LayerDepth, ParamBuilder, Positions, SharedTensor, State, TokenMixer, mixer};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::seeded;
 use safetensors::SafeTensors;
@@ -31,7 +31,7 @@ struct Case<'a> {
     mixer: String,
     positions: Positions,
     causal: bool,
-    depth: Depth,
+    depth: LayerDepth,
 }
 
 impl<'a> Case<'a> {
@@ -50,7 +50,7 @@ impl<'a> Case<'a> {
             mixer: metadata["mixer"].clone(),
             positions,
             causal: metadata["causal"] == "yes",
-            depth: Depth { layer: integer("layer", 0), layers: integer("layers", 1) },
+            depth: LayerDepth { layer: integer("layer", 0), layers: integer("layers", 1) },
         }
     }
 
@@ -86,8 +86,13 @@ impl<'a> Case<'a> {
         let cast = |values: Vec<f64>| -> Vec<S> { values.into_iter().map(S::of).collect() };
         let shape = self.shape("input");
         let width = shape[2];
-        let settings =
-            Settings { width, chunk: 4, positions: self.positions, causal: self.causal, ..Settings::default() };
+        let settings = BuildSettings {
+            width,
+            chunk: 4,
+            positions: self.positions,
+            causal: self.causal,
+            ..BuildSettings::default()
+        };
         let mut weights = Parameters::<S>::new();
         let mixer = &self.plan(width).layers[0].mixers[0];
         let mut rng = seeded(0);

@@ -2,11 +2,11 @@
 
 use num_bigint::BigUint;
 use proptest::prelude::*;
-use rung_theory::bound::checker::{Case, Certificate, Lists, Theorem, TokensPer, check};
+use rung_theory::bound::checker::{Case, Certificate, TableLists, Theorem, TokensPer, check};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::{for_tables, smallest};
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
 use rung_theory::bound::{certificate, construction, shortcut};
 use rung_theory::stack::{Convention, Defaults, Plan};
@@ -41,7 +41,7 @@ fn one_hop_is_the_pigeonhole() {
     assert_eq!(tokens(Case::AsManyLayers, &[0, 0], 24), 9 + 2);
 }
 
-fn lists_of(point: &mut Certificate) -> &mut Lists {
+fn lists_of(point: &mut Certificate) -> &mut TableLists {
     match &mut point.theorem {
         Theorem::Product(lists, _) => lists,
         other => panic!("{other:?}"),
@@ -95,7 +95,7 @@ fn a_certificate_with_one_false_field_is_refused() {
 fn verdicts_on_known_instances() {
     let small = Defaults { heads: 1, head_dim: 8, bits: 4, ..Defaults::default() };
     let word = |stack: &str, defaults: &Defaults, m: u32, n: &[u32]| {
-        let tables = Tables::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
+        let tables = TableSizes::new(n.len() + 1, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
         StackBounds::new(&Plan::parse(stack, defaults).unwrap(), Convention::Paper).decide(&tables)
     };
     let solved = |stack: &str, m, n: &[u32]| match word(stack, &Defaults::default(), m, n) {
@@ -135,7 +135,7 @@ proptest! {
         let plan = Plan::parse(&stack, &defaults).unwrap();
         let capacity = plan.capacity();
         let hops = n.len() + 1;
-        let tables = Tables::new(hops, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
+        let tables = TableSizes::new(hops, m.into(), n.iter().map(|&n| n.into()).collect()).unwrap();
         let Some(question) = BoundInput::for_stack(&capacity, hops, &TokensPer::default()) else { return Ok(()) };
         let Some(found) = for_tables(&question, &tables.m, &tables.n) else { return Ok(()) };
         prop_assert_eq!(check(&found.certificate), Ok(found.accepted.clone()));
@@ -231,7 +231,7 @@ fn small_models_are_certified_at_sizes_that_can_be_trained() {
     let defaults = Defaults { heads: 1, head_dim: 8, bits: 4, ..Defaults::default() };
     let plan = Plan::parse("linear full", &defaults).unwrap();
     let word = |m: u32| {
-        let tables = Tables::new(2, m.into(), vec![1_u8.into()]).unwrap();
+        let tables = TableSizes::new(2, m.into(), vec![1_u8.into()]).unwrap();
         StackBounds::new(&plan, Convention::Paper).decide(&tables).word()
     };
     assert_eq!(word(106), "impossible");

@@ -1,7 +1,7 @@
 //! What sentences rest on exists: every section is a heading of `docs/proof.md`, every lemma a statement of `proof/`.
 
 use num_bigint::BigUint;
-use rung_theory::bound::checker::{Case, Cells, Certificate, Embedding, Lazy, Lists, Theorem, TokensPer};
+use rung_theory::bound::checker::{Case, Cells, Certificate, Embedding, FrozenBorders, TableLists, Theorem, TokensPer};
 use rung_theory::bound::explanation::Claim;
 
 const CLAIMS: [Claim; 8] = [
@@ -24,8 +24,8 @@ fn project(path: &str) -> String {
 fn points() -> Vec<Certificate> {
     let one = BigUint::from(1_u8);
     let cells = Cells { cell: one.clone(), group: one.clone() };
-    let lists = Lists { x: Vec::new(), sigma: Vec::new(), kappa: Vec::new() };
-    let lazy = Lazy { varying: one.clone(), live: Vec::new(), freeze: Vec::new() };
+    let lists = TableLists { x: Vec::new(), sigma: Vec::new(), kappa: Vec::new() };
+    let lazy = FrozenBorders { varying: one.clone(), live: Vec::new(), freeze: Vec::new() };
     let theorems = [
         Theorem::State,
         Theorem::Entropy,

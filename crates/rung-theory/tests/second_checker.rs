@@ -7,7 +7,7 @@ mod support;
 
 use num_bigint::BigUint;
 use rung_theory::bound::checker::{
-    Case, Cells, Certificate, Embedding, Lazy, Lists, Refusal, Theorem, TokensPer, check, inequalities,
+    Case, Cells, Certificate, Embedding, FrozenBorders, Refusal, TableLists, Theorem, TokensPer, check, inequalities,
 };
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::smallest;
@@ -197,7 +197,7 @@ impl Inner {
     }
 
     /// Whether lists, classes and sizes n' fit together.
-    fn lists_fit(&self, lists: &Lists, live: &[BigUint], varying: &BigUint) -> bool {
+    fn lists_fit(&self, lists: &TableLists, live: &[BigUint], varying: &BigUint) -> bool {
         let (l, x, k) = (self.hops, &lists.x, &lists.kappa);
         let counts = x.len() == l && k.len() == l - 1 && lists.sigma.len() == l - 1 && live.len() == l - 1;
         let one = BigUint::from(1_u8);
@@ -253,7 +253,7 @@ impl Inner {
     }
 
     /// Theorem 2, first the bits of all freezes by step, then the recursion.
-    fn recursion(&self, lists: &Lists, lazy: &Lazy) -> bool {
+    fn recursion(&self, lists: &TableLists, lazy: &FrozenBorders) -> bool {
         let l = self.hops;
         let inside = lazy.live.len() == l - 1
             && lazy.freeze.len() == l - 1
@@ -383,7 +383,7 @@ impl Inner {
     }
 
     /// Theorem 0: everything is multiplied by the next list, and all players are frozen at every step.
-    fn decomposition(&self, lists: &Lists) -> bool {
+    fn decomposition(&self, lists: &TableLists) -> bool {
         if !self.lists_fit(lists, &self.n, &self.m) {
             return false;
         }
@@ -464,10 +464,10 @@ fn numbers(point: &mut Certificate) -> Vec<&mut BigUint> {
     all.extend([entry, start, query]);
     match &mut point.theorem {
         Theorem::State | Theorem::Entropy => {}
-        Theorem::Decomposition(Lists { x, sigma, kappa }) => {
+        Theorem::Decomposition(TableLists { x, sigma, kappa }) => {
             all.extend(x.iter_mut().chain(sigma).chain(kappa));
         }
-        Theorem::Product(Lists { x, sigma, kappa }, Lazy { varying, live, .. }) => {
+        Theorem::Product(TableLists { x, sigma, kappa }, FrozenBorders { varying, live, .. }) => {
             all.extend(x.iter_mut().chain(sigma).chain(kappa).chain(live).chain([varying]));
         }
         Theorem::Cells(Cells { cell, group }) => all.extend([cell, group]),
@@ -484,7 +484,7 @@ fn mutate(point: &mut Certificate, generator: &mut Generator) {
     match generator.below(12) {
         0 => point.case = Case::new(1 - u64::from(point.case.number())).unwrap(),
         1 => {
-            if let Theorem::Product(_, Lazy { freeze, .. }) = &mut point.theorem {
+            if let Theorem::Product(_, FrozenBorders { freeze, .. }) = &mut point.theorem {
                 let e = generator.below(freeze.len());
                 freeze[e] = generator.below(e + 4);
             }
@@ -594,7 +594,7 @@ fn inequalities_agree(point: &Certificate, accepted: bool) -> bool {
 }
 
 /// The same lists under Theorem 2, with borders frozen where that serves best.
-fn certified_by_product(point: &Certificate, lists: &Lists) -> bool {
+fn certified_by_product(point: &Certificate, lists: &TableLists) -> bool {
     let steps = point.n.len();
     let places: usize = (0..steps).map(|e| e + 3).product();
     (0..places).any(|mut number| {
@@ -603,7 +603,7 @@ fn certified_by_product(point: &Certificate, lists: &Lists) -> bool {
             number /= e + 3;
             place
         });
-        let lazy = Lazy { varying: point.m.clone(), live: point.n.clone(), freeze: freeze.collect() };
+        let lazy = FrozenBorders { varying: point.m.clone(), live: point.n.clone(), freeze: freeze.collect() };
         check(&Certificate { theorem: Theorem::Product(lists.clone(), lazy), ..point.clone() }).is_ok()
     })
 }

@@ -8,7 +8,7 @@ use rung_theory::bound::construction::solves_all;
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search;
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
@@ -80,9 +80,9 @@ impl Asked {
         Plan::parse(&self.layers.join(" "), &self.defaults).unwrap()
     }
 
-    fn tables(&self) -> Tables {
+    fn tables(&self) -> TableSizes {
         let n: Vec<BigUint> = self.n.iter().map(|&n| n.into()).collect();
-        Tables::new(n.len() + 1, self.m.into(), n).unwrap()
+        TableSizes::new(n.len() + 1, self.m.into(), n).unwrap()
     }
 
     fn verdict(&self) -> Verdict {
@@ -144,7 +144,7 @@ fn what_is_solved_is_not_impossible_when_it_is_easier() {
 }
 
 /// A random shape of tables with at most so many tokens.
-fn shape(draws: &mut Draws, hops: usize, log2_tokens: u64) -> Option<Tables> {
+fn shape(draws: &mut Draws, hops: usize, log2_tokens: u64) -> Option<TableSizes> {
     let budget = BigUint::from(1_u8) << log2_tokens;
     let power = |draws: &mut Draws, most: u64| {
         let exponent = draws.below(most + 1);
@@ -152,7 +152,7 @@ fn shape(draws: &mut Draws, hops: usize, log2_tokens: u64) -> Option<Tables> {
     };
     let m = power(draws, log2_tokens);
     let n = (1..hops).map(|_| if draws.below(2) == 0 { 1_u8.into() } else { power(draws, log2_tokens) }).collect();
-    Tables::new(hops, m, n).ok().filter(|tables| tables.tokens() <= budget)
+    TableSizes::new(hops, m, n).ok().filter(|tables| tables.tokens() <= budget)
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn the_map_does_not_vouch_for_shapes_that_are_unknown() {
         ("linear full full", small, 4, [1, 7]),
     ] {
         let plan = Plan::parse(stack, &defaults).unwrap();
-        let tables = Tables::new(3, m.into(), n.map(BigUint::from).to_vec()).unwrap();
+        let tables = TableSizes::new(3, m.into(), n.map(BigUint::from).to_vec()).unwrap();
         assert!(matches!(StackBounds::new(&plan, Convention::Paper).decide(&tables), Verdict::Unknown(_)), "{stack}");
         let log2 = tables.tokens().bits();
         assert!(solves_all(&plan, &plan.capacity(), 3, log2).is_none(), "{stack}, {log2}");
@@ -217,7 +217,7 @@ fn caches_that_drop_the_start_are_certified() {
         let plan = Plan::parse(stack, &defaults).unwrap();
         let question = BoundInput::for_stack(&plan.capacity(), 2, &TokensPer::default())?;
         let point = search::smallest(&question)?.certificate;
-        let tables = Tables::new(2, point.m, point.n).unwrap();
+        let tables = TableSizes::new(2, point.m, point.n).unwrap();
         let verdict = StackBounds::new(&plan, Convention::Paper).decide(&tables);
         assert!(matches!(verdict, Verdict::Impossible(_)), "{stack}, {tables:?}: {}", verdict.reason());
         Some(tables)
@@ -234,7 +234,7 @@ fn caches_that_drop_the_start_are_certified() {
     let tiny = Defaults { heads: 1, head_dim: 1, bits: 1, ..Defaults::default() };
     let cached = Plan::parse("evicting{policy=prefix,size=64} full", &tiny).unwrap();
     let impossible = |m: u32| {
-        let tables = Tables::new(1, m.into(), Vec::new()).unwrap();
+        let tables = TableSizes::new(1, m.into(), Vec::new()).unwrap();
         matches!(StackBounds::new(&cached, Convention::Paper).decide(&tables), Verdict::Impossible(_))
     };
     assert!(!impossible(63) && impossible(64) && impossible(1000));
@@ -248,6 +248,6 @@ fn a_partly_pooled_entry_is_counted() {
     let capacity = plan.capacity_with(Convention::Register);
     // Three tokens wait, each with a vector of 8 numbers and as many weights, 4 bits each.
     assert_eq!(capacity.parallel_bits, [3 * 16 * 4]);
-    let tables = Tables::new(1, 16_u8.into(), Vec::new()).unwrap();
+    let tables = TableSizes::new(1, 16_u8.into(), Vec::new()).unwrap();
     assert!(!matches!(StackBounds::new(&plan, Convention::Register).decide(&tables), Verdict::Impossible(_)));
 }

@@ -1,7 +1,7 @@
 //! One forward pass of a construction, with everything in it: every token, every read, every register.
 
-use rung_nn::construct::{self, Holds, Register, Request};
-use rung_nn::trace::{Reads, Trace, sequence};
+use rung_nn::construct::{self, ConstructionRequest, Register, RegisterKind};
+use rung_nn::trace::{ReaderKind, Trace, sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, Prompt, TokenNames, seeded};
 use serde_json::{Value, json};
@@ -19,12 +19,12 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
     if asked.hops == 0 || asked.hops > 5 || asked.m > 32 || asked.n.iter().any(|n| *n > 8) {
         return Err("a pass to look at has 1 to 5 hops, m of at most 32 and each n of at most 8".to_owned());
     }
-    let request = Request {
+    let request = ConstructionRequest {
         hops: asked.hops,
         m: asked.m,
         n: asked.n.clone(),
         mixer: asked.mixer.clone().filter(|mixer| !mixer.is_empty()),
-        ..Request::default()
+        ..ConstructionRequest::default()
     };
     let length = asked.n.iter().scan(u64::from(asked.m), |size, n| {
         *size *= u64::from(*n);
@@ -53,7 +53,7 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
     let answer = thoughts.map_or(best as u32, |thoughts| thoughts.token(scores)[thoughts.answer]);
     let flow = trace.flow(&(position.min(answering)..=answering).collect::<Vec<_>>(), LEAST_SHARE, MOST_TOKENS);
     let registers: Vec<&Register> =
-        info.registers.iter().filter(|register| register.holds != Holds::Constant).collect();
+        info.registers.iter().filter(|register| register.holds != RegisterKind::Constant).collect();
     let level = |level: usize| -> Vec<Value> {
         (0..trace.tokens())
             .map(|token| registers.iter().map(|one| held(one, trace.stream(level, token))).collect())
@@ -62,9 +62,9 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
     let layer = |index: usize| {
         let reads = flow.reads.iter().filter(|read| read.layer == index).map(|read| {
             let through = match read.reads {
-                Reads::Attention => "attention",
-                Reads::State => "state",
-                Reads::Convolution => "convolution",
+                ReaderKind::Attention => "attention",
+                ReaderKind::State => "state",
+                ReaderKind::Convolution => "convolution",
             };
             json!({"through": through, "head": read.head, "from": read.from, "to": read.to, "share": read.share})
         });
@@ -90,7 +90,7 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
         "position": answering,
         "answer": answer,
         "expected": targets.get(position).filter(|target| **target != NO_TARGET),
-        "registers": registers.iter().map(|one| json!({"name": one.name, "about": one.about, "raw": one.holds == Holds::Raw})).collect::<Vec<_>>(),
+        "registers": registers.iter().map(|one| json!({"name": one.name, "about": one.about, "raw": one.holds == RegisterKind::Raw})).collect::<Vec<_>>(),
         "embedded": level(0),
         "layers": (0..trace.layers.len()).map(layer).collect::<Vec<_>>(),
     }))
@@ -99,8 +99,8 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
 /// What a register holds: a number, or nothing.
 fn held(register: &Register, stream: &[f64]) -> Value {
     match (register.holds, register.number(stream)) {
-        (Holds::Flag, Some(1)) => json!("yes"),
-        (Holds::Flag, _) | (_, None) => Value::Null,
+        (RegisterKind::Flag, Some(1)) => json!("yes"),
+        (RegisterKind::Flag, _) | (_, None) => Value::Null,
         (_, Some(number)) => json!(number),
     }
 }

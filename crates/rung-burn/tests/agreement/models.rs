@@ -54,7 +54,7 @@ fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
 pub fn check<S: Number>(device: &Device, tolerance: f64) {
     let config = ModelConfig {
         positions: Positions::Rotary { base: 100.0 },
-        channel: FeedForwardConfig::Glu { hidden: Some(10) },
+        feed_forward: FeedForwardConfig::Glu { hidden: Some(10) },
         tied_unembedding: true,
         ..config()
     };

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
-use rung_nn::{Hooks, Place};
+use rung_nn::{Hooks, MixerIndex};
 use rung_theory::stack::{Layer, Mixer, Plan, Reach};
 use serde::Serialize;
 
@@ -64,13 +64,13 @@ pub struct AblatedNetwork {
 #[derive(Clone, Debug, Default)]
 pub struct AblationHooks {
     /// Mixers that add nothing.
-    pub mixers: Vec<Place>,
+    pub mixers: Vec<MixerIndex>,
     /// Whether channel mixers go too.
     pub channels: bool,
 }
 
 impl<S: Scalar> Hooks<Native<S>> for AblationHooks {
-    fn mixed(&mut self, ops: &Native<S>, place: Place, _: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
+    fn mixed(&mut self, ops: &Native<S>, place: MixerIndex, _: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
         if self.mixers.contains(&place) { ops.zeros(&ops.shape(&output)) } else { output }
     }
 
@@ -80,9 +80,9 @@ impl<S: Scalar> Hooks<Native<S>> for AblationHooks {
 }
 
 /// Every mixer of a plan with its place.
-pub fn places(plan: &Plan) -> Vec<(Place, &Mixer)> {
+pub fn places(plan: &Plan) -> Vec<(MixerIndex, &Mixer)> {
     let layer = |(layer, found): (usize, &Layer)| {
-        (0..found.mixers.len()).map(move |mixer| Place { layer, mixer }).collect::<Vec<_>>()
+        (0..found.mixers.len()).map(move |mixer| MixerIndex { layer, mixer }).collect::<Vec<_>>()
     };
     let all = plan.layers.iter().enumerate().flat_map(layer);
     all.map(|place| (place, &plan.layers[place.layer].mixers[place.mixer])).collect()
@@ -97,7 +97,8 @@ pub fn is_full(mixer: &Mixer) -> bool {
 fn cuts(plan: &Plan, channels: bool) -> Vec<(String, AblationHooks)> {
     let all = places(plan);
     let mut cuts = vec![("as it is".to_owned(), AblationHooks::default())];
-    let mut without = |name: String, mixers: Vec<Place>| cuts.push((name, AblationHooks { mixers, channels: false }));
+    let mut without =
+        |name: String, mixers: Vec<MixerIndex>| cuts.push((name, AblationHooks { mixers, channels: false }));
     let of = |full: bool| {
         let kind = all.iter().filter(|(_, mixer)| is_full(mixer) == full).map(|(place, _)| *place);
         kind.collect::<Vec<_>>()
@@ -123,7 +124,7 @@ fn cuts(plan: &Plan, channels: bool) -> Vec<(String, AblationHooks)> {
 pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
     silent("ablate", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
-    let channels = network.config.channel != rung_nn::FeedForwardConfig::None;
+    let channels = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
     for (name, without) in cuts(&network.plan, channels) {
         let scores = questions.measure(&network.model, &network.weights, || without.clone())?;
@@ -207,13 +208,13 @@ pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Findi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rung_nn::construct::{Request, build, build_on};
+    use rung_nn::construct::{ConstructionRequest, build, build_on};
     use rung_theory::stack::Defaults;
 
     #[test]
     fn u1_needs_every_layer_and_idle_layers_are_not_needed() {
         let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
-        let request = Request { m: 16, ..Request::default() };
+        let request = ConstructionRequest { m: 16, ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let found = ablate(&network, &options).unwrap();
         let share = |found: &Ablations, name: &str| {

@@ -309,7 +309,7 @@ mod tests {
         sample_with(stack, |config| ModelConfig {
             causal: false,
             norm: NormConfig::None,
-            channel: FeedForwardConfig::None,
+            feed_forward: FeedForwardConfig::None,
             deviation,
             tied_query_key: false,
             ..config

@@ -26,7 +26,7 @@ use std::fmt::Write as _;
 
 use rung_engine::{Parameters, Role, Scalar};
 use rung_nn::model::names;
-use rung_nn::trace::{Reading, Reads, Trace};
+use rung_nn::trace::{MixingOp, ReaderKind, Trace};
 use serde::Serialize;
 
 use super::matrix::dot;
@@ -81,7 +81,7 @@ pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -
         let trace = Trace::record(network, tokens)?;
         for (readings, sum) in trace.layers.iter().zip(&mut sums) {
             let mixing =
-                readings.iter().filter(|one| one.reads != Reads::Convolution && one.tokens() == trace.tokens());
+                readings.iter().filter(|one| one.reads != ReaderKind::Convolution && one.tokens() == trace.tokens());
             let Some(reading) = mixing.max_by_key(|one| one.heads).filter(|one| one.heads > 1) else { continue };
             *sum = (sum.0 + apart(reading), sum.1 + 1, reading.heads.min(MOST_HEADS));
         }
@@ -104,7 +104,7 @@ pub fn diversity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -
 }
 
 /// Mean over tokens and pairs of heads of half the sum of differences between shares.
-fn apart(reading: &Reading) -> f64 {
+fn apart(reading: &MixingOp) -> f64 {
     let (tokens, heads) = (reading.tokens(), reading.heads.min(MOST_HEADS));
     let (mut sum, mut count) = (0.0, 0);
     for time in 0..tokens {

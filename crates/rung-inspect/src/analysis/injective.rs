@@ -32,7 +32,7 @@
 use std::fmt::Write as _;
 
 use rung_engine::Scalar;
-use rung_nn::trace::{Reading, Reads, Trace};
+use rung_nn::trace::{MixingOp, ReaderKind, Trace};
 use rung_theory::stack::Layer;
 use serde::Serialize;
 
@@ -99,11 +99,13 @@ pub fn injectivity<S: Scalar>(network: &Network<S>, options: &InstrumentOptions)
     let trace = Trace::record(network, &batch.tokens)?;
     let mut heads = Vec::new();
     for ((readings, layer), name) in trace.layers.iter().zip(&network.plan.layers).zip(layer_names(&network.plan)) {
-        let fitting = readings.iter().filter(|one| one.reads != Reads::Convolution && one.tokens() == batch.length);
+        let fitting =
+            readings.iter().filter(|one| one.reads != ReaderKind::Convolution && one.tokens() == batch.length);
         // A sum of keys is no read of its own: of several sums in a layer, the one with the widest query is the read.
-        let widest = |one: &&Reading| one.query(batch.length - 1, 0).map_or(0, <[f64]>::len);
-        let attention = readings.iter().any(|one| one.reads == Reads::Attention);
-        let Some(reading) = fitting.filter(|one| !attention || one.reads == Reads::Attention).max_by_key(widest) else {
+        let widest = |one: &&MixingOp| one.query(batch.length - 1, 0).map_or(0, <[f64]>::len);
+        let attention = readings.iter().any(|one| one.reads == ReaderKind::Attention);
+        let Some(reading) = fitting.filter(|one| !attention || one.reads == ReaderKind::Attention).max_by_key(widest)
+        else {
             continue;
         };
         for head in 0..reading.heads.min(MOST_HEADS) {
@@ -123,12 +125,12 @@ fn divides(layer: &Layer) -> bool {
     layer.mixers.iter().any(|mixer| mixer.facts().scale_invariant)
 }
 
-fn test(reading: &Reading, head: usize, time: usize, divides: bool, layer: &str) -> Head {
+fn test(reading: &MixingOp, head: usize, time: usize, divides: bool, layer: &str) -> Head {
     let query = reading.query(time, head).unwrap_or_default().to_vec();
     let width = query.len();
     let map = scores(reading, time, head, width);
     // Rows count only up to what they have in common, where a softmax follows.
-    let map = if reading.reads == Reads::Attention { map.residual() } else { map };
+    let map = if reading.reads == ReaderKind::Attention { map.residual() } else { map };
     let mut found = map.singular();
     let largest = found[0].0;
     let rank = found.iter().filter(|(value, _)| *value > NOTHING * largest && largest > 0.0).count();
@@ -165,10 +167,10 @@ fn test(reading: &Reading, head: usize, time: usize, divides: bool, layer: &str)
 }
 
 /// The linear part of the map from queries to rows: scores of attention, weights of a recurrence. Keys in sight only.
-fn scores(reading: &Reading, time: usize, head: usize, width: usize) -> Matrix {
+fn scores(reading: &MixingOp, time: usize, head: usize, width: usize) -> Matrix {
     let unit = |at: usize| (0..width).map(|other| f64::from(u8::from(other == at))).collect::<Vec<f64>>();
     let row = |query: &[f64]| reading.weights_for(time, head, query);
-    let columns: Vec<Vec<f64>> = if reading.reads == Reads::Attention {
+    let columns: Vec<Vec<f64>> = if reading.reads == ReaderKind::Attention {
         // The logarithm of a row is its scores, up to a constant that the residual takes away.
         let none = row(&vec![0.0; width]);
         let seen: Vec<usize> = (0..none.len()).filter(|at| none[*at] > 0.0).collect();

@@ -269,7 +269,7 @@ pub fn find<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
 mod tests {
     use super::*;
     use crate::analysis::sample;
-    use rung_nn::construct::{Request, build};
+    use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
     fn parts_sum_up_at_every_level_for_every_mixer() {
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn u1_snaps_what_it_reads_so_that_nothing_else_has_a_part() {
-        let network = build::<f64>("U1", &Request::default()).unwrap();
+        let network = build::<f64>("U1", &ConstructionRequest::default()).unwrap();
         let found = lens(&network, &InstrumentOptions::default()).unwrap();
         assert!(found.mismatch() < 1e-9);
         for level in &found.levels {

@@ -164,11 +164,11 @@ pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Findi
 mod tests {
     use super::*;
     use rung_nn::NoHooks;
-    use rung_nn::construct::{Request, build};
+    use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
     fn the_last_level_answers_as_the_network_does() {
-        let network = build::<f32>("U1", &Request { m: 8, ..Request::default() }).unwrap();
+        let network = build::<f32>("U1", &ConstructionRequest { m: 8, ..ConstructionRequest::default() }).unwrap();
         let options = InstrumentOptions { prompts: Some(64), ..InstrumentOptions::default() };
         let found = logit_lens(&network, &options).unwrap();
         assert_eq!(found.levels.len(), network.model.depth() + 1);

@@ -3,7 +3,7 @@
 use rung_engine::{Native, Ops, Parameter, Parameters, Scalar};
 use rung_nn::Network;
 use rung_nn::linearized::{LinearizedOps, LinearizedTensor};
-use rung_nn::{Hooks, ModelError, Place};
+use rung_nn::{Hooks, MixerIndex, ModelError};
 
 /// A forward pass whose gates are held still.
 pub struct Pass<'a, S: Scalar> {
@@ -20,7 +20,7 @@ struct Through<'a, S> {
     /// A stream that is put in at a level.
     put: Option<(usize, Vec<S>)>,
     /// A factor for what every mixer adds.
-    factor: Option<&'a dyn Fn(Place) -> f64>,
+    factor: Option<&'a dyn Fn(MixerIndex) -> f64>,
     streams: Vec<Vec<S>>,
 }
 
@@ -41,7 +41,7 @@ impl<S: Scalar> Hooks<LinearizedOps<S>> for Through<'_, S> {
     fn mixed(
         &mut self,
         ops: &LinearizedOps<S>,
-        place: Place,
+        place: MixerIndex,
         _: &LinearizedTensor<S>,
         output: LinearizedTensor<S>,
     ) -> LinearizedTensor<S> {
@@ -94,7 +94,7 @@ impl<'a, S: Scalar> Pass<'a, S> {
     pub fn replay(
         &self,
         put: Option<(usize, Vec<S>)>,
-        factor: Option<&dyn Fn(Place) -> f64>,
+        factor: Option<&dyn Fn(MixerIndex) -> f64>,
     ) -> Result<(Vec<S>, Vec<S>), ModelError> {
         self.ops.rewind();
         let mut through = Through { put, factor, ..Through::default() };

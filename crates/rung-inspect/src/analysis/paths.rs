@@ -6,8 +6,8 @@
 
 use rung_engine::Scalar;
 use rung_nn::Network;
-use rung_nn::trace::{Reads, Trace};
-use rung_nn::{ModelError, Place};
+use rung_nn::trace::{ReaderKind, Trace};
+use rung_nn::{MixerIndex, ModelError};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{below, seeded};
 use serde::Serialize;
@@ -65,7 +65,7 @@ fn path_sums<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<Vec<
     let nodes: Vec<f64> = (0..count).map(node).collect();
     let mut sums = vec![vec![0.0; recorded.streams[0].len()]; count];
     for (at, factor) in nodes.iter().enumerate() {
-        let scale = |_: Place| *factor;
+        let scale = |_: MixerIndex| *factor;
         let (last, _) = pass.replay(None, Some(&scale))?;
         for (sum, weight) in sums.iter_mut().zip(basis(&nodes, at)) {
             sum.iter_mut().zip(&last).for_each(|(sum, value)| *sum += weight * value.wide());
@@ -106,7 +106,7 @@ pub fn products<S: Scalar>(network: &Network<S>, tokens: &[u32], seed: u64) -> R
     let trace = Trace::record(network, tokens)?;
     let mut layers = Vec::new();
     for readings in &trace.layers {
-        let fitting = readings.iter().filter(|one| one.reads != Reads::Convolution && one.tokens() == length);
+        let fitting = readings.iter().filter(|one| one.reads != ReaderKind::Convolution && one.tokens() == length);
         let matrices: Vec<Matrix> = fitting
             .flat_map(|one| (0..one.heads.min(8)).map(move |head| (one, head)))
             .map(|(one, head)| {
@@ -174,7 +174,7 @@ mod tests {
             let (pass, recorded) = Pass::record(&network, tokens).unwrap();
             // The pass with only some layers' mixers, for every set of layers.
             let with = |layers: usize| {
-                let factor = |place: Place| f64::from(u8::from(layers >> place.layer & 1 == 1));
+                let factor = |place: MixerIndex| f64::from(u8::from(layers >> place.layer & 1 == 1));
                 pass.replay(None, Some(&factor)).unwrap().0
             };
             let kept: Vec<Vec<f64>> = (0..8).map(with).collect();

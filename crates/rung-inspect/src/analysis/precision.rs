@@ -196,7 +196,7 @@ pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Findi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rung_nn::construct::{Request, build};
+    use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
     fn a_carrier_of_few_bits_needs_few_and_attention_none() {
@@ -204,10 +204,10 @@ mod tests {
         let share = |found: &PrecisionSweep, bits: u32| {
             found.steps.iter().find(|step| step.bits == bits).unwrap().accuracy[&2].mean()
         };
-        let carried = sweep(&build::<f32>("U2", &Request::default()).unwrap(), &options).unwrap();
+        let carried = sweep(&build::<f32>("U2", &ConstructionRequest::default()).unwrap(), &options).unwrap();
         assert_eq!((share(&carried, 32), share(&carried, 16), share(&carried, 8)), (1.0, 1.0, 1.0));
         assert!(share(&carried, 1) < 1.0 && carried.numbers > 0, "{}", share(&carried, 1));
-        let attention = sweep(&build::<f32>("U1", &Request::default()).unwrap(), &options).unwrap();
+        let attention = sweep(&build::<f32>("U1", &ConstructionRequest::default()).unwrap(), &options).unwrap();
         assert!(attention.steps.iter().all(|step| step.accuracy[&2].right == step.accuracy[&2].count));
         assert_eq!(attention.numbers, 0);
     }

@@ -275,11 +275,11 @@ pub fn find(network: &Network<f32>, options: &InstrumentOptions) -> Result<Findi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rung_nn::construct::{Request, build};
+    use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
     fn on_u1_hop_l_appears_after_layer_l_plus_one() {
-        let request = Request { hops: 3, m: 4, n: vec![2, 2], ..Request::default() };
+        let request = ConstructionRequest { hops: 3, m: 4, n: vec![2, 2], ..ConstructionRequest::default() };
         let network = build::<f32>("U1", &request).unwrap();
         let options = InstrumentOptions { prompts: Some(800), ..InstrumentOptions::default() };
         let found = probe(&network, &options).unwrap();

@@ -321,11 +321,13 @@ pub(crate) fn shares(accuracy: &Accuracy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rung_nn::construct::{Request, build};
+    use rung_nn::construct::{ConstructionRequest, build};
 
     #[test]
     fn registers_end_in_the_target() {
-        let built = build::<f32>("U1", &Request { hops: 3, m: 3, n: vec![2, 2], ..Request::default() }).unwrap();
+        let built =
+            build::<f32>("U1", &ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() })
+                .unwrap();
         let network = built;
         let found = Questions::draw(&network, &InstrumentOptions::default(), (100, 1 << 16)).unwrap();
         assert_eq!(found.registers.iter().map(|register| register.values).collect::<Vec<_>>(), [3, 6, 12]);
@@ -342,7 +344,7 @@ mod tests {
 
     #[test]
     fn tasks_that_do_not_fit_are_named() {
-        let network = build::<f32>("U1", &Request::default()).unwrap();
+        let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let options = InstrumentOptions { task: Some("parity".to_owned()), ..InstrumentOptions::default() };
         let error = Questions::draw(&network, &options, (10, 100)).err().unwrap().to_string();
         assert!(error.contains("--task"), "{error}");

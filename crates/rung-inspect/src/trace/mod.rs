@@ -11,8 +11,8 @@ mod text;
 use rung_engine::Scalar;
 use rung_nn::ModelError;
 use rung_nn::Network;
-use rung_nn::construct::{Holds, Register};
-use rung_nn::trace::{Flow, Reads, Trace, sequence};
+use rung_nn::construct::{Register, RegisterKind};
+use rung_nn::trace::{Flow, ReaderKind, Trace, sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError, TokenNames};
 use serde::Serialize;
@@ -267,9 +267,9 @@ fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, laye
     let mixers = network.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
     let reads = flow.reads.iter().filter(|read| read.layer == layer).map(|read| AttentionEdge {
         through: match read.reads {
-            Reads::Attention => "attention",
-            Reads::State => "state",
-            Reads::Convolution => "convolution",
+            ReaderKind::Attention => "attention",
+            ReaderKind::State => "state",
+            ReaderKind::Convolution => "convolution",
         },
         head: read.head,
         from: read.from,
@@ -292,7 +292,7 @@ fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, now:
     let changed = info.registers.iter().filter_map(|register| {
         let value = decoded(register, now)?;
         let new = before.is_none_or(|before| decoded(register, before).as_ref() != Some(&value));
-        new.then(|| RegisterValue { register: register.name.clone(), value, raw: register.holds == Holds::Raw })
+        new.then(|| RegisterValue { register: register.name.clone(), value, raw: register.holds == RegisterKind::Raw })
     });
     changed.collect()
 }
@@ -300,12 +300,12 @@ fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, now:
 fn decoded(register: &Register, stream: &[f64]) -> Option<String> {
     let (number, first) = (register.number(stream), register.of(stream).first().copied().unwrap_or_default());
     match register.holds {
-        Holds::Constant => None,
-        Holds::Flag => number.filter(|set| *set == 1).map(|_| "yes".to_owned()),
-        Holds::Number | Holds::OneHot => number.map(|number| number.to_string()),
-        Holds::Raw if register.size == 1 => (first.abs() > 1e-3).then(|| format!("{first:.2}")),
-        Holds::Raw if register.of(stream).iter().all(|value| value.abs() < 1e-3) => None,
-        Holds::Raw => Some(number.map_or_else(|| "unclear".to_owned(), |number| number.to_string())),
+        RegisterKind::Constant => None,
+        RegisterKind::Flag => number.filter(|set| *set == 1).map(|_| "yes".to_owned()),
+        RegisterKind::Number | RegisterKind::OneHot => number.map(|number| number.to_string()),
+        RegisterKind::Raw if register.size == 1 => (first.abs() > 1e-3).then(|| format!("{first:.2}")),
+        RegisterKind::Raw if register.of(stream).iter().all(|value| value.abs() < 1e-3) => None,
+        RegisterKind::Raw => Some(number.map_or_else(|| "unclear".to_owned(), |number| number.to_string())),
     }
 }
 
@@ -321,14 +321,14 @@ fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rung_nn::construct::{Request, build};
+    use rung_nn::construct::{ConstructionRequest, build};
     use rung_theory::task::{Prompt, seeded};
 
     use super::*;
     use rung_figure::figure::Chart;
 
     fn picture(name: &str, hops: usize) -> Picture {
-        let request = Request { hops, m: 4, n: vec![2; hops - 1], ..Request::default() };
+        let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
         let built = build::<f32>(name, &request).unwrap();
         let mut prompt = Prompt::new();
         built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn positions_beyond_the_text_are_refused() {
-        let built = build::<f32>("U1", &Request::default()).unwrap();
+        let built = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let mut prompt = Prompt::new();
         built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
         let error = Picture::take("U1", &built, prompt.tokens(), Some(99), Cut::default()).unwrap_err();

@@ -5,7 +5,7 @@
 //! out, read back and checked. Then one forward pass as a picture, and three as the conversation that the proofs speak of.
 
 use rung_nn::Network;
-use rung_nn::construct::{self, InstanceSet, Request, verify};
+use rung_nn::construct::{self, ConstructionRequest, InstanceSet, verify};
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::{certificate, checker};
 use rung_theory::stack::{Convention, Defaults, Plan};
@@ -101,17 +101,17 @@ impl Job {
         format!("constructed/{}-hops{}", self.name.replace('\'', "-prime").to_lowercase(), self.hops)
     }
 
-    fn request(self) -> Request {
+    fn request(self) -> ConstructionRequest {
         let (m, growth) = match (self.name, self.hops) {
             (_, 1) => (4, 2),
             ("U4" | "U4-causal", _) => (2, 1),
             _ => (2, 2),
         };
-        Request { hops: self.hops, m, n: vec![growth; self.hops - 1], ..Request::default() }
+        ConstructionRequest { hops: self.hops, m, n: vec![growth; self.hops - 1], ..ConstructionRequest::default() }
     }
 
     fn command(self) -> String {
-        let Request { m, n, .. } = self.request();
+        let ConstructionRequest { m, n, .. } = self.request();
         let n = n.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let n = if n.is_empty() { n } else { format!(" --n {n}") };
         format!("rung construct {:?} --hops {} --m {m}{n} --out c", self.name, self.hops)
@@ -278,7 +278,7 @@ fn others(chapter: &mut Chapter, done: &[(Job, VerifiedConstruction)]) {
 
 /// A construction for two hops, and a prompt for it.
 fn two_hops(name: &str) -> Result<(Network<f32>, Vec<u32>), String> {
-    let built = construct::build::<f32>(name, &Request::default()).map_err(|error| error.to_string())?;
+    let built = construct::build::<f32>(name, &ConstructionRequest::default()).map_err(|error| error.to_string())?;
     let mut prompt = Prompt::new();
     built.task().map_err(|error| error.to_string())?.prompt(&mut seeded(0), &mut prompt);
     Ok((built, prompt.tokens().to_vec()))

@@ -6,7 +6,7 @@
 
 use num_bigint::BigUint;
 use rung_theory::bound::input::log2;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::{certificate, checker, papers, shortcut};
 use rung_theory::stack::Plan;
 
@@ -33,7 +33,7 @@ fn protocol(plan: &Plan, hops: usize) -> Option<f64> {
     let tables = |m: u64| {
         let branches = capacity.message_bits / 20 + 1;
         let n = (1..hops).map(|e| BigUint::from(if e == 1 { 1 } else { branches }));
-        Tables::new(hops, m.into(), n.collect()).ok()
+        TableSizes::new(hops, m.into(), n.collect()).ok()
     };
     let solved = |m: u64| tables(m).is_some_and(|tables| shortcut::way(&capacity, &tables).is_some());
     let (mut low, mut high) = (2_u64, 1_u64 << 48);

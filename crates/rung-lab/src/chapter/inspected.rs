@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rung_nn::construct::{self, Request};
+use rung_nn::construct::{self, ConstructionRequest};
 use rung_theory::task;
 
 use super::ChapterOutput;
@@ -132,7 +132,7 @@ pub fn compute(store: &EvidenceStore, runs: &[(PathBuf, Record)]) -> Result<(), 
 }
 
 fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
-    let request = Request { hops: HOPS, m: 4, n: vec![2; HOPS - 1], ..Request::default() };
+    let request = ConstructionRequest { hops: HOPS, m: 4, n: vec![2; HOPS - 1], ..ConstructionRequest::default() };
     let build = || -> Result<(Network<f32>, Network<f64>), String> {
         let single = construct::build::<f32>("U1", &request).map_err(|error| error.to_string())?;
         let double = construct::build::<f64>("U1", &request).map_err(|error| error.to_string())?;

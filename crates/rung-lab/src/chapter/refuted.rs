@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use rung_nn::construct::{self, Request};
+use rung_nn::construct::{self, ConstructionRequest};
 
 use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset, figure_files};
@@ -138,7 +138,7 @@ pub fn compute(store: &EvidenceStore, tick: &(dyn Fn() + Sync)) -> Result<(), Wr
         }
     }
     for (name, hops, m, n) in CONSTRUCTIONS {
-        let request = Request { hops, m, n: n.to_vec(), ..Request::default() };
+        let request = ConstructionRequest { hops, m, n: n.to_vec(), ..ConstructionRequest::default() };
         store.write(&construction_key(name), &search_construction(name, &request))?;
         tick();
     }
@@ -308,7 +308,7 @@ fn pigeonhole(bits: u32) -> u32 {
 }
 
 /// Asks a construction every instance.
-fn search_construction(name: &str, request: &Request) -> Result<ExhaustiveSearch, String> {
+fn search_construction(name: &str, request: &ConstructionRequest) -> Result<ExhaustiveSearch, String> {
     let built = construct::build::<f32>(name, request).map_err(|error| error.to_string())?;
     let target = TargetModel::of(built, Origin::Folder(name.into()), None, RequestedPrecision::Own);
     let found = target.and_then(|target| falsify(&target, &budget(u64::MAX), &|_, _| true));

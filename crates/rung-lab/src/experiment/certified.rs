@@ -13,7 +13,7 @@ use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
 use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 use rung_theory::bound::certificate::{conventions, write};
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::Verdict;
 use rung_theory::stack::Convention;
 use rung_theory::task;
@@ -114,7 +114,7 @@ fn proof(cell: &ResultCell<'_>) -> Option<Proof> {
         return bound.verdict().ok()?.impossible.then_some(Proof { command, file: None });
     };
     let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
-    let tables = Tables::new(sizes.len(), sizes[0].into(), branches).ok()?;
+    let tables = TableSizes::new(sizes.len(), sizes[0].into(), branches).ok()?;
     let Verdict::Impossible(found) = StackBounds::new(&cell.plan(), Convention::Register).decide(&tables) else {
         return None;
     };

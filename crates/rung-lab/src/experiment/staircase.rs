@@ -17,7 +17,7 @@
 //! sizes it mostly cannot: messages of f32 accumulators are wide.
 
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::stack::Convention;
 
 use super::capacity::max_accuracy;
@@ -88,7 +88,7 @@ impl Square<'_, '_> {
         let sizes = sizes(cell)?;
         let sizes = sizes.get(..self.hops)?;
         let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
-        let tables = Tables::new(self.hops, sizes[0].into(), branches).ok()?;
+        let tables = TableSizes::new(self.hops, sizes[0].into(), branches).ok()?;
         let verdict = StackBounds::new(&cell.plan(), Convention::Paper).decide(&tables);
         Some([verdict.word().to_owned(), verdict.reason()])
     }

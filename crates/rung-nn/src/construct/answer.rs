@@ -71,7 +71,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
         Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), self.built.model.classes()))
     }
 
-    fn think(&self, thoughts: &ChainOfThought, tokens: &[u32], batch: usize) -> Result<Vec<Thought>, ModelError> {
+    fn think(&self, thoughts: &ChainOfThought, tokens: &[u32], batch: usize) -> Result<Vec<EmittedChain>, ModelError> {
         decode(&self.built.model, &self.ops, thoughts, (tokens, batch), self.front)
     }
 
@@ -79,7 +79,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn thoughts(&self, tokens: &[u32]) -> Result<Option<Thought>, ModelError> {
+    pub fn thoughts(&self, tokens: &[u32]) -> Result<Option<EmittedChain>, ModelError> {
         let Some(thoughts) = self.built.chain_of_thought() else { return Ok(None) };
         Ok(self.think(thoughts, tokens, 1)?.pop())
     }
@@ -92,9 +92,9 @@ pub(crate) fn decode<O: Ops>(
     thoughts: &ChainOfThought,
     (tokens, batch): (&[u32], usize),
     front: usize,
-) -> Result<Vec<Thought>, ModelError> {
+) -> Result<Vec<EmittedChain>, ModelError> {
     let classes = model.classes();
-    let mut emitted = vec![Thought::default(); batch];
+    let mut emitted = vec![EmittedChain::default(); batch];
     let (mut hidden, mut state) = model.last(ops, tokens, batch, front)?;
     for step in 0..thoughts.count {
         let scores = ops.values(&model.logits(ops, &hidden));
@@ -114,7 +114,7 @@ pub(crate) fn decode<O: Ops>(
 
 /// What a construction said before it answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Thought {
+pub struct EmittedChain {
     /// Tokens emitted, one id per field.
     pub tokens: Vec<u32>,
     /// The answer in the last of them.

@@ -46,7 +46,7 @@ const WRITERS: &[(&str, Writer)] = &[
     (mixer::gdn::GatedDeltanetConfig::NAME, weights::gdn),
     (mixer::kda::KimiDeltaConfig::NAME, weights::kda),
     (mixer::mamba1::Mamba1Config::NAME, weights::mamba1),
-    (mixer::rglru::GatedUnitConfig::NAME, weights::rglru),
+    (mixer::rglru::RgLruConfig::NAME, weights::rglru),
     (mixer::gated::GatedRecurrenceConfig::NAME, weights::gated),
     (mixer::hgrn2::Hgrn2Config::NAME, weights::hgrn2),
     (mixer::rwkv6::Rwkv6Config::NAME, weights::rwkv6),

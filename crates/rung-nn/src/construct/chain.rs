@@ -7,8 +7,8 @@ use rung_theory::task::Task;
 use rung_theory::task::funccomp::FuncComp;
 
 use super::draft::{Draft, Head};
-use super::part::{Match, look_up, sharpness};
-use super::register::{Holds, Slice, bits};
+use super::part::{KeyMatch, look_up, sharpness};
+use super::register::{RegisterKind, Slice, bits};
 
 /// The registers of a prompt of function composition.
 pub struct Chain {
@@ -46,7 +46,7 @@ impl Chain {
         let one = draft.one;
         let fields = Task::fields(task);
         let registers = &mut draft.registers;
-        let mut flag = |name: String, about: String| registers.add(name, 1, Holds::Flag, about);
+        let mut flag = |name: String, about: String| registers.add(name, 1, RegisterKind::Flag, about);
         let entry: Vec<Slice> =
             (1..=hops).map(|l| flag(format!("is.{l}"), format!("the token is an entry of z_{l}"))).collect();
         let start = flag("is.start".to_owned(), "the token is z_0".to_owned());
@@ -104,13 +104,13 @@ impl Chain {
     pub fn reading(&mut self, l: usize) -> (Slice, Slice) {
         let size = self.value_bits(l);
         let registers = &mut self.draft.registers;
-        let raw = registers.add(format!("read.{l}"), size, Holds::Raw, format!("i_{l} as it was read"));
-        (raw, registers.add(format!("i.{l}"), size, Holds::Number, format!("i_{l}")))
+        let raw = registers.add(format!("read.{l}"), size, RegisterKind::Raw, format!("i_{l} as it was read"));
+        (raw, registers.add(format!("i.{l}"), size, RegisterKind::Number, format!("i_{l}")))
     }
 
     /// What an entry of z_l must have: its flag, and the address in these registers.
-    pub fn address(&self, l: usize, outer: Option<Slice>, inner: Slice) -> Match {
-        let wanted = Match::new().flag(self.entry[l - 1], self.one).numbers(inner, self.inner);
+    pub fn address(&self, l: usize, outer: Option<Slice>, inner: Slice) -> KeyMatch {
+        let wanted = KeyMatch::new().flag(self.entry[l - 1], self.one).numbers(inner, self.inner);
         match outer {
             Some(outer) => wanted.numbers(outer, self.outer),
             None => wanted,
@@ -125,11 +125,11 @@ impl Chain {
 
     /// A head that reads z_0.
     pub fn read_start(&self, raw: Slice) -> Head {
-        let wanted = Match::new().flag(self.start, self.one);
+        let wanted = KeyMatch::new().flag(self.start, self.one);
         look_up(&wanted, self.sharpness, &[(self.value.low(raw.size), raw)])
     }
 }
 
 fn registers_add(draft: &mut Draft, name: String, size: usize, about: &str) -> Slice {
-    draft.registers.add(name, size, Holds::Number, about)
+    draft.registers.add(name, size, RegisterKind::Number, about)
 }

@@ -14,7 +14,7 @@ use rung_theory::stack::{Defaults, Layer as PlanLayer, Mixer, Plan, StackError};
 use rung_theory::task::{AnyTask, Field, seeded};
 
 use super::carry::{self, Carry};
-use super::register::{Holds, Registers, Slice};
+use super::register::{RegisterKind, Registers, Slice};
 use super::{ChainOfThought, ConstructError, ConstructionInfo};
 use crate::mixer::{follows_width, width_divisor};
 use crate::model::{FeedForwardConfig, Input, Model, ModelConfig, NormConfig, lends, names};
@@ -100,7 +100,7 @@ impl Draft {
     /// A draft for a task. The first field's ids all set the register that holds 1.
     pub fn new(name: &'static str, task: Box<dyn AnyTask>) -> Self {
         let mut registers = Registers::default();
-        let one = registers.add("one", 1, Holds::Constant, "always 1, for offsets");
+        let one = registers.add("one", 1, RegisterKind::Constant, "always 1, for offsets");
         // Each field writes registers of its own, so none shares its vectors with another.
         let own = |field: Field| Field::new(field.name, field.vocabulary);
         let fields: Vec<Field> = task.fields().into_iter().map(own).collect();
@@ -200,8 +200,10 @@ impl Draft {
         if norm == NormConfig::None {
             return;
         }
-        let zero = self.registers.add("zero", 1, Holds::Constant, "always 0, which a norm turns into minus the mean");
-        let ballast = self.registers.add("ballast", 2, Holds::Constant, "a weight that keeps the length of the vector");
+        let zero =
+            self.registers.add("zero", 1, RegisterKind::Constant, "always 0, which a norm turns into minus the mean");
+        let ballast =
+            self.registers.add("ballast", 2, RegisterKind::Constant, "a weight that keeps the length of the vector");
         let weight = BALLAST * (self.registers.width() as f64).sqrt();
         self.embed(0, move |_| vec![(ballast.start, weight), (ballast.start + 1, -weight)]);
         self.zero = Some(zero.start);
@@ -228,7 +230,7 @@ impl Draft {
             },
             classes: self.classes,
             norm: self.norm,
-            channel: FeedForwardConfig::Relu { hidden: Some(hidden) },
+            feed_forward: FeedForwardConfig::Relu { hidden: Some(hidden) },
             positions: if self.places.is_some() { Positions::Learned { length } } else { Positions::None },
             causal: self.causal,
             chunk: self.chunk,
@@ -264,7 +266,7 @@ impl Draft {
     }
 
     /// The smallest plan that holds every part.
-    fn smallest(&self) -> Result<(Plan, Vec<Place>), ConstructError> {
+    fn smallest(&self) -> Result<(Plan, Vec<LayerPlace>), ConstructError> {
         let width = self.registers.width() as u64;
         let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width), bits: 32 };
         let mut layers = Vec::new();
@@ -281,21 +283,21 @@ impl Draft {
             };
             layers.push(PlanLayer::new(mixer));
         }
-        let places = (0..layers.len()).map(|layer| Place { layer, mixer: 0 }).collect();
+        let places = (0..layers.len()).map(|layer| LayerPlace { layer, mixer: 0 }).collect();
         Ok((Plan { width, layers }, places))
     }
 
     /// A layer of a given plan for every part, in order.
-    fn assign(&self, plan: &Plan) -> Result<Vec<Place>, ConstructError> {
+    fn assign(&self, plan: &Plan) -> Result<Vec<LayerPlace>, ConstructError> {
         let mut next = 0;
         let mut places = Vec::new();
         for layer in &self.layers {
             let mixers = plan.layers.iter().enumerate().skip(next);
             let mut candidates = mixers.flat_map(|(index, plan_layer)| {
-                (0..plan_layer.mixers.len()).map(move |mixer| Place { layer: index, mixer })
+                (0..plan_layer.mixers.len()).map(move |mixer| LayerPlace { layer: index, mixer })
             });
             let log2_tokens = u64::from(self.task.length().max(1).ilog2()) + 1;
-            let fits = |place: &Place| {
+            let fits = |place: &LayerPlace| {
                 let mixer = &plan.layers[place.layer].mixers[place.mixer];
                 let precise = mixer.bits() >= mixer.facts().precision.bits(log2_tokens);
                 precise
@@ -395,7 +397,7 @@ fn balance<S: Scalar>(weights: &mut Parameters<S>, width: usize, used: usize, ze
 
 /// Where in a plan a part stands.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LayerPlace {
     layer: usize,
     mixer: usize,
 }
@@ -422,7 +424,7 @@ fn heads_fit(heads: &[Head], mixer: &Mixer) -> bool {
     spread <= sizes.kv && heads.iter().all(|head| head.key.len() <= sizes.key)
 }
 
-fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place: Place, plan: &Plan) {
+fn write_layer<S: Scalar>(writer: &mut Writer<'_, S>, layer: &LayerDraft, place: LayerPlace, plan: &Plan) {
     let mixers = &plan.layers[place.layer].mixers;
     let inner = names::mixer(place.layer, place.mixer, mixers.len());
     let mlp = names::mlp(place.layer);

@@ -10,15 +10,15 @@
 
 use rung_engine::{Parameter, Parameters, Role, Scalar};
 
-use crate::model::{Model, ModelConfig, NormConfig, Placement, names};
+use crate::model::{Model, ModelConfig, NormConfig, NormPlacement, names};
 
 /// The number of layers that must run on all tokens for the last token's row to be exact. At most all but the last.
 pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameters<S>) -> usize {
     let depth = model.depth();
-    if config.norm != NormConfig::None || config.placement == Placement::Post {
+    if config.norm != NormConfig::None || config.placement == NormPlacement::Post {
         return depth.saturating_sub(1);
     }
-    let layers: Vec<Touched> = (0..depth).map(|layer| Touched::of(layer, model.width(), weights)).collect();
+    let layers: Vec<LayerColumns> = (0..depth).map(|layer| LayerColumns::of(layer, model.width(), weights)).collect();
     let exact = |front: &usize| {
         let mut written = vec![false; model.width()];
         layers[*front..].iter().all(|layer| {
@@ -33,7 +33,7 @@ pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameter
 }
 
 /// Columns of the stream that a layer uses.
-pub(crate) struct Touched {
+pub(crate) struct LayerColumns {
     /// Those that its mixers' states depend on.
     pub(crate) kept: Vec<bool>,
     /// Those that its queries and gates look at, where they have a projection of their own.
@@ -46,7 +46,7 @@ pub(crate) struct Touched {
     pub(crate) written: Vec<bool>,
 }
 
-impl Touched {
+impl LayerColumns {
     pub(crate) fn of<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
         let none = || vec![false; width];
         let mut touched = Self { kept: none(), asked: none(), weighed: none(), mixed: none(), written: none() };

@@ -54,13 +54,13 @@ mod verify;
 mod tests;
 
 pub(crate) use answer::decode;
-pub use answer::{Answerer, Thought};
+pub use answer::{Answerer, EmittedChain};
 pub use carry::CarryError;
 pub use draft::Draft;
-pub(crate) use front::Touched;
+pub(crate) use front::LayerColumns;
 pub use front::front;
 pub use precision::MOST_BITS;
-pub use register::{Holds, Register, Registers, Slice, bits};
+pub use register::{Register, RegisterKind, Registers, Slice, bits};
 pub use verify::{InstanceSet, MAX_EXHAUSTIVE, Verification, VerifyError, WrongAnswer, verify};
 
 use rung_engine::Scalar;
@@ -75,7 +75,7 @@ use crate::network::Network;
 
 /// What is asked of a construction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ConstructionRequest {
     /// Hops of function composition.
     pub hops: usize,
     /// Entries of the first table.
@@ -98,7 +98,7 @@ pub struct Request {
     pub norm: NormConfig,
 }
 
-impl Default for Request {
+impl Default for ConstructionRequest {
     fn default() -> Self {
         Self {
             hops: 2,
@@ -188,18 +188,18 @@ pub struct ConstructionInfo {
 
 /// A construction as the registry knows it.
 #[derive(Debug)]
-pub struct Kind {
+pub struct ConstructionKind {
     /// The name users type; case does not matter.
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
     /// Whether a mixer can be chosen.
     pub carries: bool,
-    draft: fn(&Request) -> Result<Draft, ConstructError>,
+    draft: fn(&ConstructionRequest) -> Result<Draft, ConstructError>,
 }
 
 /// Every construction.
-pub static KINDS: &[Kind] = &[
+pub static KINDS: &[ConstructionKind] = &[
     kind("U1", "L+1 full layers: w reads z_0, then looks up one table per layer", false, u1::draft),
     kind("U2", "a carrier of z_0, then L full layers", true, u2::before),
     kind("U2'", "a full layer, a carrier of i_1, then L-1 full layers", true, u2::after),
@@ -221,16 +221,16 @@ const fn kind(
     name: &'static str,
     about: &'static str,
     carries: bool,
-    draft: fn(&Request) -> Result<Draft, ConstructError>,
-) -> Kind {
-    Kind { name, about, carries, draft }
+    draft: fn(&ConstructionRequest) -> Result<Draft, ConstructError>,
+) -> ConstructionKind {
+    ConstructionKind { name, about, carries, draft }
 }
 
 /// The construction of this name.
 ///
 /// # Errors
 /// There is none.
-pub fn find(name: &str) -> Result<&'static Kind, ConstructError> {
+pub fn find(name: &str) -> Result<&'static ConstructionKind, ConstructError> {
     let plain = |name: &str| name.to_ascii_lowercase().replace("-prime", "'").replace("prime", "'");
     KINDS.iter().find(|kind| plain(kind.name) == plain(name)).ok_or_else(|| ConstructError::UnknownName {
         found: name.to_owned(),
@@ -242,7 +242,7 @@ pub fn find(name: &str) -> Result<&'static Kind, ConstructError> {
 ///
 /// # Errors
 /// There is none of this name, or the request does not fit it.
-pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Network<S>, ConstructError> {
+pub fn build<S: Scalar>(name: &str, request: &ConstructionRequest) -> Result<Network<S>, ConstructError> {
     draft(name, request)?.finish(None)
 }
 
@@ -250,17 +250,21 @@ pub fn build<S: Scalar>(name: &str, request: &Request) -> Result<Network<S>, Con
 ///
 /// # Errors
 /// As [`build`], or the plan has no layers for it.
-pub fn build_on<S: Scalar>(name: &str, request: &Request, plan: &Plan) -> Result<Network<S>, ConstructError> {
+pub fn build_on<S: Scalar>(
+    name: &str,
+    request: &ConstructionRequest,
+    plan: &Plan,
+) -> Result<Network<S>, ConstructError> {
     draft(name, request)?.finish(Some(plan))
 }
 
-fn draft(name: &str, request: &Request) -> Result<Draft, ConstructError> {
+fn draft(name: &str, request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let mut draft = (find(name)?.draft)(request)?;
     draft.norm(request.norm);
     Ok(draft)
 }
 
-impl Request {
+impl ConstructionRequest {
     fn funccomp(&self) -> Result<FuncComp, ConstructError> {
         self.funccomp_in(Order::Hard)
     }

@@ -4,14 +4,14 @@ use rung_theory::stack::{Defaults, Mixer};
 use rung_theory::task;
 
 use super::draft::{Draft, Mixing, Setting};
-use super::part::{Match, gated_snap, look_up, set, sharpness, threshold, unset};
-use super::register::{Holds, Slice, bits};
-use super::{ConstructError, Request};
+use super::part::{KeyMatch, gated_snap, look_up, set, sharpness, threshold, unset};
+use super::register::{RegisterKind, Slice, bits};
+use super::{ConstructError, ConstructionRequest};
 
 /// One layer of `DeltaNet` with negative eigenvalues.
-pub fn parity(request: &Request) -> Result<Draft, ConstructError> {
+pub fn parity(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let mut draft = Draft::new("parity", task::parse(&format!("parity{{length={}}}", request.length))?);
-    let flips = draft.registers.add("flips", 1, Holds::Flag, "the token is a bit that is 1");
+    let flips = draft.registers.add("flips", 1, RegisterKind::Flag, "the token is a bit that is 1");
     draft.embed(0, move |symbol| vec![(flips.start, if symbol == 1 { 1.0 } else { -1.0 })]);
     let odd = count(&mut draft, flips)?;
     draft.answer(move |class| odd.code(class as u64));
@@ -19,8 +19,8 @@ pub fn parity(request: &Request) -> Result<Draft, ConstructError> {
 }
 
 /// The same, then one full layer.
-pub fn retrieval(request: &Request) -> Result<Draft, ConstructError> {
-    let Request { length, entries, modulus, .. } = *request;
+pub fn retrieval(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
+    let ConstructionRequest { length, entries, modulus, .. } = *request;
     let spec = format!(
         "parity-retrieval{{bits={length},entries={entries},keys={},values={modulus}}}",
         entries.saturating_mul(2)
@@ -32,21 +32,21 @@ pub fn retrieval(request: &Request) -> Result<Draft, ConstructError> {
     let blank = |field: usize| fields[field].vocabulary - 1;
     let size = |field: usize| bits(u64::from(blank(field)));
     let registers = &mut draft.registers;
-    let flips = registers.add("flips", 1, Holds::Flag, "the token is a bit that is 1");
-    let entry = registers.add("is.entry", 1, Holds::Flag, "the token is an entry");
-    let key = registers.add("key", size(2), Holds::Number, "key of an entry or of the query");
+    let flips = registers.add("flips", 1, RegisterKind::Flag, "the token is a bit that is 1");
+    let entry = registers.add("is.entry", 1, RegisterKind::Flag, "the token is an entry");
+    let key = registers.add("key", size(2), RegisterKind::Number, "key of an entry or of the query");
     let [even, odd] = [("even", 3), ("odd", 4)]
-        .map(|(name, field)| registers.add(name, size(field), Holds::Number, "a value of an entry"));
+        .map(|(name, field)| registers.add(name, size(field), RegisterKind::Number, "a value of an entry"));
     let [read_even, read_odd] = ["even", "odd"]
-        .map(|name| registers.add(format!("read.{name}"), even.size, Holds::Raw, "a value as it was read"));
-    let answer = registers.add("answer", even.size, Holds::Number, "the value that the parity chooses");
+        .map(|name| registers.add(format!("read.{name}"), even.size, RegisterKind::Raw, "a value as it was read"));
+    let answer = registers.add("answer", even.size, RegisterKind::Number, "the value that the parity chooses");
     draft.embed(0, move |kind| vec![(entry.start, if kind == 1 { 1.0 } else { -1.0 })]);
     draft.embed(1, move |bit| vec![(flips.start, if bit == 1 { 1.0 } else { -1.0 })]);
     for (field, register) in [(2, key), (3, even), (4, odd)] {
         draft.embed_number(field, register, blank(field));
     }
     let parity = count(&mut draft, flips)?;
-    let wanted = Match::new().flag(entry, one).numbers(key, key);
+    let wanted = KeyMatch::new().flag(entry, one).numbers(key, key);
     let head = look_up(&wanted, sharpness(tokens), &[(even, read_even), (odd, read_odd)]);
     let mut neurons = gated_snap(read_even, answer, one, &[unset(parity)]);
     neurons.extend(gated_snap(read_odd, answer, one, &[set(parity)]));
@@ -60,8 +60,8 @@ pub fn retrieval(request: &Request) -> Result<Draft, ConstructError> {
 /// Where a token flips, beta is 2 and the state becomes `2 v - S = 1 - S` with v = 1/2; elsewhere beta is 0.
 fn count(draft: &mut Draft, flips: Slice) -> Result<Slice, ConstructError> {
     let one = draft.one;
-    let raw = draft.registers.add("read.parity", 1, Holds::Raw, "the state as it was read: 0 or 1");
-    let odd = draft.registers.add("odd-ones", 1, Holds::Flag, "the number of ones so far is odd");
+    let raw = draft.registers.add("read.parity", 1, RegisterKind::Raw, "the state as it was read: 0 or 1");
+    let odd = draft.registers.add("odd-ones", 1, RegisterKind::Flag, "the number of ones so far is odd");
     let width = draft.registers.width();
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(width as u64), bits: 32 };
     let mixer = Mixer::new("deltanet", &[("heads", 1), ("conv", 0), ("negative", 1)], &defaults)?;

@@ -20,11 +20,11 @@ const SLOPE: f64 = 4.0;
 
 /// What a look-up compares: channel by channel, a sum on the asking side and a sum on the asked side.
 #[derive(Clone, Debug, Default)]
-pub struct Match {
+pub struct KeyMatch {
     pairs: Vec<(Sum, Sum)>,
 }
 
-impl Match {
+impl KeyMatch {
     /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
@@ -63,7 +63,7 @@ impl Match {
 }
 
 /// A head that copies registers of the token that agrees.
-pub fn look_up(wanted: &Match, sharpness: f64, copies: &[(Slice, Slice)]) -> Head {
+pub fn look_up(wanted: &KeyMatch, sharpness: f64, copies: &[(Slice, Slice)]) -> Head {
     let sharp = |sum: &Sum| sum.iter().map(|(column, value)| (*column, value * sharpness)).collect();
     let pairs = copies.iter().flat_map(|(from, to)| from.columns().zip(to.columns()));
     let (value, output) = pairs.map(|(from, to)| (vec![(from, 1.0)], to)).unzip();

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 /// What the numbers of a register mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Holds {
+pub enum RegisterKind {
     /// The number 1, for offsets.
     Constant,
     /// Yes or no: +1 or -1.
@@ -50,7 +50,7 @@ pub struct Register {
     /// Columns.
     pub size: usize,
     /// What its numbers mean.
-    pub holds: Holds,
+    pub holds: RegisterKind,
     /// A few words for people.
     pub about: String,
 }
@@ -106,7 +106,13 @@ pub fn bits(count: u64) -> usize {
 
 impl Registers {
     /// Adds a register after the others.
-    pub fn add(&mut self, name: impl Into<String>, size: usize, holds: Holds, about: impl Into<String>) -> Slice {
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        size: usize,
+        holds: RegisterKind,
+        about: impl Into<String>,
+    ) -> Slice {
         let (name, start) = (name.into(), self.width());
         debug_assert!(self.find(&name).is_none(), "two registers are named {name}");
         self.all.push(Register { name, start, size, holds, about: about.into() });
@@ -154,7 +160,7 @@ impl Register {
     pub fn number(&self, stream: &[f64]) -> Option<u64> {
         let values = self.of(stream);
         match self.holds {
-            Holds::OneHot => {
+            RegisterKind::OneHot => {
                 let mut ones = values.iter().enumerate().filter(|(_, value)| **value > 0.5);
                 let first = ones.next().map(|(index, _)| index as u64);
                 first.filter(|_| ones.next().is_none())
@@ -178,9 +184,9 @@ mod tests {
     #[test]
     fn registers_hold_numbers_flags_and_nothing() {
         let mut registers = Registers::default();
-        let flag = registers.add("flag", 1, Holds::Flag, "");
-        let value = registers.add("value", 4, Holds::Number, "");
-        let place = registers.add("place", 3, Holds::OneHot, "");
+        let flag = registers.add("flag", 1, RegisterKind::Flag, "");
+        let value = registers.add("value", 4, RegisterKind::Number, "");
+        let place = registers.add("place", 3, RegisterKind::OneHot, "");
         let mut stream = vec![0.0; registers.width()];
         let read = |stream: &[f64]| registers.iter().map(|register| register.number(stream)).collect::<Vec<_>>();
         assert_eq!(read(&stream), [None, None, None]);

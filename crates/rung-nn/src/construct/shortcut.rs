@@ -6,29 +6,29 @@
 use super::carry::{self, Carry};
 use super::chain::Chain;
 use super::draft::{Draft, Mixing, Neuron};
-use super::part::{Gate, Match, constant, equals, gated_snap, look_up, set, snap};
-use super::register::{Holds, Slice, bits};
+use super::part::{Gate, KeyMatch, constant, equals, gated_snap, look_up, set, snap};
+use super::register::{RegisterKind, Slice, bits};
 use super::u1::climb;
 use super::u2::hand_on;
-use super::{ConstructError, Request};
+use super::{ConstructError, ConstructionRequest};
 
 /// Added to the sharpness where a read chooses: errors are then below `exp(-16)`.
 const SHARPER: f64 = 8.0;
 
 /// S2: the state holds z_1.
-pub fn table_in_state(request: &Request) -> Result<Draft, ConstructError> {
+pub fn table_in_state(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let mut chain = Chain::new("S2", &request.funccomp()?, 0);
     let size = chain.value_bits(1);
     let from = chain.value.low(size);
     let (_, raw) = table(&mut chain, request, from)?;
-    let reached = chain.draft.registers.add("i.1", size, Holds::Number, "i_1");
+    let reached = chain.draft.registers.add("i.1", size, RegisterKind::Number, "i_1");
     finish_table(&mut chain, raw, reached);
     look_up_from(&mut chain, 2, reached);
     Ok(chain.draft)
 }
 
 /// S3: entries of z_e look ahead into z_(e+1) while w is busy.
-pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
+pub fn prefetch(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let mut chain = Chain::new("S3", &request.funccomp()?, 0);
     let (hops, one) = (chain.hops(), chain.one);
     let least = if request.mixer.is_some() { 2 } else { 1 };
@@ -60,15 +60,15 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
     reached = next;
     for branch in 0..branches {
         let registers = &mut chain.draft.registers;
-        let raw = registers.add(format!("read.ahead.{branch}"), size, Holds::Raw, "what was looked up ahead");
+        let raw = registers.add(format!("read.ahead.{branch}"), size, RegisterKind::Raw, "what was looked up ahead");
         let row = registers.add(
             format!("ahead.{branch}"),
             size,
-            Holds::Number,
+            RegisterKind::Number,
             format!("z_{}({branch}, value), at entries of z_{e}", e + 1),
         );
         let wanted =
-            Match::new().flag(chain.entry[e], one).constant(u64::from(branch), outer, one).numbers(own, chain.inner);
+            KeyMatch::new().flag(chain.entry[e], one).constant(u64::from(branch), outer, one).numbers(own, chain.inner);
         heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low(size), raw)]));
         neurons.extend(snap(raw, row, one));
         rows.push(row);
@@ -92,12 +92,12 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
                 registers.add(
                     format!("read.row.{branch}"),
                     size,
-                    Holds::Raw,
+                    RegisterKind::Raw,
                     "a row that the entry had looked up ahead",
                 )
             })
             .collect();
-        let next = registers.add(format!("i.{}", e + 1), size, Holds::Number, format!("i_{}", e + 1));
+        let next = registers.add(format!("i.{}", e + 1), size, RegisterKind::Number, format!("i_{}", e + 1));
         let copies: Vec<(Slice, Slice)> = rows.iter().copied().zip(reads.iter().copied()).collect();
         let outer = (e > 1).then(|| chain.parts[e - 2]);
         let head = look_up(&chain.address(e, outer, reached), chain.sharpness, &copies);
@@ -117,18 +117,19 @@ pub fn prefetch(request: &Request) -> Result<Draft, ConstructError> {
 }
 
 /// S4: the first layer reads z_0 and all of z_1.
-pub fn speculation(request: &Request) -> Result<Draft, ConstructError> {
+pub fn speculation(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let mut chain = Chain::new("S4", &request.funccomp()?, 0);
     chain.sharpness += SHARPER;
     let (start_bits, size, one) = (chain.value_bits(0), chain.value_bits(1), chain.one);
-    let start = chain.draft.registers.add("read.0", start_bits, Holds::Raw, "z_0 as it was read");
-    let reached = chain.draft.registers.add("i.1", size, Holds::Number, "i_1");
+    let start = chain.draft.registers.add("read.0", start_bits, RegisterKind::Raw, "z_0 as it was read");
+    let reached = chain.draft.registers.add("i.1", size, RegisterKind::Number, "i_1");
     let mut heads = vec![chain.read_start(start)];
     let mut neurons = Vec::new();
     for entry in 0..request.m {
-        let raw = chain.draft.registers.add(format!("read.z1.{entry}"), size, Holds::Raw, format!("z_1({entry})"));
+        let raw =
+            chain.draft.registers.add(format!("read.z1.{entry}"), size, RegisterKind::Raw, format!("z_1({entry})"));
         let wanted =
-            Match::new().flag(chain.entry[0], one).constant(u64::from(entry), chain.inner.low(start_bits), one);
+            KeyMatch::new().flag(chain.entry[0], one).constant(u64::from(entry), chain.inner.low(start_bits), one);
         heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low(size), raw)]));
         neurons.extend(gated_snap(raw, reached, one, &equals(start, u64::from(entry))));
     }
@@ -139,7 +140,7 @@ pub fn speculation(request: &Request) -> Result<Draft, ConstructError> {
 }
 
 /// S5: the state holds the high bits of z_1; the first full layer looks up z_2 for every value of the low ones.
-pub fn candidates(request: &Request) -> Result<Draft, ConstructError> {
+pub fn candidates(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let mut chain = Chain::new("S5", &request.funccomp()?, 0);
     let (hops, size, one) = (chain.hops(), chain.value_bits(1), chain.one);
     let low = request.candidates.max(1).ilog2() as usize;
@@ -152,18 +153,23 @@ pub fn candidates(request: &Request) -> Result<Draft, ConstructError> {
     }
     let from = Slice { start: chain.value.start + low, size: size - low };
     let (start, raw) = table(&mut chain, request, from)?;
-    let class = chain.draft.registers.add("class", size - low, Holds::Number, "high bits of i_1");
+    let class = chain.draft.registers.add("class", size - low, RegisterKind::Number, "high bits of i_1");
     finish_table(&mut chain, raw, class);
     chain.sharpness += SHARPER;
-    let rest = chain.draft.registers.add("read.1", low, Holds::Raw, "low bits of i_1 as they were read");
+    let rest = chain.draft.registers.add("read.1", low, RegisterKind::Raw, "low bits of i_1 as they were read");
     let exact = look_up(&chain.address(1, None, start), chain.sharpness, &[(chain.value.low(low), rest)]);
     let next_size = chain.value_bits(2);
-    let reached = chain.draft.registers.add("i.2", next_size, Holds::Number, "i_2");
+    let reached = chain.draft.registers.add("i.2", next_size, RegisterKind::Number, "i_2");
     let (mut heads, mut neurons) = (vec![exact], Vec::<Neuron>::new());
     for candidate in 0..request.candidates {
-        let raw = chain.draft.registers.add(format!("read.2.{candidate}"), next_size, Holds::Raw, "i_2 of a candidate");
+        let raw = chain.draft.registers.add(
+            format!("read.2.{candidate}"),
+            next_size,
+            RegisterKind::Raw,
+            "i_2 of a candidate",
+        );
         let high = Slice { start: chain.inner.start + low, size: size - low };
-        let wanted = Match::new()
+        let wanted = KeyMatch::new()
             .flag(chain.entry[1], one)
             .constant(u64::from(candidate), chain.inner.low(low), one)
             .numbers(class, high)
@@ -187,14 +193,14 @@ fn look_up_from(chain: &mut Chain, l: usize, mut reached: Slice) {
 
 /// Two layers: a carrier of z_0, whose MLP finds slots, and a table of some bits of z_1 in the state of another. Returns the
 /// register of z_0 and that of what w read.
-fn table(chain: &mut Chain, request: &Request, from: Slice) -> Result<(Slice, Slice), ConstructError> {
+fn table(chain: &mut Chain, request: &ConstructionRequest, from: Slice) -> Result<(Slice, Slice), ConstructError> {
     let (one, m, start_bits) = (chain.one, request.m as usize, chain.value_bits(0));
     let registers = &mut chain.draft.registers;
-    let read = registers.add("read.0", start_bits, Holds::Raw, "z_0 as it was handed on");
-    let start = registers.add("i.0", start_bits, Holds::Number, "z_0");
-    let written = registers.add("slot", m, Holds::OneHot, "at entries of z_1: where they write");
-    let asked = registers.add("asks", m, Holds::OneHot, "at w: the slot of z_0");
-    let raw = registers.add("read.table", from.size, Holds::Raw, "what the table said");
+    let read = registers.add("read.0", start_bits, RegisterKind::Raw, "z_0 as it was handed on");
+    let start = registers.add("i.0", start_bits, RegisterKind::Number, "z_0");
+    let written = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
+    let asked = registers.add("asks", m, RegisterKind::OneHot, "at w: the slot of z_0");
+    let raw = registers.add("read.table", from.size, RegisterKind::Raw, "what the table said");
     let width = registers.width() as u64;
     let carry =
         Carry { from: chain.value.low(start_bits), to: read, flag: chain.start.start, one: one.start, slots: None };

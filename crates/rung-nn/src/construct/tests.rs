@@ -4,8 +4,8 @@ use rung_theory::task::{Prompt, seeded};
 
 use super::*;
 
-fn request(m: u32, n: &[u32]) -> Request {
-    Request { hops: n.len() + 1, m, n: n.to_vec(), ..Request::default() }
+fn request(m: u32, n: &[u32]) -> ConstructionRequest {
+    ConstructionRequest { hops: n.len() + 1, m, n: n.to_vec(), ..ConstructionRequest::default() }
 }
 
 /// All instances if there are few, else some.
@@ -53,7 +53,7 @@ fn every_carrier_carries() {
     {
         for construction in ["U2", "U2'"] {
             for n in [&[][..], &[2], &[2, 2]] {
-                let request = Request { mixer: Some(mixer.to_owned()), ..request(3, n) };
+                let request = ConstructionRequest { mixer: Some(mixer.to_owned()), ..request(3, n) };
                 right(&build::<f32>(construction, &request).unwrap(), 300);
             }
         }
@@ -68,7 +68,7 @@ fn not_one_instance_of_small_tables_goes_wrong() {
     let sizes = [(4, &[][..], 1_024), (2, &[2], 4_096), (2, &[1, 1, 1], 512)];
     let small = walks.into_iter().flat_map(|walk| sizes.map(|size| (walk, size)));
     for ((name, mixer), (m, n, count)) in small.chain([(("U2'", Some("gdn")), (3, &[1, 1][..], 59_049))]) {
-        let request = Request { mixer: mixer.map(str::to_owned), ..request(m, n) };
+        let request = ConstructionRequest { mixer: mixer.map(str::to_owned), ..request(m, n) };
         let built = build::<f32>(name, &request).unwrap();
         let found = verify(&built, InstanceSet::All, 2, &|_| {}).unwrap();
         assert_eq!((found.instances, found.correct), (count, count), "{name} of {mixer:?}: {:?}", found.wrong);
@@ -114,7 +114,8 @@ fn thoughts_lead_to_the_answer() {
         right(&built, 150);
         assert_eq!((built.model.depth(), built.chain_of_thought().unwrap().count), (1, n.len() + 2));
         for mixer in carry::names() {
-            let built = build::<f32>("U6", &Request { mixer: Some(mixer.to_owned()), ..request(3, n) }).unwrap();
+            let built =
+                build::<f32>("U6", &ConstructionRequest { mixer: Some(mixer.to_owned()), ..request(3, n) }).unwrap();
             right(&built, 60);
             assert_eq!((built.model.depth(), built.chain_of_thought().unwrap().count), (2, n.len() + 1));
         }
@@ -136,7 +137,7 @@ fn pointers_double() {
 #[test]
 fn two_sum_at_the_last_token_and_at_every_token() {
     for (length, modulus) in [(2, 2), (3, 5), (4, 6), (50, 64), (200, 4096)] {
-        let request = Request { length, modulus, ..Request::default() };
+        let request = ConstructionRequest { length, modulus, ..ConstructionRequest::default() };
         right(&build::<f32>("U5", &request).unwrap(), 300);
         if modulus > 2 * length as u32 {
             right(&build::<f32>("U5-all", &request).unwrap(), 50);
@@ -147,7 +148,7 @@ fn two_sum_at_the_last_token_and_at_every_token() {
 #[test]
 fn recurrences_count_and_hybrids_retrieve() {
     for length in [1, 2, 9, 300] {
-        let request = Request { length, ..Request::default() };
+        let request = ConstructionRequest { length, ..ConstructionRequest::default() };
         right(&build::<f32>("parity", &request).unwrap(), 100);
         right(&build::<f32>("parity-retrieval", &request).unwrap(), 100);
     }
@@ -170,12 +171,12 @@ fn small_tables_save_layers() {
             "loglinear-mamba2",
             "loglinear-gdn",
         ] {
-            let request = Request { mixer: Some(mixer.to_owned()), ..request(5, n) };
+            let request = ConstructionRequest { mixer: Some(mixer.to_owned()), ..request(5, n) };
             let built = build::<f32>("S2", &request).unwrap();
             assert_eq!(built.plan.full_layers(), n.len());
             right(&built, 150);
             if !n.is_empty() {
-                let built = build::<f32>("S5", &Request { candidates: 4, ..request }).unwrap();
+                let built = build::<f32>("S5", &ConstructionRequest { candidates: 4, ..request }).unwrap();
                 assert_eq!(built.plan.full_layers(), n.len());
                 right(&built, 150);
             }
@@ -185,12 +186,12 @@ fn small_tables_save_layers() {
         right(&built, 300);
     }
     for (n, at) in [(&[2][..], 1), (&[3, 2], 1), (&[3, 2], 2), (&[2, 2, 3], 3)] {
-        let request = Request { at: Some(at), ..request(3, n) };
+        let request = ConstructionRequest { at: Some(at), ..request(3, n) };
         let built = build::<f32>("S3", &request).unwrap();
         assert_eq!(built.plan.full_layers(), n.len() + 1);
         right(&built, 200);
         if at > 1 {
-            let built = build::<f32>("S3", &Request { mixer: Some("gdn".to_owned()), ..request }).unwrap();
+            let built = build::<f32>("S3", &ConstructionRequest { mixer: Some("gdn".to_owned()), ..request }).unwrap();
             assert_eq!(built.plan.full_layers(), n.len());
             right(&built, 200);
         }
@@ -201,7 +202,7 @@ fn small_tables_save_layers() {
 fn norms_are_borne() {
     for norm in [NormConfig::Rms, NormConfig::Layer] {
         for kind in KINDS {
-            let request = Request { norm, ..request(4, &[2, 2]) };
+            let request = ConstructionRequest { norm, ..request(4, &[2, 2]) };
             let built = build::<f32>(kind.name, &request).unwrap();
             assert_eq!(built.config.norm, norm);
             right(&built, 60);

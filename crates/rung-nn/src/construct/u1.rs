@@ -3,10 +3,10 @@
 use super::chain::Chain;
 use super::draft::{Draft, Mixing};
 use super::part::snap;
-use super::{ConstructError, Request};
+use super::{ConstructError, ConstructionRequest};
 
 /// L+1 full layers.
-pub fn draft(request: &Request) -> Result<Draft, ConstructError> {
+pub fn draft(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let mut chain = Chain::new("U1", &request.funccomp()?, 0);
     let (raw, mut reached) = chain.reading(0);
     let head = chain.read_start(raw);

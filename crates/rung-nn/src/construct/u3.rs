@@ -9,12 +9,12 @@ use rung_theory::task::Task;
 use super::carry::{self, Carry};
 use super::chain::Chain;
 use super::draft::{Draft, Mixing};
-use super::part::{Match, gated_copy, gated_snap, look_up, set, snap, unset};
-use super::register::{Holds, Slice};
-use super::{ChainOfThought, ConstructError, Request};
+use super::part::{KeyMatch, gated_copy, gated_snap, look_up, set, snap, unset};
+use super::register::{RegisterKind, Slice};
+use super::{ChainOfThought, ConstructError, ConstructionRequest};
 
 /// One full layer and L+1 thoughts.
-pub fn alone(request: &Request) -> Result<Draft, ConstructError> {
+pub fn alone(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let task = request.funccomp()?;
     let mut chain = Chain::new("U3", &task, task.hops() + 1);
     let wants = wants(&mut chain, 0);
@@ -24,14 +24,14 @@ pub fn alone(request: &Request) -> Result<Draft, ConstructError> {
 }
 
 /// A carrier of z_0, one full layer and L thoughts.
-pub fn with_carrier(request: &Request) -> Result<Draft, ConstructError> {
+pub fn with_carrier(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let task = request.funccomp()?;
     let mut chain = Chain::new("U6", &task, task.hops());
     let wants = wants(&mut chain, 1);
     let size = chain.value_bits(0);
     let registers = &mut chain.draft.registers;
-    let raw = registers.add("read.0", size, Holds::Raw, "z_0 as it was handed on");
-    let first = registers.add("i.0", chain.inner.size, Holds::Number, "z_0, at w only");
+    let raw = registers.add("read.0", size, RegisterKind::Raw, "z_0 as it was handed on");
+    let first = registers.add("i.0", chain.inner.size, RegisterKind::Number, "z_0, at w only");
     let carry =
         Carry { from: chain.value.low(size), to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
     let mixer = carry::mixer(request.mixer(), size, 0, chain.draft.registers.width() as u64)?;
@@ -48,7 +48,7 @@ fn wants(chain: &mut Chain, first: usize) -> Vec<Slice> {
     let hops = chain.hops();
     let add = |l: usize| {
         let about = if l == 0 { "the token asks for z_0".to_owned() } else { format!("the token asks for z_{l}") };
-        chain.draft.registers.add(format!("wants.{l}"), 1, Holds::Flag, about)
+        chain.draft.registers.add(format!("wants.{l}"), 1, RegisterKind::Flag, about)
     };
     let wants: Vec<Slice> = (first..=hops).map(add).collect();
     let (query_kind, kinds) = (hops as u32 + 1, chain.draft.vocabulary(0));
@@ -66,11 +66,13 @@ fn wants(chain: &mut Chain, first: usize) -> Vec<Slice> {
 fn think(chain: &mut Chain, wants: &[Slice], first: usize, inner: &[(Vec<(usize, f64)>, usize)]) {
     let (hops, one) = (chain.hops(), chain.one);
     let registers = &mut chain.draft.registers;
-    let raw = registers.add("read", chain.value.size, Holds::Raw, "what was looked up");
-    let reached = registers.add("reached", chain.value.size, Holds::Number, "the next thought's value");
-    let next_outer = registers.add("next.outer", chain.outer.size, Holds::Number, "the next thought's outer address");
-    let next_inner = registers.add("next.inner", chain.inner.size, Holds::Number, "the next thought's inner address");
-    let mut wanted = Match::new().numbers(chain.outer, chain.outer);
+    let raw = registers.add("read", chain.value.size, RegisterKind::Raw, "what was looked up");
+    let reached = registers.add("reached", chain.value.size, RegisterKind::Number, "the next thought's value");
+    let next_outer =
+        registers.add("next.outer", chain.outer.size, RegisterKind::Number, "the next thought's outer address");
+    let next_inner =
+        registers.add("next.inner", chain.inner.size, RegisterKind::Number, "the next thought's inner address");
+    let mut wanted = KeyMatch::new().numbers(chain.outer, chain.outer);
     for (asking, asked) in inner {
         wanted = wanted.sums(asking.clone(), vec![(*asked, 1.0)]);
     }

@@ -8,21 +8,21 @@ use rung_theory::task::funccomp::Order;
 
 use super::chain::Chain;
 use super::draft::{Draft, Mixing, Neuron};
-use super::part::{Match, any, gated_copy, gated_snap, look_up, not, set};
-use super::register::{Holds, Slice};
-use super::{ConstructError, Request};
+use super::part::{KeyMatch, any, gated_copy, gated_snap, look_up, not, set};
+use super::register::{RegisterKind, Slice};
+use super::{ConstructError, ConstructionRequest};
 
 /// Every token sees every other; the usual order.
-pub fn both_ways(request: &Request) -> Result<Draft, ConstructError> {
+pub fn both_ways(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     draft("U4", request, Order::Hard)
 }
 
 /// Causal, with w in front.
-pub fn query_first(request: &Request) -> Result<Draft, ConstructError> {
+pub fn query_first(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     draft("U4-causal", request, Order::QueryFirst)
 }
 
-fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, ConstructError> {
+fn draft(name: &'static str, request: &ConstructionRequest, order: Order) -> Result<Draft, ConstructError> {
     let mut chain = Chain::new(name, &request.funccomp_in(order)?, 0);
     if order == Order::Hard {
         chain.draft.look_both_ways();
@@ -32,7 +32,7 @@ fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, C
     let mut levels = vec![chain.slot.unwrap_or(chain.query)];
     levels.extend(chain.entry.iter().copied());
     let registers = &mut chain.draft.registers;
-    let mut number = |name: String, size: usize, about: &str| registers.add(name, size, Holds::Number, about);
+    let mut number = |name: String, size: usize, about: &str| registers.add(name, size, RegisterKind::Number, about);
     let start = number("read.start".to_owned(), size, "z_0 as it was read");
     let parts: Vec<Slice> = chain
         .parts
@@ -46,9 +46,9 @@ fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, C
         .collect();
 
     let copies: Vec<(Slice, Slice)> = chain.parts.iter().copied().zip(parts.iter().copied()).collect();
-    let mut heads = vec![look_up(&Match::new().flag(chain.start, one), chain.sharpness, &[(chain.value, start)])];
+    let mut heads = vec![look_up(&KeyMatch::new().flag(chain.start, one), chain.sharpness, &[(chain.value, start)])];
     if !copies.is_empty() {
-        heads.push(look_up(&Match::new().flag(chain.query, one), chain.sharpness, &copies));
+        heads.push(look_up(&KeyMatch::new().flag(chain.query, one), chain.sharpness, &copies));
     }
     let mut neurons = gated_snap(start, pointer, one, &[set(levels[0])]);
     neurons.extend(gated_copy(chain.value, pointer, one, &[any(&chain.entry, one)]));
@@ -60,10 +60,16 @@ fn draft(name: &'static str, request: &Request, order: Order) -> Result<Draft, C
     for (round, outer) in outers.iter().enumerate() {
         let step = 1 << round;
         let registers = &mut chain.draft.registers;
-        let raw = registers.add(format!("read.{}", round + 1), size, Holds::Raw, "the pointer that was asked for");
-        let next =
-            registers.add(format!("pointer.{}", round + 1), size, Holds::Number, "where the walk is after this round");
-        let mut wanted = Match::new().numbers(pointer.low(chain.inner.size), chain.inner).numbers(*outer, chain.outer);
+        let raw =
+            registers.add(format!("read.{}", round + 1), size, RegisterKind::Raw, "the pointer that was asked for");
+        let next = registers.add(
+            format!("pointer.{}", round + 1),
+            size,
+            RegisterKind::Number,
+            "where the walk is after this round",
+        );
+        let mut wanted =
+            KeyMatch::new().numbers(pointer.low(chain.inner.size), chain.inner).numbers(*outer, chain.outer);
         for (level, flag) in levels.iter().enumerate().take_while(|(level, _)| level + step <= hops) {
             wanted = wanted.numbers(*flag, levels[level + step]);
         }

@@ -4,7 +4,7 @@
 //! spaces is one token whatever characters it has. Vectors stay in single precision, which llama.cpp wants of norms,
 //! and so do the vectors and convolutions of state spaces, which it stores as matrices.
 
-use super::{ExportError, Exported, NumberFormat, TargetTensor, Vocabulary};
+use super::{ExportError, ExportedCheckpoint, NumberFormat, TargetTensor, Vocabulary};
 
 /// Tensors begin at multiples of this.
 const ALIGNMENT: usize = 32;
@@ -28,7 +28,7 @@ pub(super) enum Value {
 }
 
 /// The bytes of the file.
-pub(super) fn file(exported: &Exported) -> Result<Vec<u8>, ExportError> {
+pub(super) fn file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
     let architecture = exported
         .family
         .architecture

@@ -9,8 +9,8 @@ use serde_json::{Map, json};
 use super::gguf::Value as Key;
 use super::llama::{LayerNames, USUAL_BASE, common_config, common_keys, ends, pairs_side_by_side};
 use super::matrix::Matrix;
-use super::plain::{Mamba2, Plain, PlainMixer, common_heads};
-use super::{ExportError, Family, Format, Target, TargetTensor, llama};
+use super::plain::{ExportMixer, ExportNetwork, Mamba2, common_heads};
+use super::{ExportError, ExportFormat, Family, Target, TargetTensor, llama};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -47,7 +47,7 @@ fn least_common_multiple(a: usize, b: usize) -> usize {
     a / x * b
 }
 
-fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
+fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
     let [heads, kv_heads, head] = common_heads(plain)?;
     let mamba2 = common_mamba2(plain)?;
     let epsilon = mamba2_epsilon(plain, mamba2)?;
@@ -56,35 +56,36 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
         let names = LayerNames { format, index };
         tensors.push(names.vector("input_layernorm", "attn_norm", layer.mixer_norm.clone()));
         match &layer.mixer {
-            PlainMixer::Attention(attention) => {
+            ExportMixer::Attention(attention) => {
                 let attention = attention.resized(heads, kv_heads, head);
-                let turned =
-                    |matrix: Matrix| if format == Format::Gguf { pairs_side_by_side(&matrix, head) } else { matrix };
+                let turned = |matrix: Matrix| {
+                    if format == ExportFormat::Gguf { pairs_side_by_side(&matrix, head) } else { matrix }
+                };
                 tensors.push(names.matrix("self_attn.q_proj", "attn_q", turned(attention.queries)));
                 tensors.push(names.matrix("self_attn.k_proj", "attn_k", turned(attention.keys)));
                 tensors.push(names.matrix("self_attn.v_proj", "attn_v", attention.values));
                 tensors.push(names.matrix("self_attn.o_proj", "attn_output", attention.output));
             }
-            PlainMixer::Mamba2(mamba2) => tensors.extend(mamba2_tensors(&mamba2.widened(plain.width), names, "mamba")),
-            PlainMixer::GatedDeltanet(_) => unreachable!("a family gets layers that fit it"),
+            ExportMixer::Mamba2(mamba2) => tensors.extend(mamba2_tensors(&mamba2.widened(plain.width), names, "mamba")),
+            ExportMixer::GatedDeltanet(_) => unreachable!("a family gets layers that fit it"),
         }
         tensors.push(names.vector("post_attention_layernorm", "ffn_norm", layer.network_norm.clone()));
         match format {
-            Format::HuggingFace => {
+            ExportFormat::HuggingFace => {
                 let both = Matrix::stacked(&[&layer.network.gate, &layer.network.up]);
                 tensors.push(names.matrix("shared_mlp.input_linear", "", both));
                 tensors.push(names.matrix("shared_mlp.output_linear", "", layer.network.down.clone()));
             }
-            Format::Gguf => tensors.extend(names.network(&layer.network)),
+            ExportFormat::Gguf => tensors.extend(names.network(&layer.network)),
         }
     }
-    let is_attention = |layer: &super::plain::PlainLayer| matches!(layer.mixer, PlainMixer::Attention(_));
+    let is_attention = |layer: &super::plain::ExportLayer| matches!(layer.mixer, ExportMixer::Attention(_));
     let inner = EXPANSION * plain.width;
     let ssm_heads = mamba2.map_or(1, |mamba2| inner / mamba2.head);
     let size = |of: fn(&Mamba2) -> usize| mamba2.map_or(1, of);
     let (mut config, mut keys) = (Map::new(), Vec::new());
     match format {
-        Format::HuggingFace => {
+        ExportFormat::HuggingFace => {
             let kinds: Vec<&str> = plain
                 .layers
                 .iter()
@@ -117,7 +118,7 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
                 config.extend(own);
             }
         }
-        Format::Gguf => {
+        ExportFormat::Gguf => {
             keys = common_keys(plain, [heads, kv_heads, head]);
             keys.retain(|(name, _)| name != "attention.head_count_kv" && name != "attention.layer_norm_rms_epsilon");
             let kv = plain.layers.iter().map(|layer| if is_attention(layer) { kv_heads as u32 } else { 0 });
@@ -145,9 +146,9 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
 }
 
 /// The Mamba-2 of all layers that have one; they must be of one size.
-pub(super) fn common_mamba2(plain: &Plain) -> Result<Option<&Mamba2>, ExportError> {
+pub(super) fn common_mamba2(plain: &ExportNetwork) -> Result<Option<&Mamba2>, ExportError> {
     let mut all = plain.layers.iter().filter_map(|layer| match &layer.mixer {
-        PlainMixer::Mamba2(mamba2) => Some(mamba2),
+        ExportMixer::Mamba2(mamba2) => Some(mamba2),
         _ => None,
     });
     let sizes = |mamba2: &Mamba2| [mamba2.heads, mamba2.head, mamba2.state, mamba2.groups, mamba2.taps];
@@ -159,7 +160,7 @@ pub(super) fn common_mamba2(plain: &Plain) -> Result<Option<&Mamba2>, ExportErro
 }
 
 /// The epsilon with which a gated norm over added heads gives the same numbers; it is the epsilon of all norms.
-pub(super) fn mamba2_epsilon(plain: &Plain, mamba2: Option<&Mamba2>) -> Result<f64, ExportError> {
+pub(super) fn mamba2_epsilon(plain: &ExportNetwork, mamba2: Option<&Mamba2>) -> Result<f64, ExportError> {
     let Some(mamba2) = mamba2 else { return Ok(plain.epsilon) };
     let (own, inner) = (mamba2.heads * mamba2.head, EXPANSION * plain.width);
     if plain.constant.is_none() && own != inner {
@@ -174,7 +175,7 @@ pub(super) fn mamba2_epsilon(plain: &Plain, mamba2: Option<&Mamba2>) -> Result<f
 pub(super) fn mamba2_tensors(mamba2: &Mamba2, names: LayerNames, mixer: &str) -> Vec<TargetTensor> {
     let name = |hugging_face: &str, gguf: &str| names.stem(&format!("{mixer}.{hugging_face}"), gguf);
     let Matrix { rows, columns, values } = mamba2.convolution.clone();
-    let is_gguf = names.format == Format::Gguf;
+    let is_gguf = names.format == ExportFormat::Gguf;
     let convolution = TargetTensor {
         name: name("conv1d.weight", "ssm_conv1d.weight"),
         shape: if is_gguf { vec![rows, columns] } else { vec![rows, 1, columns] },

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use safetensors::tensor::{Dtype, View};
 use serde_json::{Map, Value, json};
 
-use super::{ExportError, Exported, NumberFormat, TargetTensor, Vocabulary};
+use super::{ExportError, ExportedCheckpoint, NumberFormat, TargetTensor, Vocabulary};
 use crate::tensor_file;
 
 /// The files with their names.
-pub(super) fn files(exported: &Exported) -> Result<Vec<(&'static str, Vec<u8>)>, ExportError> {
+pub(super) fn files(exported: &ExportedCheckpoint) -> Result<Vec<(&'static str, Vec<u8>)>, ExportError> {
     let text = |value: &Value| format!("{value:#}\n").into_bytes();
     Ok(vec![
         ("config.json", text(&config(exported))),
@@ -20,7 +20,7 @@ pub(super) fn files(exported: &Exported) -> Result<Vec<(&'static str, Vec<u8>)>,
     ])
 }
 
-fn config(exported: &Exported) -> Value {
+fn config(exported: &ExportedCheckpoint) -> Value {
     let dtype = match exported.numbers {
         NumberFormat::F32 => "float32",
         NumberFormat::Bf16 => "bfloat16",
@@ -74,7 +74,7 @@ impl View for Stored<'_> {
     }
 }
 
-fn weights(exported: &Exported) -> Result<Vec<u8>, ExportError> {
+fn weights(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
     let numbers = exported.numbers;
     let stored = exported.target.tensors.iter().map(|tensor| (tensor.name.as_str(), Stored { tensor, numbers }));
     // transformers refuses files that do not say that they are PyTorch's.
@@ -105,7 +105,7 @@ fn tokenizer(vocabulary: &Vocabulary) -> Value {
     })
 }
 
-fn tokenizer_config(exported: &Exported) -> Value {
+fn tokenizer_config(exported: &ExportedCheckpoint) -> Value {
     let name = |id: u32| &exported.vocabulary.tokens[id as usize].name;
     json!({
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::gguf::{self, Value as Key};
 use super::matrix::Matrix;
-use super::plain::{GatedNetwork, Plain, PlainMixer, common_heads};
-use super::{ExportError, Family, Format, Target, TargetTensor};
+use super::plain::{ExportMixer, ExportNetwork, GatedNetwork, common_heads};
+use super::{ExportError, ExportFormat, Family, Target, TargetTensor};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -35,15 +35,16 @@ pub(super) fn width(plan: &Plan, least: usize) -> usize {
     least.next_multiple_of(if heads.is_power_of_two() { heads.max(8) } else { heads * 8 })
 }
 
-fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
+fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
     let [heads, kv_heads, head] = common_heads(plain)?;
     let mut tensors = ends(plain, format);
     for (index, layer) in plain.layers.iter().enumerate() {
-        let PlainMixer::Attention(attention) = &layer.mixer else {
+        let ExportMixer::Attention(attention) = &layer.mixer else {
             unreachable!("a family gets layers that fit it");
         };
         let attention = attention.resized(heads, kv_heads, head);
-        let turned = |matrix: Matrix| if format == Format::Gguf { pairs_side_by_side(&matrix, head) } else { matrix };
+        let turned =
+            |matrix: Matrix| if format == ExportFormat::Gguf { pairs_side_by_side(&matrix, head) } else { matrix };
         let names = LayerNames { format, index };
         tensors.push(names.vector("input_layernorm", "attn_norm", layer.mixer_norm.clone()));
         tensors.push(names.matrix("self_attn.q_proj", "attn_q", turned(attention.queries)));
@@ -55,7 +56,7 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
     }
     let (mut config, mut keys) = (Map::new(), Vec::new());
     match format {
-        Format::HuggingFace => {
+        ExportFormat::HuggingFace => {
             config = common_config(plain, [heads, kv_heads, head]);
             config.insert("mlp_bias".to_owned(), json!(false));
             let base = plain.rotary.unwrap_or(USUAL_BASE);
@@ -65,7 +66,7 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
             };
             config.insert("rope_parameters".to_owned(), rope);
         }
-        Format::Gguf => {
+        ExportFormat::Gguf => {
             keys = common_keys(plain, [heads, kv_heads, head]);
             keys.push(("rope.dimension_count".to_owned(), Key::U32(head as u32)));
             keys.push(("rope.freq_base".to_owned(), Key::F32(plain.rotary.unwrap_or(USUAL_BASE) as f32)));
@@ -79,7 +80,7 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
 }
 
 /// Fields of `config.json` that decoders share.
-pub(super) fn common_config(plain: &Plain, [heads, kv_heads, head]: [usize; 3]) -> Map<String, Value> {
+pub(super) fn common_config(plain: &ExportNetwork, [heads, kv_heads, head]: [usize; 3]) -> Map<String, Value> {
     let fields = json!({
         "hidden_size": plain.width,
         "intermediate_size": plain.hidden(),
@@ -97,7 +98,7 @@ pub(super) fn common_config(plain: &Plain, [heads, kv_heads, head]: [usize; 3]) 
 }
 
 /// Keys of a GGUF header that decoders share.
-pub(super) fn common_keys(plain: &Plain, [heads, kv_heads, head]: [usize; 3]) -> Vec<(String, gguf::Value)> {
+pub(super) fn common_keys(plain: &ExportNetwork, [heads, kv_heads, head]: [usize; 3]) -> Vec<(String, gguf::Value)> {
     let number = |value: usize| Key::U32(value as u32);
     let keys = [
         ("embedding_length", number(plain.width)),
@@ -113,10 +114,10 @@ pub(super) fn common_keys(plain: &Plain, [heads, kv_heads, head]: [usize; 3]) ->
 }
 
 /// Embeddings, the last norm and the head.
-pub(super) fn ends(plain: &Plain, format: Format) -> Vec<TargetTensor> {
+pub(super) fn ends(plain: &ExportNetwork, format: ExportFormat) -> Vec<TargetTensor> {
     let names = match format {
-        Format::HuggingFace => ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"],
-        Format::Gguf => ["token_embd.weight", "output_norm.weight", "output.weight"],
+        ExportFormat::HuggingFace => ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"],
+        ExportFormat::Gguf => ["token_embd.weight", "output_norm.weight", "output.weight"],
     };
     vec![
         TargetTensor::matrix(names[0], plain.embedding.clone()),
@@ -128,7 +129,7 @@ pub(super) fn ends(plain: &Plain, format: Format) -> Vec<TargetTensor> {
 /// Names of the tensors of a layer in both formats.
 #[derive(Clone, Copy)]
 pub(super) struct LayerNames {
-    pub(super) format: Format,
+    pub(super) format: ExportFormat,
     pub(super) index: usize,
 }
 
@@ -136,8 +137,8 @@ impl LayerNames {
     /// The name of a tensor without its ending.
     pub(super) fn stem(self, hugging_face: &str, gguf: &str) -> String {
         match self.format {
-            Format::HuggingFace => format!("model.layers.{}.{hugging_face}", self.index),
-            Format::Gguf => format!("blk.{}.{gguf}", self.index),
+            ExportFormat::HuggingFace => format!("model.layers.{}.{hugging_face}", self.index),
+            ExportFormat::Gguf => format!("blk.{}.{gguf}", self.index),
         }
     }
 

@@ -7,8 +7,8 @@ use serde_json::{Map, json};
 use super::gguf::Value as Key;
 use super::granite_hybrid::{EXPANSION, common_mamba2, mamba2_epsilon, mamba2_tensors, width};
 use super::llama::{LayerNames, ends};
-use super::plain::{Plain, PlainMixer};
-use super::{ExportError, Family, Format, Target};
+use super::plain::{ExportMixer, ExportNetwork};
+use super::{ExportError, ExportFormat, Family, Target};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -21,16 +21,16 @@ pub(super) const FAMILY: Family = Family {
     write,
 };
 
-fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
+fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
     let mamba2 = common_mamba2(plain)?.ok_or_else(|| ExportError::unfit("stack", "no layer", "layers of mamba2"))?;
     let epsilon = mamba2_epsilon(plain, Some(mamba2))?;
-    if format == Format::HuggingFace && mamba2.groups > 1 {
+    if format == ExportFormat::HuggingFace && mamba2.groups > 1 {
         let found = format!("{} groups, each with a norm of its own", mamba2.groups);
         return Err(ExportError::unfit("mamba2", found, "one group"));
     }
     let mut tensors = ends(plain, format);
     for (index, layer) in plain.layers.iter().enumerate() {
-        let PlainMixer::Mamba2(mamba2) = &layer.mixer else { unreachable!("a family gets layers that fit it") };
+        let ExportMixer::Mamba2(mamba2) = &layer.mixer else { unreachable!("a family gets layers that fit it") };
         let names = LayerNames { format, index };
         tensors.push(names.vector("norm", "attn_norm", layer.mixer_norm.clone()));
         tensors.extend(mamba2_tensors(&mamba2.widened(plain.width), names, "mixer"));
@@ -38,7 +38,7 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
     let heads = EXPANSION * plain.width / mamba2.head;
     let (mut config, mut keys) = (Map::new(), Vec::new());
     match format {
-        Format::HuggingFace => {
+        ExportFormat::HuggingFace => {
             for tensor in &mut tensors {
                 let name = tensor.name.replacen("model.", "backbone.", 1);
                 tensor.name = name.replace("embed_tokens", "embeddings").replace("backbone.norm.", "backbone.norm_f.");
@@ -64,7 +64,7 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
                 config = own;
             }
         }
-        Format::Gguf => {
+        ExportFormat::Gguf => {
             let number = |value: usize| Key::U32(value as u32);
             let own = [
                 ("embedding_length", number(plain.width)),

@@ -51,7 +51,7 @@ use crate::file::write_atomically;
 use crate::model::FeedForwardConfig;
 use crate::network::Network;
 use matrix::Matrix;
-use plain::Plain;
+use plain::ExportNetwork;
 
 /// Why a network cannot be exported.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ impl ExportError {
 
 /// Which files are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum ExportFormat {
     /// A Hugging Face directory: `config.json`, `model.safetensors`, `tokenizer.json`.
     #[default]
     HuggingFace,
@@ -97,9 +97,9 @@ pub enum Format {
 
 /// How a network is exported.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ExportOptions {
     /// Which files.
-    pub format: Format,
+    pub format: ExportFormat,
     /// The family, by name; the first that fits the layers if not given.
     pub family: Option<String>,
     /// Number format of matrices.
@@ -108,9 +108,9 @@ pub struct Options {
     pub beyond: usize,
 }
 
-impl Default for Options {
+impl Default for ExportOptions {
     fn default() -> Self {
-        Self { format: Format::HuggingFace, family: None, numbers: NumberFormat::F32, beyond: 0 }
+        Self { format: ExportFormat::HuggingFace, family: None, numbers: NumberFormat::F32, beyond: 0 }
     }
 }
 
@@ -154,17 +154,17 @@ pub struct Family {
     pub feed_forward: bool,
     /// The width that the stream gets, which is at least the given one.
     width: fn(&Plan, usize) -> usize,
-    write: fn(&Plain, Format) -> Result<Target, ExportError>,
+    write: fn(&ExportNetwork, ExportFormat) -> Result<Target, ExportError>,
 }
 
 /// Every family, those that are preferred first.
 pub static FAMILIES: &[Family] = &[llama::FAMILY, mamba2::FAMILY, granite_hybrid::FAMILY, olmo_hybrid::FAMILY];
 
 impl Family {
-    fn fits(&self, plan: &Plan, feed_forward: bool, format: Format) -> bool {
+    fn fits(&self, plan: &Plan, feed_forward: bool, format: ExportFormat) -> bool {
         let has_format = match format {
-            Format::HuggingFace => self.class.is_some(),
-            Format::Gguf => self.architecture.is_some(),
+            ExportFormat::HuggingFace => self.class.is_some(),
+            ExportFormat::Gguf => self.architecture.is_some(),
         };
         let mut mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
         has_format && (self.feed_forward || !feed_forward) && mixers.all(|mixer| self.mixers.contains(&mixer.name()))
@@ -172,11 +172,11 @@ impl Family {
 }
 
 /// A network as another program's checkpoint.
-pub struct Exported {
+pub struct ExportedCheckpoint {
     /// The family.
     pub family: &'static Family,
     /// Which files it will be.
-    pub format: Format,
+    pub format: ExportFormat,
     /// Its tokens.
     pub vocabulary: Vocabulary,
     /// Number format of matrices.
@@ -192,18 +192,18 @@ pub struct Exported {
 ///
 /// # Errors
 /// No family fits, or a part of the network has no counterpart there.
-pub fn export<S: Scalar>(network: &Network<S>, options: &Options) -> Result<Exported, ExportError> {
-    let feed_forward = network.config.channel != FeedForwardConfig::None;
+pub fn export<S: Scalar>(network: &Network<S>, options: &ExportOptions) -> Result<ExportedCheckpoint, ExportError> {
+    let feed_forward = network.config.feed_forward != FeedForwardConfig::None;
     let family = choose(&network.plan, feed_forward, options)?;
     let vocabulary = Vocabulary::new(network.task()?, options.beyond)?;
-    let plain = Plain::read(network, &vocabulary, family.width)?;
+    let plain = ExportNetwork::read(network, &vocabulary, family.width)?;
     let target = (family.write)(&plain, options.format)?;
     let (name, length) = (network.name.clone(), plain.length);
     let (format, numbers, width) = (options.format, options.numbers, plain.width);
-    Ok(Exported { family, format, vocabulary, numbers, width, length, name, target })
+    Ok(ExportedCheckpoint { family, format, vocabulary, numbers, width, length, name, target })
 }
 
-fn choose(plan: &Plan, feed_forward: bool, options: &Options) -> Result<&'static Family, ExportError> {
+fn choose(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Result<&'static Family, ExportError> {
     let fits = |family: &&Family| family.fits(plan, feed_forward, options.format);
     let known = || FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = &options.family {
@@ -226,15 +226,15 @@ fn choose(plan: &Plan, feed_forward: bool, options: &Options) -> Result<&'static
     })
 }
 
-impl Exported {
+impl ExportedCheckpoint {
     /// Writes the files into a directory, making it if it does not exist. Returns their names.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Vec<&'static str>, ExportError> {
         let files = match self.format {
-            Format::HuggingFace => hugging_face::files(self)?,
-            Format::Gguf => vec![("model.gguf", gguf::file(self)?)],
+            ExportFormat::HuggingFace => hugging_face::files(self)?,
+            ExportFormat::Gguf => vec![("model.gguf", gguf::file(self)?)],
         };
         fs::create_dir_all(folder).map_err(|source| ExportError::System { path: folder.to_owned(), source })?;
         for (name, bytes) in &files {

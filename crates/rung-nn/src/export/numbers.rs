@@ -46,13 +46,15 @@ fn half(value: f32) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use crate::weight_files::Format;
+    use crate::weight_files::TensorFormat;
 
     use super::*;
 
     #[test]
     fn rounding_finds_the_nearest_number_of_the_format() {
-        for (format, read, step) in [(NumberFormat::F16, Format::F16, 11), (NumberFormat::Bf16, Format::BF16, 8)] {
+        for (format, read, step) in
+            [(NumberFormat::F16, TensorFormat::F16, 11), (NumberFormat::Bf16, TensorFormat::BF16, 8)]
+        {
             let mut values = vec![0.0, -0.0, 1.0, -1.5, 0.1, 65504.0, 6e-8, 1e-5, -4096.5, 2.345_678_912];
             values.extend((0..2000).map(|at| (f64::from(at) * 0.37).exp2().fract() * f64::from(at - 1000)));
             let mut back = Vec::new();

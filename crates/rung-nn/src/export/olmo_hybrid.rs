@@ -11,8 +11,8 @@ use serde_json::{Map, json};
 
 use super::llama::{LayerNames, STILL, USUAL_BASE, common_config, ends};
 use super::matrix::Matrix;
-use super::plain::{Attention, Constant, GatedDeltanet, GatedNetwork, Plain, PlainMixer, common_heads};
-use super::{ExportError, Family, Format, Target, TargetTensor, llama};
+use super::plain::{Attention, Constant, ExportMixer, ExportNetwork, GatedDeltanet, GatedNetwork, common_heads};
+use super::{ExportError, ExportFormat, Family, Target, TargetTensor, llama};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {
@@ -31,7 +31,7 @@ const OPEN: f64 = 8.0;
 /// What the norms of queries and keys divide by.
 const LENGTH: f64 = 512.0;
 
-fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
+fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
     let Some(constant) = plain.constant else {
         let found = "norms before attention, and none on queries and keys";
         return Err(ExportError::unfit(
@@ -43,9 +43,9 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
     if plain.rotary.is_some() {
         return Err(ExportError::unfit("positions", "rotary positions", "none"));
     }
-    let has = |kind: fn(&PlainMixer) -> bool| plain.layers.iter().any(|layer| kind(&layer.mixer));
-    if !has(|mixer| matches!(mixer, PlainMixer::Attention(_)))
-        || !has(|mixer| matches!(mixer, PlainMixer::GatedDeltanet(_)))
+    let has = |kind: fn(&ExportMixer) -> bool| plain.layers.iter().any(|layer| kind(&layer.mixer));
+    if !has(|mixer| matches!(mixer, ExportMixer::Attention(_)))
+        || !has(|mixer| matches!(mixer, ExportMixer::GatedDeltanet(_)))
     {
         return Err(ExportError::unfit("stack", "one kind of layer", "layers of gdn and of full attention"));
     }
@@ -57,7 +57,7 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
     for (index, layer) in plain.layers.iter().enumerate() {
         let names = LayerNames { format, index };
         match &layer.mixer {
-            PlainMixer::Attention(attention) => {
+            ExportMixer::Attention(attention) => {
                 let attention = attention.resized(heads, kv_heads, head);
                 tensors.extend(attention_tensors(&attention, constant, names));
                 let network = with_constant(&layer.network, constant, true);
@@ -67,20 +67,22 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
                 tensors.push(names.vector("post_attention_layernorm", "", gain.clone()));
                 tensors.push(names.vector("post_feedforward_layernorm", "", gain));
             }
-            PlainMixer::GatedDeltanet(delta) => {
+            ExportMixer::GatedDeltanet(delta) => {
                 tensors.push(names.vector("input_layernorm", "", layer.mixer_norm.clone()));
                 tensors.extend(delta_tensors(delta, names));
                 tensors.push(names.vector("post_attention_layernorm", "", layer.network_norm.clone()));
                 tensors.extend(names.network(&with_constant(&layer.network, constant, false)));
             }
-            PlainMixer::Mamba2(_) => unreachable!("a family gets layers that fit it"),
+            ExportMixer::Mamba2(_) => unreachable!("a family gets layers that fit it"),
         }
     }
     let kinds: Vec<&str> = plain
         .layers
         .iter()
         .map(
-            |layer| if matches!(layer.mixer, PlainMixer::Attention(_)) { "full_attention" } else { "linear_attention" },
+            |layer| {
+                if matches!(layer.mixer, ExportMixer::Attention(_)) { "full_attention" } else { "linear_attention" }
+            },
         )
         .collect();
     let mut config: Map<String, serde_json::Value> = common_config(plain, [heads, kv_heads, head]);
@@ -103,9 +105,9 @@ fn write(plain: &Plain, format: Format) -> Result<Target, ExportError> {
 }
 
 /// The Gated DeltaNet of all layers that have one; they must be of one size.
-fn common_delta(plain: &Plain) -> Result<&GatedDeltanet, ExportError> {
+fn common_delta(plain: &ExportNetwork) -> Result<&GatedDeltanet, ExportError> {
     let mut all = plain.layers.iter().filter_map(|layer| match &layer.mixer {
-        PlainMixer::GatedDeltanet(delta) => Some(delta),
+        ExportMixer::GatedDeltanet(delta) => Some(delta),
         _ => None,
     });
     let sizes =

@@ -16,8 +16,8 @@ use rung_theory::stack::{Mixer, Plan};
 
 use super::ExportError;
 use super::matrix::Matrix;
-use super::vocabulary::{Meaning, Vocabulary};
-use crate::model::{FeedForwardConfig, Norm, NormConfig, Placement, names};
+use super::vocabulary::{TokenMeaning, Vocabulary};
+use crate::model::{FeedForwardConfig, Norm, NormConfig, NormPlacement, names};
 use crate::network::Network;
 use crate::position::Positions;
 
@@ -39,11 +39,11 @@ pub(super) struct Constant {
 }
 
 /// A network, ready to be written.
-pub(super) struct Plain {
+pub(super) struct ExportNetwork {
     pub(super) width: usize,
     /// `[tokens, width]`.
     pub(super) embedding: Matrix,
-    pub(super) layers: Vec<PlainLayer>,
+    pub(super) layers: Vec<ExportLayer>,
     pub(super) norm: Vec<f64>,
     /// `[tokens, width]`.
     pub(super) head: Matrix,
@@ -56,14 +56,14 @@ pub(super) struct Plain {
     pub(super) length: usize,
 }
 
-pub(super) struct PlainLayer {
+pub(super) struct ExportLayer {
     pub(super) mixer_norm: Vec<f64>,
-    pub(super) mixer: PlainMixer,
+    pub(super) mixer: ExportMixer,
     pub(super) network_norm: Vec<f64>,
     pub(super) network: GatedNetwork,
 }
 
-pub(super) enum PlainMixer {
+pub(super) enum ExportMixer {
     Attention(Attention),
     Mamba2(Mamba2),
     GatedDeltanet(GatedDeltanet),
@@ -131,7 +131,7 @@ pub(super) struct GatedNetwork {
     pub(super) down: Matrix,
 }
 
-impl Plain {
+impl ExportNetwork {
     /// Reads a network. Its stream gets the width that `width` gives for the least possible one.
     pub(super) fn read<S: Scalar>(
         network: &Network<S>,
@@ -156,8 +156,8 @@ impl Plain {
         }
         let constant = match (config.norm, config.placement) {
             (NormConfig::None, _) => true,
-            (NormConfig::Rms, Placement::Pre) => false,
-            (NormConfig::Rms, Placement::Post) => return refuse("norms", "after the sum", "before each part"),
+            (NormConfig::Rms, NormPlacement::Pre) => false,
+            (NormConfig::Rms, NormPlacement::Post) => return refuse("norms", "after the sum", "before each part"),
             (NormConfig::Layer, _) => {
                 return refuse("norms", "layer norms, which subtract the mean", "RMS norms or none");
             }
@@ -250,7 +250,7 @@ impl<'a, S: Scalar> Reader<'a, S> {
         Ok(gain)
     }
 
-    fn layer(&self, index: usize) -> Result<PlainLayer, ExportError> {
+    fn layer(&self, index: usize) -> Result<ExportLayer, ExportError> {
         let layer = &self.network.plan.layers[index];
         let place = || format!("layer {index}");
         let mixer = match &layer.mixers[..] {
@@ -269,19 +269,19 @@ impl<'a, S: Scalar> Reader<'a, S> {
         };
         let prefix = names::mixer(index, 0, 1);
         let plain = match mixer.name() {
-            "full" => PlainMixer::Attention(self.attention(mixer, &prefix, index)?),
-            "mamba2" => PlainMixer::Mamba2(self.mamba2(mixer, &prefix)?),
-            "gdn" => PlainMixer::GatedDeltanet(self.gated_deltanet(mixer, &prefix)?),
+            "full" => ExportMixer::Attention(self.attention(mixer, &prefix, index)?),
+            "mamba2" => ExportMixer::Mamba2(self.mamba2(mixer, &prefix)?),
+            "gdn" => ExportMixer::GatedDeltanet(self.gated_deltanet(mixer, &prefix)?),
             other => return Err(ExportError::unfit(place(), format!("`{other}`"), "full, mamba2 or gdn")),
         };
         let name = names::layer(index);
         let network = self.network(&names::mlp(index))?;
-        let network_norm = if self.network.config.channel == FeedForwardConfig::None {
+        let network_norm = if self.network.config.feed_forward == FeedForwardConfig::None {
             vec![1.0; self.width]
         } else {
             self.gain(&format!("{name}.mlp_norm.weight"))?
         };
-        Ok(PlainLayer {
+        Ok(ExportLayer {
             mixer_norm: self.gain(&format!("{name}.mixer_norm.weight"))?,
             mixer: plain,
             network_norm,
@@ -374,7 +374,7 @@ impl<'a, S: Scalar> Reader<'a, S> {
         let refuse = |found: &str| {
             Err(ExportError::unfit("feed-forward network", found, "a gated one (`glu`), none, or ReLU without norms"))
         };
-        match (self.network.config.channel, self.constant) {
+        match (self.network.config.feed_forward, self.constant) {
             (FeedForwardConfig::None, _) => Ok(GatedNetwork {
                 gate: Matrix::zeros(1, self.width),
                 up: Matrix::zeros(1, self.width),
@@ -416,8 +416,8 @@ impl<'a, S: Scalar> Reader<'a, S> {
         let (mut embedding, mut head) = (Matrix::zeros(count, self.width), Matrix::zeros(count, self.width));
         for (id, token) in vocabulary.tokens.iter().enumerate() {
             let own = match &token.meaning {
-                Meaning::Prompt(fields) => values(network.model.embed(&ops, fields)?),
-                Meaning::FurtherEntry(fields) => {
+                TokenMeaning::Prompt(fields) => values(network.model.embed(&ops, fields)?),
+                TokenMeaning::FurtherEntry(fields) => {
                     let query = self.query_kind()?;
                     let whole: Vec<u32> = std::iter::once(query.0).chain(fields.iter().copied()).collect();
                     let mut vector = values(network.model.embed(&ops, &whole)?);
@@ -431,7 +431,7 @@ impl<'a, S: Scalar> Reader<'a, S> {
                 embedding.set(id, constant.column, constant.value);
             }
             match (&token.meaning, self.constant) {
-                (Meaning::Answer(class), _) => {
+                (TokenMeaning::Answer(class), _) => {
                     let row = classes.row(*class as usize).iter().enumerate();
                     row.for_each(|(column, value)| head.set(id, column, *value));
                 }
@@ -496,10 +496,10 @@ impl Attention {
 }
 
 /// Heads, key/value heads and head width that hold all attention layers of a network.
-pub(super) fn common_heads(plain: &Plain) -> Result<[usize; 3], ExportError> {
+pub(super) fn common_heads(plain: &ExportNetwork) -> Result<[usize; 3], ExportError> {
     let layers = || {
         plain.layers.iter().filter_map(|layer| match &layer.mixer {
-            PlainMixer::Attention(attention) => Some(attention),
+            ExportMixer::Attention(attention) => Some(attention),
             _ => None,
         })
     };

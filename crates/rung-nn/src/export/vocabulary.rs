@@ -19,7 +19,7 @@ const MOST_TOKENS: u128 = 1 << 18;
 
 /// What a token stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum TokenMeaning {
     /// Anything that is not in the vocabulary.
     Unknown,
     /// The end of a sequence; no network here ever gives it.
@@ -38,7 +38,7 @@ pub struct Token {
     /// Its name, without spaces.
     pub name: String,
     /// What it stands for.
-    pub meaning: Meaning,
+    pub meaning: TokenMeaning,
 }
 
 /// All tokens, in the order of their ids.
@@ -62,11 +62,11 @@ impl Vocabulary {
     pub fn new(task: &dyn AnyTask, beyond: usize) -> Result<Self, ExportError> {
         let composition = (task as &dyn Any).downcast_ref::<FuncComp>();
         let mut tokens = vec![
-            Token { name: "<unk>".to_owned(), meaning: Meaning::Unknown },
-            Token { name: "</s>".to_owned(), meaning: Meaning::End },
+            Token { name: "<unk>".to_owned(), meaning: TokenMeaning::Unknown },
+            Token { name: "</s>".to_owned(), meaning: TokenMeaning::End },
         ];
         tokens.extend(
-            (0..task.classes()).map(|class| Token { name: class.to_string(), meaning: Meaning::Answer(class) }),
+            (0..task.classes()).map(|class| Token { name: class.to_string(), meaning: TokenMeaning::Answer(class) }),
         );
         match (composition, beyond) {
             (Some(task), 1..) => tokens.extend(further(task, beyond)?),
@@ -77,7 +77,7 @@ impl Vocabulary {
                 let token_names = TokenNames::new(task);
                 tokens.extend(tuples(task, composition)?.into_iter().map(|fields| Token {
                     name: token_names.name(&fields).replace(' ', ","),
-                    meaning: Meaning::Prompt(fields),
+                    meaning: TokenMeaning::Prompt(fields),
                 }));
             }
         }
@@ -92,7 +92,7 @@ impl Vocabulary {
     /// The class that a token stands for.
     pub fn class(&self, id: u32) -> Option<u32> {
         match self.tokens.get(id as usize)?.meaning {
-            Meaning::Answer(class) => Some(class),
+            TokenMeaning::Answer(class) => Some(class),
             _ => None,
         }
     }
@@ -102,7 +102,7 @@ impl Vocabulary {
         let known: std::collections::HashMap<&[u32], u32> = (0..)
             .zip(&self.tokens)
             .filter_map(|(id, token)| match &token.meaning {
-                Meaning::Prompt(fields) => Some((&fields[..], id)),
+                TokenMeaning::Prompt(fields) => Some((&fields[..], id)),
                 _ => None,
             })
             .collect();
@@ -157,10 +157,11 @@ fn further(task: &FuncComp, beyond: usize) -> Result<Vec<Token>, ExportError> {
             .skip(1)
             .map(|((id, own), wide)| if id + 1 == wide.vocabulary { own.vocabulary - 1 } else { *id });
         let shared: Vec<u32> = shared.collect();
-        let known = |kind: usize| Meaning::Prompt(std::iter::once(kind as u32).chain(shared.iter().copied()).collect());
+        let known =
+            |kind: usize| TokenMeaning::Prompt(std::iter::once(kind as u32).chain(shared.iter().copied()).collect());
         let meaning = match kind {
             kind if kind < hops => known(kind),
-            kind if kind < hops + beyond => Meaning::FurtherEntry(shared),
+            kind if kind < hops + beyond => TokenMeaning::FurtherEntry(shared),
             kind => known(kind - beyond),
         };
         Token { name: token_names.name(&fields), meaning }

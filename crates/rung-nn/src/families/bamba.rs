@@ -11,7 +11,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::state_space::{self, Mamba2Options};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
@@ -62,7 +62,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    Frame { norm: "final_layernorm", ..Frame::plain(epsilon) }.around(loader, layers)
+    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.around(loader, layers)
 }
 
 /// The options that Bamba, Granite 4 and Falcon-H1 spell alike.

@@ -6,7 +6,7 @@ use rung_theory::stack::{Layer, Mixer};
 use super::loader::rows;
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::mixer::attention::{HeadsConfig, Reach};
+use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::{HeadNorm, HeadOptions};
 use crate::mixer::softmax::Softmax;
 use crate::mixer::window::Window;
@@ -128,11 +128,11 @@ pub fn attention<S: Scalar>(
     let linears = [query, keys, output];
     Ok(match mixer.number("size") {
         Some(size) => {
-            let reach = Reach::Window { size: size as usize, sinks: 0 };
+            let reach = Visibility::Window { size: size as usize, sinks: 0 };
             Builtin::Window(Window::of_heads(config.assemble(reach, linears, Some(values), parts.rotation, options)))
         }
         None => Builtin::Softmax(Softmax::of_heads(config.assemble(
-            Reach::Past,
+            Visibility::Past,
             linears,
             Some(values),
             parts.rotation,
@@ -265,7 +265,7 @@ pub fn activation<S>(loader: &Loader<'_, S>, default: &str) -> Result<Activation
 }
 
 /// Everything around the layers.
-pub struct Frame {
+pub struct OuterParts {
     /// Prefix of the embeddings and the last norm, `model.` mostly; the head stands outside.
     pub prefix: &'static str,
     /// The embeddings' name after the prefix.
@@ -286,7 +286,7 @@ pub struct Frame {
     pub tied_by_default: bool,
 }
 
-impl Frame {
+impl OuterParts {
     /// Embeddings, an RMS norm and a head.
     pub fn plain(epsilon: f64) -> Self {
         Self {

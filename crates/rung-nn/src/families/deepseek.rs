@@ -12,7 +12,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, Frame};
+use super::decoder::{self, OuterParts};
 use super::latent::{self, LatentOptions};
 use super::{FamilyError, Fields, Loader, experts, rotary};
 use crate::mixer::Builtin;
@@ -70,7 +70,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
         })?);
     }
-    Frame::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).around(loader, layers)
 }
 
 /// Refuses words that name another rule than the classes follow.

@@ -13,7 +13,7 @@ use rung_audit::json::Value;
 use rung_engine::Scalar;
 use rung_theory::stack::{Layer, Mixer};
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::state_space::Mamba2Options;
 use super::{FamilyError, Fields, Loader, bamba, state_space};
 use crate::mixer::Builtin;
@@ -88,11 +88,11 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    let frame = Frame {
+    let frame = OuterParts {
         norm: "final_layernorm",
         embedding_scale: fields.number("embedding_multiplier")?,
         logit_scale: fields.number("lm_head_multiplier")?.unwrap_or(1.0),
-        ..Frame::plain(epsilon)
+        ..OuterParts::plain(epsilon)
     };
     frame.around(loader, layers)
 }

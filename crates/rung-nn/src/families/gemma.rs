@@ -14,7 +14,7 @@
 use rung_engine::Scalar;
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
+use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
 use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
@@ -81,12 +81,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    let frame = Frame {
+    let frame = OuterParts {
         embedding_scale: Some((width as f64).sqrt()),
         norm_beyond_one: true,
         logit_cap: fields.positive("final_logit_softcapping")?,
         tied_by_default: true,
-        ..Frame::plain(epsilon)
+        ..OuterParts::plain(epsilon)
     };
     frame.around(loader, layers)
 }

@@ -125,11 +125,11 @@ pub(super) fn fields(path: &Path, header: &Header, architecture: &str) -> Fields
 }
 
 /// How tensors are called.
-pub struct Names {
+pub struct TensorNames {
     own: &'static [(&'static str, &'static str)],
 }
 
-impl Names {
+impl TensorNames {
     /// The usual names, and a family's own, which go first.
     pub(super) fn new(own: &'static [(&'static str, &'static str)]) -> Self {
         Self { own }

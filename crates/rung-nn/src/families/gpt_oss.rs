@@ -11,7 +11,7 @@
 
 use rung_engine::{Parameter, Scalar};
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::model::{Activation, FeedForward, Dense, Experts, Gating, ModelParts, Routing};
@@ -42,7 +42,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         let parts = AttentionParts { bias, output_bias: bias, sinks: true, ..plain };
         layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, experts)?);
     }
-    Frame::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).around(loader, layers)
 }
 
 /// Experts are stored as `[experts, inputs, outputs]`, with gate and up in turns.

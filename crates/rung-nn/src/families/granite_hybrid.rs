@@ -12,7 +12,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::{FamilyError, Loader, bamba, state_space};
 use crate::mixer::Builtin;
 use crate::model::{Activation, Branch, FeedForward, Dense, Experts, Gating, LayerParts, ModelParts, Norm, Routing};
@@ -74,10 +74,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    let frame = Frame {
+    let frame = OuterParts {
         embedding_scale: fields.number("embedding_multiplier")?,
         logit_scale: 1.0 / fields.positive("logits_scaling")?.unwrap_or(1.0),
-        ..Frame::plain(epsilon)
+        ..OuterParts::plain(epsilon)
     };
     frame.around(loader, layers)
 }

@@ -11,7 +11,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::state_space::{self, Mamba1Options, StepNorms};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
@@ -73,7 +73,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    Frame { norm: "final_layernorm", ..Frame::plain(epsilon) }.around(loader, layers)
+    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.around(loader, layers)
 }
 
 /// One network, or experts with weights that are not divided by their sum.

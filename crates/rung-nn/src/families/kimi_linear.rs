@@ -17,7 +17,7 @@ use rung_audit::json::Value;
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, Frame};
+use super::decoder::{self, OuterParts};
 use super::latent::{self, LatentOptions};
 use super::{FamilyError, Loader, delta, experts};
 use crate::mixer::kda::{KimiDeltaConfig, KimiDeltaParts};
@@ -59,7 +59,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
         })?);
     }
-    Frame::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).around(loader, layers)
 }
 
 fn mixer<S: Scalar>(

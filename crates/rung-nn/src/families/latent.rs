@@ -8,7 +8,7 @@ use super::{FamilyError, Loader};
 use crate::mixer::mla::{LatentConfig, LatentParts};
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::model::GroupLimit;
-use crate::parts::{Gain, Linear};
+use crate::parts::{Linear, NormGain};
 use crate::position::Rotation;
 
 /// What a family's latent attention has besides its sizes.
@@ -48,7 +48,7 @@ pub fn attention<S: Scalar>(
     let LatentOptions { bias, rotation, pairs_side_by_side, factor } = options;
     let turned = if pairs_side_by_side { rope } else { 0 };
     let gain = |loader: &mut Loader<'_, S>, name: &str, width: usize| {
-        Ok::<_, FamilyError>(Gain { weight: loader.tensor(name, &[width])? })
+        Ok::<_, FamilyError>(NormGain { weight: loader.tensor(name, &[width])? })
     };
     let (down, name, inputs) = if rank == 0 {
         (None, "q_proj", width)

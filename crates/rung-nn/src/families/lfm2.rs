@@ -12,7 +12,7 @@
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
+use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
 use super::{FamilyError, Loader, experts};
 use crate::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use crate::mixer::{Builtin, MixerConfig as _};
@@ -52,7 +52,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         })?);
     }
     let tied_by_default = fields.flag("tie_embedding", true)?;
-    Frame { norm: "embedding_norm", tied_by_default, ..Frame::plain(epsilon) }.around(loader, layers)
+    OuterParts { norm: "embedding_norm", tied_by_default, ..OuterParts::plain(epsilon) }.around(loader, layers)
 }
 
 fn mixer<S: Scalar>(

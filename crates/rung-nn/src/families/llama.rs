@@ -11,7 +11,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
 use crate::model::{FeedForward, ModelParts};
@@ -44,5 +44,5 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok(FeedForward::Dense(decoder::gated_network(loader, [width, hidden], mlp_bias, activation)?))
         })?);
     }
-    Frame::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).around(loader, layers)
 }

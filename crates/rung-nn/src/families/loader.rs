@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rung_engine::{Parameter, Parameters, Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
 
-use super::gguf::Names;
+use super::gguf::TensorNames;
 use super::{FamilyError, Fields, rotary};
 use crate::model::Norm;
 use crate::parts::{Convolution, Linear};
@@ -22,7 +22,7 @@ pub struct Loader<'a, S> {
     pub fields: &'a Fields,
     /// The auditor's layers, one for each of the config, with every number explicit.
     pub layers: &'a [Layer],
-    names: Option<&'a Names>,
+    names: Option<&'a TensorNames>,
     path: PathBuf,
     files: &'a WeightFiles,
     weights: Parameters<S>,
@@ -40,7 +40,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
         files: &'a WeightFiles,
         fields: &'a Fields,
         layers: &'a [Layer],
-        names: Option<&'a Names>,
+        names: Option<&'a TensorNames>,
     ) -> Self {
         let mut weights = Parameters::new();
         weights.reserve(files.tensors().map(|(_, tensor)| tensor.numbers()).sum());

@@ -11,7 +11,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::Frame;
+use super::decoder::OuterParts;
 use super::state_space::{self, Mamba1Options, StepNorms};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
@@ -54,12 +54,12 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
         })?);
     }
-    let frame = Frame {
+    let frame = OuterParts {
         prefix: "backbone",
         embedding: "embeddings",
         norm: "norm_f",
         tied_by_default: true,
-        ..Frame::plain(epsilon)
+        ..OuterParts::plain(epsilon)
     };
     frame.around(loader, layers)
 }

@@ -12,7 +12,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::Frame;
+use super::decoder::OuterParts;
 use super::state_space::{self, Mamba2Options};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
@@ -56,6 +56,6 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
         })?);
     }
-    let frame = Frame { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..Frame::plain(epsilon) };
+    let frame = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..OuterParts::plain(epsilon) };
     frame.around(loader, layers)
 }

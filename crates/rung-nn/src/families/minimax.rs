@@ -15,12 +15,12 @@
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::{FamilyError, Loader, delta, experts};
 use crate::mixer::lightning::LightningConfig;
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::model::{Activation, Branch, FeedForward, Experts, Gating, LayerParts, ModelParts, Routing};
-use crate::param_builder::Depth;
+use crate::param_builder::LayerDepth;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["minimax"];
@@ -56,7 +56,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                     ..Branch::of(loader.rms_norm(norm, width, epsilon)?)
                 })
             };
-            let depth = Depth { layer: index, layers: loader.layers.len() };
+            let depth = LayerDepth { layer: index, layers: loader.layers.len() };
             let (part, mixer) = mixer(loader, layer, width, depth)?;
             let branches = (
                 branch(loader, "input_layernorm", part)?,
@@ -66,7 +66,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branches.0, vec![mixer]), channel: Some((branches.1, channel)) })
         })?);
     }
-    Frame::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).around(loader, layers)
 }
 
 /// A mixer, and how the names of its factors begin.
@@ -74,7 +74,7 @@ fn mixer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     layer: &Layer,
     width: usize,
-    depth: Depth,
+    depth: LayerDepth,
 ) -> Result<(&'static str, Builtin), FamilyError> {
     match &layer.mixers[..] {
         [mixer] if mixer.name() == LightningConfig::NAME => {

@@ -63,9 +63,9 @@ macro_rules! registry {
         pub const NAMES: &[&str] = &[$(stringify!($module)),*];
 
         /// What is known of a family without reading a tensor: its name, and its GGUF names of tensors.
-        fn find(name: &str, gguf: bool) -> Option<(&'static str, gguf::Names)> {
+        fn find(name: &str, gguf: bool) -> Option<(&'static str, gguf::TensorNames)> {
             $(if (if gguf { $module::ARCHITECTURES } else { $module::MODEL_TYPES }).contains(&name) {
-                return Some((stringify!($module), gguf::Names::new($module::GGUF_TENSORS)));
+                return Some((stringify!($module), gguf::TensorNames::new($module::GGUF_TENSORS)));
             })*
             None
         }

@@ -13,11 +13,11 @@
 use rung_audit::json::Value;
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::state_space::{self, Mamba2Options};
 use super::{FamilyError, Fields, Loader};
 use crate::mixer::Builtin;
-use crate::mixer::none::Nothing;
+use crate::mixer::none::NoMixer;
 use crate::model::{
     Activation, Branch, FeedForward, Dense, Experts, Gating, GroupLimit, LayerParts, ModelParts, Norm, Routing,
 };
@@ -71,7 +71,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                     let channel = loader.within("mixer", |loader| {
                         loader.own_part("mlp", |loader| channel(loader, index, width))
                     })?;
-                    let nothing = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::Nothing(Nothing)]);
+                    let nothing = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::Nothing(NoMixer)]);
                     return Ok(LayerParts { mixers: nothing, channel: Some((Branch::of(norm), channel)) });
                 }
                 "mamba2" => {
@@ -87,7 +87,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
         })?);
     }
-    let frame = Frame { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..Frame::plain(epsilon) };
+    let frame = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..OuterParts::plain(epsilon) };
     frame.around(loader, layers)
 }
 

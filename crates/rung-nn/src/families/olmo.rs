@@ -11,7 +11,7 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
+use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
 use super::{FamilyError, Loader, rotary};
 use crate::mixer::Builtin;
 use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
@@ -73,5 +73,5 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    Frame::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).around(loader, layers)
 }

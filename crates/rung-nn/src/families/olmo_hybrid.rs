@@ -15,12 +15,12 @@
 
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
+use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
 use super::{FamilyError, Loader, delta};
 use crate::mixer::Builtin;
 use crate::mixer::gdn::{GatedDeltanetConfig, GatedDeltanetParts};
 use crate::model::{Branch, FeedForward, LayerParts, ModelParts, Norm};
-use crate::parts::Gain;
+use crate::parts::NormGain;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["olmo_hybrid"];
@@ -73,7 +73,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel })
         })?);
     }
-    Frame::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).around(loader, layers)
 }
 
 fn gated_deltanet<S: Scalar>(
@@ -106,7 +106,7 @@ fn gated_deltanet<S: Scalar>(
         log_rate: loader.tensor("A_log", &[value_heads])?,
         gate: loader.role(Role::Gate).linear("g_proj", width, value_rows, false)?,
         norm: loader.tensor("o_norm.weight", &[value])?,
-        epsilon: Gain::EPSILON,
+        epsilon: NormGain::EPSILON,
         output: loader.role(Role::Output).linear("o_proj", value_rows, width, false)?,
     })))
 }

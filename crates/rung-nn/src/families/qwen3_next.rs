@@ -14,7 +14,7 @@
 use rung_audit::json::Value;
 use rung_engine::{Role, Scalar};
 
-use super::decoder::{self, AttentionParts, Frame, QueryKeyNorm};
+use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
 use super::loader::rows;
 use super::{FamilyError, Loader, delta, experts};
 use crate::mixer::Builtin;
@@ -76,7 +76,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
         })?);
     }
-    Frame { prefix, norm_beyond_one: true, ..Frame::plain(epsilon) }.around(loader, layers)
+    OuterParts { prefix, norm_beyond_one: true, ..OuterParts::plain(epsilon) }.around(loader, layers)
 }
 
 /// Qwen3-Next has the rows of a key head and of its value heads together; Qwen3.5 has all queries first, then all keys, then all values.

@@ -12,9 +12,9 @@
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, AttentionParts, Frame};
+use super::decoder::{self, AttentionParts, OuterParts};
 use super::{FamilyError, Loader, rotary, state_space};
-use crate::mixer::rglru::{GatedUnitConfig, GatedUnitParts};
+use crate::mixer::rglru::{RgLruConfig, RgLruParts};
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::model::{Activation, Branch, FeedForward, LayerParts, ModelParts, Norm};
 
@@ -67,13 +67,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    let frame = Frame {
+    let frame = OuterParts {
         norm: "final_norm",
         embedding_scale: Some(round_to_bfloat16((width as f64).sqrt())),
         norm_beyond_one: true,
         logit_cap: Some(fields.positive("logits_soft_cap")?.unwrap_or(30.0)),
         tied_by_default: true,
-        ..Frame::plain(epsilon)
+        ..OuterParts::plain(epsilon)
     };
     frame.around(loader, layers)
 }
@@ -84,8 +84,8 @@ fn gated_unit<S: Scalar>(
     mixer: &Mixer,
     width: usize,
 ) -> Result<Builtin, FamilyError> {
-    let config = GatedUnitConfig::resolve(mixer)?;
-    let GatedUnitConfig { inner, heads, taps } = config;
+    let config = RgLruConfig::resolve(mixer)?;
+    let RgLruConfig { inner, heads, taps } = config;
     let channels = inner / heads;
     let mut gate = |name: &str| {
         let weight = loader.tensor(&format!("rg_lru.{name}_weight"), &[heads, channels, channels])?;
@@ -93,7 +93,7 @@ fn gated_unit<S: Scalar>(
     };
     let (entry, forget) = (gate("input_gate")?, gate("recurrent_gate")?);
     let taps = loader.tensor("conv_1d.weight", &[inner, 1, taps])?;
-    Ok(Builtin::GatedUnit(config.assemble(GatedUnitParts {
+    Ok(Builtin::GatedUnit(config.assemble(RgLruParts {
         gate: loader.linear("linear_y", width, inner, true)?,
         input: loader.linear("linear_x", width, inner, true)?,
         convolution: (taps, Some(loader.tensor("conv_1d.bias", &[inner])?)),

@@ -11,7 +11,7 @@ use super::{FamilyError, Fields, Loader};
 use crate::mixer::mamba1::{Mamba1Config, Mamba1Parts, SelectNorms};
 use crate::mixer::mamba2::{GatedNorm, Mamba2, Mamba2Config, Mamba2Parts};
 use crate::mixer::{Builtin, MixerConfig as _};
-use crate::parts::Gain;
+use crate::parts::NormGain;
 
 /// Norms of Mamba's step, B and C.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,7 @@ pub fn mamba2_mixer<S: Scalar>(
             let shape: &[usize] = if loader.is_gguf() { &[groups, inner / groups] } else { &[inner] };
             let values = loader.values("norm.weight", shape)?;
             let weight = loader.add("norm.weight", &[inner], values);
-            Some(GatedNorm { gain: Gain { weight }, epsilon, before_gate })
+            Some(GatedNorm { gain: NormGain { weight }, epsilon, before_gate })
         }
     };
     Ok(config.assemble(Mamba2Parts {

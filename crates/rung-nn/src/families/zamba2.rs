@@ -15,11 +15,11 @@ use rung_audit::json::Value;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::decoder::{self, Frame};
+use super::decoder::{self, OuterParts};
 use super::state_space::{self, Mamba2Options};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::mixer::attention::{HeadsConfig, Reach};
+use crate::mixer::attention::{HeadsConfig, Visibility};
 use crate::mixer::head_options::HeadOptions;
 use crate::mixer::softmax::Softmax;
 use crate::mixer::zamba::{AdaptedNetwork, SharedBlock, StreamRecurrence, Zamba};
@@ -86,7 +86,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     }
     let unnormed = || Branch::of(Norm::of(None, None, 0.0));
     let layer = |mixer| LayerParts { mixers: (unnormed(), vec![Builtin::Zamba(mixer)]), channel: None };
-    let frame = Frame { norm: "final_layernorm", tied_by_default: true, ..Frame::plain(epsilon) };
+    let frame = OuterParts { norm: "final_layernorm", tied_by_default: true, ..OuterParts::plain(epsilon) };
     let parts = frame.around(loader, mixers.into_iter().map(layer).collect())?;
     Ok(ModelParts { sources, ..parts })
 }
@@ -162,7 +162,7 @@ impl Blocks {
         let options = HeadOptions { scale, ..HeadOptions::default() };
         let [query, key, value] = projections;
         let linears = [query, key, shared.attention_output];
-        let heads = config.assemble(Reach::Past, linears, Some(value), rotation, options);
+        let heads = config.assemble(Visibility::Past, linears, Some(value), rotation, options);
         let activation = decoder::activation(loader, "gelu")?;
         Ok(SharedBlock {
             norm: shared.norm,

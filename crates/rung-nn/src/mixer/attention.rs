@@ -1,7 +1,7 @@
 //! What softmax attention and its window share: projections, positions, the cache, one read.
 //!
-//! [`Heads`] makes queries, keys and values of tokens. A [`Cache`] is the keys and values that queries read, with the places in the
-//! text they stand for. A [`Reader`] asks and reads; alone it is the mixer of a layer that has no keys and values of its own and
+//! [`MultiHeadAttention`] makes queries, keys and values of tokens. A [`KvCache`] is the keys and values that queries read, with the places in the
+//! text they stand for. A [`QueryHeads`] asks and reads; alone it is the mixer of a layer that has no keys and values of its own and
 //! reads those of an earlier layer.
 
 use std::ops::Range;
@@ -87,7 +87,7 @@ impl Accumulator {
 
 /// Which tokens a query reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Visibility {
     /// Every token.
     All,
     /// Itself and those before.
@@ -103,14 +103,14 @@ pub enum Reach {
 
 /// The places of tokens in a text: some first ones, then a stretch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct CachePositions {
     /// Tokens from the start of the text.
     pub first: usize,
     /// The stretch after them.
     pub rest: Range<usize>,
 }
 
-impl Places {
+impl CachePositions {
     /// The tokens that remain of a text of `seen` if one keeps the first `sinks` and the last `recent`.
     pub fn kept(seen: usize, sinks: usize, recent: usize) -> Self {
         let first = sinks.min(seen);
@@ -128,19 +128,19 @@ impl Places {
 
 /// Keys and values as queries read them: `[batch, tokens, kv heads, width]`.
 #[derive(Clone, Debug)]
-pub struct Cache<T> {
+pub struct KvCache<T> {
     /// Turned by position, if the model turns them.
     pub key: T,
     /// The values.
     pub value: T,
     /// The tokens they are of.
-    pub places: Places,
+    pub places: CachePositions,
 }
 
 /// Asks and reads.
-pub struct Reader {
+pub struct QueryHeads {
     config: HeadsConfig,
-    reach: Reach,
+    reach: Visibility,
     query: Linear,
     output: Linear,
     rotation: Option<Rotation>,
@@ -157,8 +157,8 @@ const NEAREST: usize = 3;
 const NEAREST_SCALE: f64 = 16.0;
 
 /// Asks and reads, with keys and values of its own.
-pub struct Heads {
-    reader: Reader,
+pub struct MultiHeadAttention {
+    reader: QueryHeads,
     key: Linear,
     value: Option<Linear>,
     rounding: Option<Rounding>,
@@ -181,23 +181,23 @@ impl HeadsConfig {
         self,
         name: &'static str,
         params: &mut ParamBuilder<'_, S>,
-        reach: Reach,
+        reach: Visibility,
         rounding: Option<Rounding>,
-    ) -> Result<Heads, ModelError> {
+    ) -> Result<MultiHeadAttention, ModelError> {
         let width = params.settings.width;
         let rotation = self.rotation(name, params.settings.positions)?;
         let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key);
         let key = params.role(Role::Key).linear("k_proj", width, self.kv_heads * self.key);
         params.tie(&query, &key, self.heads, self.kv_heads);
-        if !matches!(reach, Reach::Window { .. }) {
+        if !matches!(reach, Visibility::Window { .. }) {
             params.oppose(&key);
         }
         let value = (!self.tied).then(|| params.role(Role::Value).linear("v_proj", width, self.kv_heads * self.value));
         let output = params.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = params.settings.positions == Positions::Alibi;
         let (nearest, options) = (nearest(params, reach), HeadOptions::default());
-        let reader = Reader { config: self, reach, query, output, rotation, alibi, nearest, options };
-        Ok(Heads { reader, key, value, rounding })
+        let reader = QueryHeads { config: self, reach, query, output, rotation, alibi, nearest, options };
+        Ok(MultiHeadAttention { reader, key, value, rounding })
     }
 
     /// Adds the weights of a layer that reads another's keys and values.
@@ -205,28 +205,28 @@ impl HeadsConfig {
         self,
         name: &'static str,
         params: &mut ParamBuilder<'_, S>,
-        reach: Reach,
-    ) -> Result<Reader, ModelError> {
+        reach: Visibility,
+    ) -> Result<QueryHeads, ModelError> {
         let width = params.settings.width;
         let rotation = self.rotation(name, params.settings.positions)?;
         let query = params.role(Role::Query).linear("q_proj", width, self.heads * self.key);
         let output = params.role(Role::Output).linear("o_proj", self.heads * self.value, width);
         let alibi = params.settings.positions == Positions::Alibi;
         let (nearest, options) = (nearest(params, reach), HeadOptions::default());
-        Ok(Reader { config: self, reach, query, output, rotation, alibi, nearest, options })
+        Ok(QueryHeads { config: self, reach, query, output, rotation, alibi, nearest, options })
     }
 
     /// Heads whose weights were read from a checkpoint: queries, keys, values (none where keys serve as such) and the output.
     pub(crate) fn assemble(
         self,
-        reach: Reach,
+        reach: Visibility,
         [query, key, output]: [Linear; 3],
         value: Option<Linear>,
         rotation: Option<Rotation>,
         options: HeadOptions,
-    ) -> Heads {
-        let reader = Reader { config: self, reach, query, output, rotation, alibi: false, nearest: None, options };
-        Heads { reader, key, value, rounding: None }
+    ) -> MultiHeadAttention {
+        let reader = QueryHeads { config: self, reach, query, output, rotation, alibi: false, nearest: None, options };
+        MultiHeadAttention { reader, key, value, rounding: None }
     }
 
     /// Factor on scores.
@@ -239,7 +239,7 @@ impl HeadsConfig {
     }
 }
 
-impl Reader {
+impl QueryHeads {
     fn turned<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize) -> O::Tensor {
         self.rotation.as_ref().map_or_else(|| x.clone(), |turn| turn.apply(ops, x, seen))
     }
@@ -256,12 +256,12 @@ impl Reader {
     }
 
     /// Attention of new tokens over a cache that ends with them, and the output projection.
-    fn read<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize, cache: &Cache<O::Tensor>) -> O::Tensor {
+    fn read<O: Ops>(&self, ops: &O, x: &O::Tensor, seen: usize, cache: &KvCache<O::Tensor>) -> O::Tensor {
         let query = self.project_query(ops, x, seen);
         let mask = match self.reach {
-            Reach::All => AttentionMask::None,
-            Reach::Window { size, sinks: 0 } => AttentionMask::Window(size),
-            Reach::Past | Reach::Window { .. } => AttentionMask::Causal,
+            Visibility::All => AttentionMask::None,
+            Visibility::Window { size, sinks: 0 } => AttentionMask::Window(size),
+            Visibility::Past | Visibility::Window { .. } => AttentionMask::Causal,
         };
         let scale = self.options.scale.unwrap_or_else(|| self.config.scale());
         if !self.options.plain_scores() {
@@ -275,8 +275,8 @@ impl Reader {
     }
 
     /// Penalties on distance, and on what lies between the sinks and the window.
-    fn bias<O: Ops>(&self, ops: &O, readers: Range<usize>, places: &Places) -> Option<O::Tensor> {
-        let both_ways = self.reach == Reach::All;
+    fn bias<O: Ops>(&self, ops: &O, readers: Range<usize>, places: &CachePositions) -> Option<O::Tensor> {
+        let both_ways = self.reach == Visibility::All;
         let far = self.alibi.then(|| alibi(ops, self.config.heads, readers.clone(), places.iter(), both_ways));
         let near = self.nearest.map(|numbers| {
             let numbers = ops.scale(&ops.reshape(&ops.parameter(numbers), &[NEAREST, 1]), NEAREST_SCALE);
@@ -287,7 +287,7 @@ impl Reader {
             ops.reshape(&ops.gather_rows(&numbers, &rows), &[1, 1, readers.len(), places.len()])
         });
         let gone = match self.reach {
-            Reach::Window { size, sinks } if sinks > 0 => {
+            Visibility::Window { size, sinks } if sinks > 0 => {
                 let hidden = move |reader: usize, place: usize| place >= sinks && place + size <= reader;
                 let cells = readers.clone().flat_map(|reader| places.iter().map(move |place| (reader, place)));
                 let values = cells.map(|(reader, place)| if hidden(reader, place) { MASKED } else { 0.0 });
@@ -301,13 +301,13 @@ impl Reader {
 }
 
 /// The weight behind [`Positions::Relative`].
-fn nearest<S: Scalar>(params: &mut ParamBuilder<'_, S>, reach: Reach) -> Option<Parameter> {
-    let wanted = params.settings.positions == Positions::Relative && !matches!(reach, Reach::Window { .. });
+fn nearest<S: Scalar>(params: &mut ParamBuilder<'_, S>, reach: Visibility) -> Option<Parameter> {
+    let wanted = params.settings.positions == Positions::Relative && !matches!(reach, Visibility::Window { .. });
     wanted.then(|| params.weight_without_decay("nearest", &[NEAREST], Init::Constant(0.0)))
 }
 
 /// Reads what an earlier layer shares; see [`State::shared`].
-impl TokenMixer for Reader {
+impl TokenMixer for QueryHeads {
     fn forward<O: Ops>(
         &self,
         ops: &O,
@@ -322,9 +322,9 @@ impl TokenMixer for Reader {
     }
 }
 
-impl Heads {
+impl MultiHeadAttention {
     /// The part that asks and reads.
-    pub(super) fn reader(&self) -> &Reader {
+    pub(super) fn reader(&self) -> &QueryHeads {
         &self.reader
     }
 
@@ -347,18 +347,18 @@ impl Heads {
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
-    ) -> (Cache<O::Tensor>, State<O::Tensor>) {
+    ) -> (KvCache<O::Tensor>, State<O::Tensor>) {
         let seen = State::seen(state);
         let (key, value) = self.made(ops, x, seen);
         let (key, value) = (grown(ops, state, 0, &key), value.map(|value| grown(ops, state, 1, &value)));
         let now = seen + ops.shape(x)[1];
         let before = self.places(seen);
-        let places = Places { rest: before.rest.start..now, ..before };
+        let places = CachePositions { rest: before.rest.start..now, ..before };
         let kept = |x: &O::Tensor| kept_of(ops, x, &places, &self.places(now));
         let next = State::new(now, [kept(&key), value.as_ref().and_then(kept)]);
         let cache = match value {
-            Some(value) => Cache { key, value, places },
-            None => Cache { key: self.turned_in_place(ops, &key, &places), value: key, places },
+            Some(value) => KvCache { key, value, places },
+            None => KvCache { key: self.turned_in_place(ops, &key, &places), value: key, places },
         };
         (cache, next)
     }
@@ -374,14 +374,14 @@ impl Heads {
     }
 
     /// What is kept after `seen` tokens.
-    fn places(&self, seen: usize) -> Places {
+    fn places(&self, seen: usize) -> CachePositions {
         match self.reader.reach {
-            Reach::All | Reach::Past => Places { first: 0, rest: 0..seen },
-            Reach::Window { size, sinks } => Places::kept(seen, sinks, size - 1),
+            Visibility::All | Visibility::Past => CachePositions { first: 0, rest: 0..seen },
+            Visibility::Window { size, sinks } => CachePositions::kept(seen, sinks, size - 1),
         }
     }
 
-    fn turned_in_place<O: Ops>(&self, ops: &O, x: &O::Tensor, places: &Places) -> O::Tensor {
+    fn turned_in_place<O: Ops>(&self, ops: &O, x: &O::Tensor, places: &CachePositions) -> O::Tensor {
         let (first, last) = (places.first, places.len());
         if first == 0 || self.reader.rotation.is_none() {
             return self.reader.turned(ops, x, places.rest.start);
@@ -392,7 +392,7 @@ impl Heads {
 }
 
 /// The tokens of `wanted`, out of those of `places`; nothing if there are none.
-fn kept_of<O: Ops>(ops: &O, x: &O::Tensor, places: &Places, wanted: &Places) -> Option<O::Tensor> {
+fn kept_of<O: Ops>(ops: &O, x: &O::Tensor, places: &CachePositions, wanted: &CachePositions) -> Option<O::Tensor> {
     let (total, recent) = (places.len(), wanted.rest.len());
     match (wanted.first, recent) {
         (0, 0) => None,

@@ -10,7 +10,7 @@ use rung_theory::stack::{Defaults, Mixer, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
 use super::{Builtin, TokenMixer as _};
-use crate::param_builder::{Depth, ParamBuilder, Settings};
+use crate::param_builder::{BuildSettings, LayerDepth, ParamBuilder};
 use crate::position::Positions;
 use crate::precision::Precision;
 
@@ -96,7 +96,7 @@ pub const CASES: &[(&str, Positions)] = &[
 /// Width of the residual stream.
 pub const WIDTH: usize = 12;
 /// Where the mixers of the table stand: neither first nor last, in case it matters.
-const MIDDLE: Depth = Depth { layer: 1, layers: 3 };
+const MIDDLE: LayerDepth = LayerDepth { layer: 1, layers: 3 };
 /// Rows of every input.
 pub const BATCH: usize = 2;
 
@@ -110,8 +110,8 @@ pub fn resolve(text: &str) -> Mixer {
 }
 
 /// The settings that all cases share.
-pub fn settings(positions: Positions, chunk: usize) -> Settings {
-    Settings { width: WIDTH, chunk, positions, deviation: 0.5, ..Settings::default() }
+pub fn settings(positions: Positions, chunk: usize) -> BuildSettings {
+    BuildSettings { width: WIDTH, chunk, positions, deviation: 0.5, ..BuildSettings::default() }
 }
 
 /// A number from -1 to 1.
@@ -148,7 +148,7 @@ pub fn build<S: Scalar>(text: &str, positions: Positions, chunk: usize) -> Built
 pub fn build_within<S: Scalar>(text: &str, positions: Positions, chunk: usize, precision: Precision) -> Built<S> {
     let mut weights = Parameters::new();
     let mut rng = seeded(11);
-    let settings = Settings { precision, ..settings(positions, chunk) };
+    let settings = BuildSettings { precision, ..settings(positions, chunk) };
     let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
     params.depth = MIDDLE;
     let mixer = Builtin::init(&resolve(text), &mut params);

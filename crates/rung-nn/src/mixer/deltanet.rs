@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, Stream, join, scaled};
+use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, Stream, join, scaled};
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of DeltaNet.
@@ -33,7 +33,7 @@ pub struct Deltanet {
     config: DeltanetConfig,
     streams: Streams,
     beta: Linear,
-    norm: Gain,
+    norm: NormGain,
     output: Linear,
     recurrence: LinearRecurrence,
 }

@@ -10,10 +10,10 @@ use rung_engine::{Decay, Ops, Recurrence, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
-use super::gdn::Forget;
+use super::gdn::DecayProjection;
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, join};
+use crate::parts::{NormGain, Linear, LinearRecurrence, join};
 use crate::param_builder::ParamBuilder;
 
 /// Sizes of DeltaProduct.
@@ -42,9 +42,9 @@ pub struct DeltaProduct {
     config: DeltaProductConfig,
     streams: Streams,
     beta: Linear,
-    forget: Option<Forget>,
+    forget: Option<DecayProjection>,
     gate: Linear,
-    norm: Gain,
+    norm: NormGain,
     output: Linear,
     recurrence: LinearRecurrence,
 }
@@ -70,7 +70,7 @@ impl MixerConfig for DeltaProductConfig {
             config: *self,
             streams: Streams::init_repeated(params, taps, (heads, key), (value_heads, value), steps),
             beta: params.linear("b_proj", width, steps * value_heads),
-            forget: self.gated.then(|| Forget::init(params, value_heads)),
+            forget: self.gated.then(|| DecayProjection::init(params, value_heads)),
             gate: params.role(Role::Gate).linear("g_proj", width, value_heads * value),
             norm: params.gain("o_norm", value),
             output: params.role(Role::Output).linear("o_proj", value_heads * value, width),

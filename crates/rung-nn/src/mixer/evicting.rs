@@ -9,8 +9,8 @@
 use rung_engine::{Attention, Ops, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
-use super::attention::{Heads, HeadsConfig, MASKED, Reach};
-use super::policy::{Policy, PositionPolicy};
+use super::attention::{MultiHeadAttention, HeadsConfig, MASKED, Visibility};
+use super::policy::{CachePolicy, PositionPolicy};
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number, without_alibi};
 use crate::error::ModelError;
 use crate::precision::rounded;
@@ -24,13 +24,13 @@ pub struct EvictingAttentionConfig {
     /// Tokens kept.
     pub size: usize,
     /// Which.
-    pub policy: Policy,
+    pub policy: CachePolicy,
 }
 
 /// Evicting attention.
 pub struct EvictingAttention {
     config: EvictingAttentionConfig,
-    heads: Heads,
+    heads: MultiHeadAttention,
     chunk: usize,
     rounding: Option<Rounding>,
 }
@@ -41,27 +41,27 @@ impl MixerConfig for EvictingAttentionConfig {
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
         let size = number(mixer, "size");
-        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, policy: Policy::new(mixer.options().choice("policy"), size) })
+        Ok(Self { heads: HeadsConfig::resolve(mixer)?, size, policy: CachePolicy::new(mixer.options().choice("policy"), size) })
     }
 
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<EvictingAttention, ModelError> {
         causal_only(Self::NAME, params)?;
         without_alibi(Self::NAME, params)?;
         let (chunk, rounding) = (params.settings.chunk, params.settings.precision.state);
-        let heads = self.heads.init(Self::NAME, params, Reach::Past, rounding)?;
+        let heads = self.heads.init(Self::NAME, params, Visibility::Past, rounding)?;
         Ok(EvictingAttention { config: *self, heads, chunk, rounding })
     }
 }
 
 /// What became of new tokens that follow a cache: one row if all sequences go alike, else one for each.
-struct Course<S> {
+struct EvictionPlan<S> {
     /// Zero where a new token reads a cached or new one, very low elsewhere: `[rows, time, held + time]`.
     mask: Vec<S>,
     /// The tokens in the cache at the end, slot by slot: `[rows, slots]`, counted from the first that was cached.
     slots: Vec<usize>,
 }
 
-impl<S: Scalar> Course<S> {
+impl<S: Scalar> EvictionPlan<S> {
     /// Adds a row. `enter` puts each new token into the slots, if it is kept.
     fn run(&mut self, held: usize, time: usize, mut enter: impl FnMut(usize, &mut Vec<usize>)) {
         let mut slots: Vec<usize> = (0..held).collect();
@@ -88,9 +88,9 @@ fn put(slots: &mut Vec<usize>, slot: usize, token: usize) {
 
 impl EvictingAttention {
     /// The course of tokens whose numbers decide.
-    fn by_position<S: Scalar>(&self, policy: PositionPolicy, seen: usize, time: usize) -> Course<S> {
+    fn by_position<S: Scalar>(&self, policy: PositionPolicy, seen: usize, time: usize) -> EvictionPlan<S> {
         let (size, held) = (self.config.size, seen.min(self.config.size));
-        let mut course = Course { mask: Vec::new(), slots: Vec::new() };
+        let mut course = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
         course.run(held, time, |token, slots| {
             if let Some(slot) = policy.slot(seen + token, size) {
                 put(slots, slot, held + token);
@@ -101,9 +101,9 @@ impl EvictingAttention {
 
     /// The course of tokens whose scores `[batch, heads, time, held + time]` decide, after those that are held were read as much as
     /// `mass`, `[batch, held]`, says.
-    fn heavy<S: Scalar>(&self, [batch, held, time]: [usize; 3], scores: &[S], mass: &[S]) -> Course<S> {
+    fn heavy<S: Scalar>(&self, [batch, held, time]: [usize; 3], scores: &[S], mass: &[S]) -> EvictionPlan<S> {
         let (size, heads, all) = (self.config.size, self.config.heads.heads, held + time);
-        let mut course = Course { mask: Vec::new(), slots: Vec::new() };
+        let mut course = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
         for row in 0..batch {
             let mut read: Vec<f64> = mass[row * held..][..held].iter().map(|x| x.wide()).collect();
             read.resize(all, 0.0);
@@ -132,7 +132,7 @@ impl EvictingAttention {
         query: &O::Tensor,
         [key, value]: &[O::Tensor; 2],
         mass: Option<&O::Tensor>,
-    ) -> (O::Tensor, Course<O::Scalar>, O::Tensor) {
+    ) -> (O::Tensor, EvictionPlan<O::Scalar>, O::Tensor) {
         let HeadsConfig { heads, kv_heads, key: width, value: value_width, .. } = self.config.heads;
         let (batch, time, all) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
         let shared = heads / kv_heads;
@@ -155,7 +155,7 @@ impl EvictingAttention {
     /// Tokens that are worked on at once. A mask has a cell for each pair of them, so that a long text goes by stretches; and where
     /// sums are kept in few bits, they are rounded after each token.
     fn stretch(&self) -> usize {
-        let one_by_one = self.config.policy == Policy::HeavyHitters && self.rounding.is_some();
+        let one_by_one = self.config.policy == CachePolicy::HeavyHitters && self.rounding.is_some();
         if one_by_one { 1 } else { self.chunk.max(self.config.size) }
     }
 
@@ -196,11 +196,11 @@ impl TokenMixer for EvictingAttention {
         let both = [(0, key), (1, value)].map(|(slot, new)| grown(ops, state, slot, &new));
         let all = ops.shape(&both[0])[1];
         let (read, course, mass) = match self.config.policy {
-            Policy::HeavyHitters => {
+            CachePolicy::HeavyHitters => {
                 let (read, course, mass) = self.weigh(ops, &query, &both, State::part(state, 2));
                 (read, course, Some(rounded(ops, &mass, self.rounding)))
             }
-            Policy::ByPosition(policy) => {
+            CachePolicy::ByPosition(policy) => {
                 let course = self.by_position(policy, seen, time);
                 let mask = ops.constant(&[1, 1, time, all], &course.mask);
                 let (bias, mask, scale) = (Some(&mask), AttentionMask::Causal, self.config.heads.scale());

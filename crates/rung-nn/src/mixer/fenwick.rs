@@ -20,7 +20,7 @@ use crate::precision::rounded;
 
 /// What a recurrence with one decay per head runs on; see [`Recurrence`].
 #[derive(Clone, Copy)]
-pub(super) struct Writes<'a, T> {
+pub(super) struct RecurrenceInputs<'a, T> {
     pub(super) query: &'a T,
     pub(super) key: &'a T,
     pub(super) value: &'a T,
@@ -29,7 +29,7 @@ pub(super) struct Writes<'a, T> {
     pub(super) beta: Option<&'a T>,
 }
 
-impl<T: Clone> Writes<'_, T> {
+impl<T: Clone> RecurrenceInputs<'_, T> {
     /// Outputs and the state after the last token, with a single state.
     pub(super) fn run<O: Ops<Tensor = T>>(
         &self,
@@ -42,7 +42,7 @@ impl<T: Clone> Writes<'_, T> {
 }
 
 /// The memory, and what makes the weights of its levels.
-pub(super) struct Hierarchy {
+pub(super) struct FenwickMemory {
     heads: usize,
     levels: usize,
     weigh: Linear,
@@ -60,7 +60,7 @@ fn reads(position: usize, level: usize) -> bool {
     level == 0 || position >> (level - 1) & 1 == 1
 }
 
-impl Hierarchy {
+impl FenwickMemory {
     /// The log-decay in front of a block: nothing is left of what was before it, in either precision.
     const FORGET: f64 = -64.0;
 
@@ -85,7 +85,7 @@ impl Hierarchy {
         &self,
         ops: &O,
         x: &O::Tensor,
-        writes: &Writes<'_, O::Tensor>,
+        writes: &RecurrenceInputs<'_, O::Tensor>,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, O::Tensor) {
         let (seen, time) = (State::seen(state), ops.shape(x)[1]);
@@ -98,7 +98,8 @@ impl Hierarchy {
             let part = |x: &O::Tensor| ops.slice(x, 1, start..start + stride);
             let [query, key, value, decay] = [writes.query, writes.key, writes.value, writes.decay].map(part);
             let beta = writes.beta.map(part);
-            let writes = Writes { query: &query, key: &key, value: &value, decay: &decay, beta: beta.as_ref() };
+            let writes =
+                RecurrenceInputs { query: &query, key: &key, value: &value, decay: &decay, beta: beta.as_ref() };
             let (out, next) = self.stretch(ops, seen + start, &part(&weights), &writes, &spans);
             outputs.push(out);
             spans = next;
@@ -112,7 +113,7 @@ impl Hierarchy {
         ops: &O,
         start: usize,
         weights: &O::Tensor,
-        writes: &Writes<'_, O::Tensor>,
+        writes: &RecurrenceInputs<'_, O::Tensor>,
         spans: &[O::Tensor],
     ) -> (O::Tensor, Vec<O::Tensor>) {
         let [batch, time, heads, width] = ops.shape(writes.value)[..] else { panic!("{}", ops.shape(writes.value)) };

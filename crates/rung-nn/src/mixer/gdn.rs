@@ -9,11 +9,11 @@ use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::deltanet::{Streams, strength};
-use super::fenwick::Writes;
+use super::fenwick::RecurrenceInputs;
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, flag, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, join};
+use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, join};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Gated DeltaNet.
@@ -38,9 +38,9 @@ pub struct GatedDeltanet {
     config: GatedDeltanetConfig,
     streams: Streams,
     beta: Linear,
-    forget: Forget,
+    forget: DecayProjection,
     gate: Linear,
-    norm: Gain,
+    norm: NormGain,
     /// Of the norm.
     epsilon: f64,
     output: Linear,
@@ -79,9 +79,9 @@ impl GatedDeltanetConfig {
             config: self,
             streams: Streams::assemble(parts.projections, parts.convolutions, [self.heads, self.value_heads]),
             beta: parts.beta,
-            forget: Forget { step, step_bias, log_rate },
+            forget: DecayProjection { step, step_bias, log_rate },
             gate: parts.gate,
-            norm: Gain { weight: parts.norm },
+            norm: NormGain { weight: parts.norm },
             epsilon: parts.epsilon,
             output: parts.output,
             recurrence: LinearRecurrence::PLAIN,
@@ -90,13 +90,13 @@ impl GatedDeltanetConfig {
 }
 
 /// What makes the decay of a token.
-pub(super) struct Forget {
+pub(super) struct DecayProjection {
     step: Linear,
     step_bias: Parameter,
     log_rate: Parameter,
 }
 
-impl Forget {
+impl DecayProjection {
     pub(super) fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, value_heads: usize) -> Self {
         // Away from zero itself, whose logarithm is none.
         let log_rate = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
@@ -133,10 +133,10 @@ impl MixerConfig for GatedDeltanetConfig {
             config: *self,
             streams: Streams::init(params, taps, (heads, key), (value_heads, value)),
             beta: params.linear("b_proj", width, value_heads),
-            forget: Forget::init(params, value_heads),
+            forget: DecayProjection::init(params, value_heads),
             gate: params.role(Role::Gate).linear("g_proj", width, value_heads * value),
             norm: params.gain("o_norm", value),
-            epsilon: Gain::EPSILON,
+            epsilon: NormGain::EPSILON,
             output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
             recurrence: params.recurrence(),
         })
@@ -150,12 +150,12 @@ impl GatedDeltanet {
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
-        run: impl FnOnce(&Writes<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
+        run: impl FnOnce(&RecurrenceInputs<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
         let ([query, key, value], [first, second, third]) = self.streams.apply(ops, x, state);
         let beta = strength(ops, &self.beta, x, self.config.negative);
         let decay = self.forget.apply(ops, x);
-        let writes = Writes { query: &query, key: &key, value: &value, decay: &decay, beta: Some(&beta) };
+        let writes = RecurrenceInputs { query: &query, key: &key, value: &value, decay: &decay, beta: Some(&beta) };
         let (out, matrix) = run(&writes);
         (out, State::new(State::seen(state) + ops.shape(x)[1], [Some(matrix), first, second, third]))
     }

@@ -10,7 +10,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, Projections, join, scaled};
+use crate::parts::{NormGain, Linear, LinearRecurrence, Projections, join, scaled};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of gated linear attention.
@@ -33,7 +33,7 @@ pub struct Gla {
     /// Down to the rank, then up to the key channels with a bias.
     forget: [Linear; 2],
     gate: Linear,
-    norm: Gain,
+    norm: NormGain,
     output: Linear,
     recurrence: LinearRecurrence,
 }

@@ -4,7 +4,7 @@
 
 use rung_engine::{AttentionMask, Ops, Parameter, Scalar};
 
-use super::attention::{Cache, HeadsConfig, MASKED};
+use super::attention::{HeadsConfig, KvCache, MASKED};
 use crate::parts::{Linear, join, split};
 
 /// Parts that a head may have; none by default.
@@ -73,7 +73,7 @@ impl HeadOptions {
         ops: &O,
         config: HeadsConfig,
         query: &O::Tensor,
-        cache: &Cache<O::Tensor>,
+        cache: &KvCache<O::Tensor>,
         mask: AttentionMask,
         scale: f64,
     ) -> O::Tensor {

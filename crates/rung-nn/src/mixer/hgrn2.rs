@@ -10,8 +10,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, join, scaled, split};
-use crate::param_builder::{Depth, Init, ParamBuilder};
+use crate::parts::{NormGain, Linear, LinearRecurrence, join, scaled, split};
+use crate::param_builder::{LayerDepth, Init, ParamBuilder};
 
 /// Sizes of HGRN2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct Hgrn2 {
     query: Linear,
     forget: Linear,
     input: Linear,
-    floor: Option<Floor>,
-    norm: Gain,
+    floor: Option<ForgetGateFloor>,
+    norm: NormGain,
     output: Linear,
     recurrence: LinearRecurrence,
 }
@@ -50,7 +50,7 @@ impl MixerConfig for Hgrn2Config {
             query: params.role(Role::Query).linear("q_proj", width, width),
             forget: params.linear("f_proj", width, width),
             input: params.linear("i_proj", width, width),
-            floor: (depth.layer > 0).then(|| Floor::init(params)),
+            floor: (depth.layer > 0).then(|| ForgetGateFloor::init(params)),
             norm: params.gain("g_norm", width),
             output: params.role(Role::Output).linear("o_proj", width, width),
             recurrence: params.recurrence(),
@@ -59,13 +59,13 @@ impl MixerConfig for Hgrn2Config {
 }
 
 /// What a forget gate never falls below.
-struct Floor {
+struct ForgetGateFloor {
     /// `[layers, width]`, one for the whole model.
     table: Parameter,
-    depth: Depth,
+    depth: LayerDepth,
 }
 
-impl Floor {
+impl ForgetGateFloor {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
         let shape = [params.depth.layers, params.settings.width];
         Self { table: params.common_offset("lower_bounds", &shape, Init::Constant(0.0)), depth: params.depth }
@@ -73,7 +73,7 @@ impl Floor {
 
     /// `log lb` and `log (1 - lb)` per channel. Neither is taken of a difference, so both are finite.
     fn logs<O: Ops>(&self, ops: &O) -> [O::Tensor; 2] {
-        let Depth { layer, layers } = self.depth;
+        let LayerDepth { layer, layers } = self.depth;
         let table = ops.parameter(self.table);
         // The logarithm of a sum of exponentials over rows.
         let total = |x: &O::Tensor| {

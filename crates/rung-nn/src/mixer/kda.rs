@@ -12,7 +12,7 @@ use super::deltanet::{Streams, strength};
 use super::mamba2::step_bias;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, join, split};
+use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, join, split};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Kimi Delta Attention.
@@ -41,7 +41,7 @@ pub struct KimiDelta {
     log_rate: Parameter,
     /// Down to the rank, then up to the value channels with a bias.
     gate: [Linear; 2],
-    norm: Gain,
+    norm: NormGain,
     /// Of the norm.
     epsilon: f64,
     output: Linear,
@@ -83,7 +83,7 @@ impl KimiDeltaConfig {
             step_bias: parts.step_bias,
             log_rate: parts.log_rate,
             gate: parts.gate,
-            norm: Gain { weight: parts.norm },
+            norm: NormGain { weight: parts.norm },
             epsilon: parts.epsilon,
             output: parts.output,
             recurrence: LinearRecurrence::PLAIN,
@@ -118,7 +118,7 @@ impl MixerConfig for KimiDeltaConfig {
                 params.linear_with_bias("g_proj.1", value, value_heads * value),
             ],
             norm: params.gain("o_norm", value),
-            epsilon: Gain::EPSILON,
+            epsilon: NormGain::EPSILON,
             output: params.role(Role::Output).linear("o_proj", value_heads * value, width),
             recurrence: params.recurrence(),
         })

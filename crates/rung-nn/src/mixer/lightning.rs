@@ -10,8 +10,8 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, join};
-use crate::param_builder::{Depth, ParamBuilder};
+use crate::parts::{NormGain, Linear, LinearRecurrence, join};
+use crate::param_builder::{LayerDepth, ParamBuilder};
 
 /// Sizes of lightning attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub struct Lightning {
     /// Of every head first its query, then its key, then its value.
     input: Linear,
     gate: Linear,
-    norm: Gain,
+    norm: NormGain,
     output: Linear,
-    depth: Depth,
+    depth: LayerDepth,
     recurrence: LinearRecurrence,
 }
 
@@ -40,7 +40,7 @@ const EPSILON: f64 = 1e-6;
 const SMALLEST: f64 = 1e-5;
 
 /// The logarithm of what a head of so many keeps of its state at each token.
-fn log_decay(head: usize, heads: usize, depth: Depth) -> f64 {
+fn log_decay(head: usize, heads: usize, depth: LayerDepth) -> f64 {
     let slope = 2_f64.powf(-8.0 * (head + 1) as f64 / heads as f64);
     let (layer, layers) = (depth.layer as f64, depth.layers as f64);
     -slope * (1.0 - layer / (layers - 1.0 + SMALLEST) + SMALLEST)
@@ -71,8 +71,8 @@ impl MixerConfig for LightningConfig {
 
 impl LightningConfig {
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, [input, gate, output]: [Linear; 3], norm: Parameter, depth: Depth) -> Lightning {
-        let norm = Gain { weight: norm };
+    pub(crate) fn assemble(self, [input, gate, output]: [Linear; 3], norm: Parameter, depth: LayerDepth) -> Lightning {
+        let norm = NormGain { weight: norm };
         Lightning { config: self, input, gate, norm, output, depth, recurrence: LinearRecurrence::PLAIN }
     }
 }

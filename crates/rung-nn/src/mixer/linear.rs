@@ -11,7 +11,7 @@ pub use rung_theory::stack::mixer::FeatureMap;
 
 use super::{MixerConfig, State, TokenMixer, flag, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, LinearRecurrence, Projections, join, scaled};
+use crate::parts::{NormGain, Linear, LinearRecurrence, Projections, join, scaled};
 use crate::precision::rounded;
 use crate::param_builder::{Init, ParamBuilder};
 
@@ -34,7 +34,7 @@ pub struct LinearAttentionConfig {
 pub struct LinearAttention {
     config: LinearAttentionConfig,
     projections: Projections,
-    norm: Option<Gain>,
+    norm: Option<NormGain>,
     output: Linear,
     recurrence: LinearRecurrence,
     causal: bool,

@@ -9,7 +9,7 @@
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::fenwick::{Hierarchy, Writes};
+use super::fenwick::{FenwickMemory, RecurrenceInputs};
 use super::gdn::{GatedDeltanet, GatedDeltanetConfig};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
@@ -27,7 +27,7 @@ pub struct LogLinearDeltanetConfig {
 /// Log-linear Gated DeltaNet's mixer.
 pub struct LogLinearDeltanet {
     base: GatedDeltanet,
-    hierarchy: Hierarchy,
+    hierarchy: FenwickMemory,
 }
 
 impl MixerConfig for LogLinearDeltanetConfig {
@@ -41,7 +41,7 @@ impl MixerConfig for LogLinearDeltanetConfig {
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LogLinearDeltanet, ModelError> {
         causal_only(Self::NAME, params)?;
         let base = self.base.init(params)?;
-        Ok(LogLinearDeltanet { base, hierarchy: Hierarchy::init(params, self.base.value_heads, self.levels) })
+        Ok(LogLinearDeltanet { base, hierarchy: FenwickMemory::init(params, self.base.value_heads, self.levels) })
     }
 }
 
@@ -56,7 +56,7 @@ impl LogLinearDeltanet {
         self.base.read_with(ops, x, state, |writes| {
             // Gated DeltaNet's queries come scaled; the authors' weights of the levels take the scale off again.
             let query = ops.scale(writes.query, (ops.shape(writes.query).width() as f64).sqrt());
-            self.hierarchy.run(ops, x, &Writes { query: &query, ..*writes }, state)
+            self.hierarchy.run(ops, x, &RecurrenceInputs { query: &query, ..*writes }, state)
         })
     }
 }

@@ -9,7 +9,7 @@
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::fenwick::Hierarchy;
+use super::fenwick::FenwickMemory;
 use super::mamba2::{Mamba2, Mamba2Config};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
@@ -27,7 +27,7 @@ pub struct LogLinearMamba2Config {
 /// Log-linear Mamba-2's mixer.
 pub struct LogLinearMamba2 {
     base: Mamba2,
-    hierarchy: Hierarchy,
+    hierarchy: FenwickMemory,
 }
 
 impl MixerConfig for LogLinearMamba2Config {
@@ -41,7 +41,7 @@ impl MixerConfig for LogLinearMamba2Config {
     fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<LogLinearMamba2, ModelError> {
         causal_only(Self::NAME, params)?;
         let base = self.base.init(params)?;
-        Ok(LogLinearMamba2 { base, hierarchy: Hierarchy::init(params, self.base.heads, self.levels) })
+        Ok(LogLinearMamba2 { base, hierarchy: FenwickMemory::init(params, self.base.heads, self.levels) })
     }
 }
 

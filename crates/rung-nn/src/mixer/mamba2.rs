@@ -8,10 +8,10 @@
 use rung_engine::{Ops, Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::fenwick::Writes;
+use super::fenwick::RecurrenceInputs;
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly};
 use crate::error::ModelError;
-use crate::parts::{Convolution, Gain, Linear, LinearRecurrence, clamp, join, split};
+use crate::parts::{Convolution, NormGain, Linear, LinearRecurrence, clamp, join, split};
 use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of Mamba-2.
@@ -47,7 +47,7 @@ pub struct Mamba2 {
 /// The norm of what the heads read, over each group by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GatedNorm {
-    pub(crate) gain: Gain,
+    pub(crate) gain: NormGain,
     pub(crate) epsilon: f64,
     /// Whether the gate comes after it.
     pub(crate) before_gate: bool,
@@ -140,7 +140,7 @@ impl MixerConfig for Mamba2Config {
             step_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&step_bias)),
             log_rate: params.weight_without_decay("A_log", &[heads], Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln())),
             skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
-            norm: Some(GatedNorm { gain: params.gain("norm", inner), epsilon: Gain::EPSILON, before_gate: false }),
+            norm: Some(GatedNorm { gain: params.gain("norm", inner), epsilon: NormGain::EPSILON, before_gate: false }),
             output: params.role(Role::Output).linear("out_proj", inner, width),
             recurrence: params.recurrence(),
             step_range: None,
@@ -156,7 +156,7 @@ impl Mamba2 {
         ops: &O,
         projected: &O::Tensor,
         state: Option<&State<O::Tensor>>,
-        run: impl FnOnce(&Writes<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
+        run: impl FnOnce(&RecurrenceInputs<'_, O::Tensor>) -> (O::Tensor, O::Tensor),
     ) -> (O::Tensor, State<O::Tensor>) {
         let (config, inner, shared) = (&self.config, self.config.inner(), self.config.shared());
         let (batch, time) = (ops.shape(projected)[0], ops.shape(projected)[1]);
@@ -172,7 +172,7 @@ impl Mamba2 {
         let step = self.step_range.map_or(step.clone(), |range| clamp(ops, &step, range));
         let decay = ops.neg(&ops.mul(&step, &ops.exp(&ops.parameter(self.log_rate))));
         let stepped = ops.mul(&value, &ops.reshape(&step, &[batch, time, config.heads, 1]));
-        let (read, matrix) = run(&Writes { query: &query, key: &key, value: &stepped, decay: &decay, beta: None });
+        let (read, matrix) = run(&RecurrenceInputs { query: &query, key: &key, value: &stepped, decay: &decay, beta: None });
         let skip = ops.reshape(&ops.parameter(self.skip), &[config.heads, 1]);
         let out = join(ops, &ops.add(&read, &ops.mul(&value, &skip)));
         (out, State::new(State::seen(state) + time, [Some(matrix), tail]))

@@ -12,7 +12,7 @@ use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
 use crate::error::ModelError;
-use crate::parts::{Gain, Linear, by_head, join, split};
+use crate::parts::{NormGain, Linear, by_head, join, split};
 use crate::position::{Positions, Rotation, alibi};
 use crate::precision::rounded;
 use crate::param_builder::{Init, ParamBuilder};
@@ -37,10 +37,10 @@ pub struct LatentConfig {
 /// Latent attention.
 pub struct Latent {
     config: LatentConfig,
-    down: Option<(Linear, Gain)>,
+    down: Option<(Linear, NormGain)>,
     query: Linear,
     compress: Linear,
-    norm: Gain,
+    norm: NormGain,
     /// `[heads * (head + value), latent]`: of every head first its key, then its value.
     expand: Parameter,
     output: Linear,
@@ -54,13 +54,13 @@ pub struct Latent {
 /// The weights of latent attention as a checkpoint has them.
 pub(crate) struct LatentParts {
     /// Down to the query's rank, and the norm there, if it has a rank.
-    pub(crate) down: Option<(Linear, Gain)>,
+    pub(crate) down: Option<(Linear, NormGain)>,
     /// Up to the heads' queries.
     pub(crate) query: Linear,
     /// Down to the latent and the shared key.
     pub(crate) compress: Linear,
     /// Of the latent.
-    pub(crate) norm: Gain,
+    pub(crate) norm: NormGain,
     /// `[heads * (head + value), latent]`: of every head first its key, then its value.
     pub(crate) expand: Parameter,
     /// Back to the stream.
@@ -75,13 +75,13 @@ pub(crate) struct LatentParts {
 const EPSILON: f64 = 1e-6;
 
 /// What is kept of the tokens: latents `[batch, tokens, latent]`, and keys `[batch, tokens, rope]` if there are any.
-pub(super) struct Kept<T> {
+pub(super) struct LatentCache<T> {
     latent: T,
     shared: Option<T>,
 }
 
 /// Queries, and the keys and values they read, expanded or as they are kept.
-pub(super) struct Ready<T> {
+pub(super) struct AttentionOperands<T> {
     pub(super) query: T,
     pub(super) key: T,
     pub(super) value: T,
@@ -152,7 +152,7 @@ impl Latent {
         ops: &O,
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
-    ) -> (Kept<O::Tensor>, State<O::Tensor>) {
+    ) -> (LatentCache<O::Tensor>, State<O::Tensor>) {
         let LatentConfig { latent, rope, .. } = self.config;
         let (seen, time) = (State::seen(state), ops.shape(x)[1]);
         let both = self.compress.apply(ops, x);
@@ -163,7 +163,7 @@ impl Latent {
         });
         let latent = grown(0, &self.norm.norm_with(ops, &ops.slice(&both, 2, 0..latent), EPSILON));
         let next = State::new(seen + time, [Some(latent.clone()), shared.clone()]);
-        (Kept { latent, shared }, next)
+        (LatentCache { latent, shared }, next)
     }
 
     /// What queries are made of: the token, or a small vector of it.
@@ -181,7 +181,7 @@ impl Latent {
     }
 
     /// Keys `[batch, tokens, heads, head + rope]` and values `[batch, tokens, heads, value]`.
-    fn expanded<O: Ops>(&self, ops: &O, kept: &Kept<O::Tensor>) -> [O::Tensor; 2] {
+    fn expanded<O: Ops>(&self, ops: &O, kept: &LatentCache<O::Tensor>) -> [O::Tensor; 2] {
         let LatentConfig { heads, head, value, .. } = self.config;
         let both = split(ops, &ops.linear(&kept.latent, &ops.parameter(self.expand), None), heads);
         let key = ops.slice(&both, 3, 0..head);
@@ -220,21 +220,21 @@ impl Latent {
         &self,
         ops: &O,
         [plain, turned]: [O::Tensor; 2],
-        kept: &Kept<O::Tensor>,
-    ) -> Ready<O::Tensor> {
+        kept: &LatentCache<O::Tensor>,
+    ) -> AttentionOperands<O::Tensor> {
         let LatentConfig { heads, head, latent, value, .. } = self.config;
         let time = ops.shape(&plain)[1];
         // Reading latents costs each query about 2 latent per token and head; expanding them, latent (head + value) once.
         if 2 * time >= head + value {
             let [key, value] = self.expanded(ops, kept);
-            return Ready { query: ops.concat(&[plain, turned], 3), key, value, absorbed: false };
+            return AttentionOperands { query: ops.concat(&[plain, turned], 3), key, value, absorbed: false };
         }
         let weight = ops.reshape(&ops.parameter(self.expand), &[heads, head + value, latent]);
         let query = by_head(ops, &plain, &ops.slice(&weight, 1, 0..head), false);
         let parts: Vec<O::Tensor> = [Some(&kept.latent), kept.shared.as_ref()].into_iter().flatten().cloned().collect();
         let key = ops.concat(&parts, 2);
         let [key, value] = [&key, &kept.latent].map(|x| split(ops, x, 1));
-        Ready { query: ops.concat(&[query, turned], 3), key, value, absorbed: true }
+        AttentionOperands { query: ops.concat(&[query, turned], 3), key, value, absorbed: true }
     }
 
     /// Attention of the last of some tokens, under a mask if there is one.

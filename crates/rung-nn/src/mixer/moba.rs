@@ -9,7 +9,7 @@ use rung_engine::{BlockAttention, Choice, Ops, Scalar, highest};
 use rung_theory::stack::Mixer;
 use rung_theory::stack::mixer::BlockSummary;
 
-use super::attention::{Heads, HeadsConfig, Reach};
+use super::attention::{MultiHeadAttention, HeadsConfig, Visibility};
 use super::{MixerConfig, State, TokenMixer, causal_only, number, shared_evenly, without_alibi};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
@@ -32,7 +32,7 @@ pub struct MobaConfig {
 /// Attention to blocks.
 pub struct Moba {
     config: MobaConfig,
-    heads: Heads,
+    heads: MultiHeadAttention,
 }
 
 impl MixerConfig for MobaConfig {
@@ -54,7 +54,7 @@ impl MixerConfig for MobaConfig {
         causal_only(Self::NAME, params)?;
         without_alibi(Self::NAME, params)?;
         let message = params.settings.precision.message;
-        Ok(Moba { config: *self, heads: self.heads.init(Self::NAME, params, Reach::Past, message)? })
+        Ok(Moba { config: *self, heads: self.heads.init(Self::NAME, params, Visibility::Past, message)? })
     }
 }
 

@@ -29,7 +29,7 @@ pub mod zamba;
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use attention::{Cache, Reader};
+use attention::{KvCache, QueryHeads};
 use zamba::Zamba;
 
 use crate::error::ModelError;
@@ -54,7 +54,7 @@ pub struct State<T> {
 #[derive(Clone, Debug)]
 pub enum SharedTensor<T> {
     /// What attention has just read, for layers that read the same and keep nothing themselves.
-    Cache(Cache<T>),
+    Cache(KvCache<T>),
     /// Values, `[batch, time, heads, width]`, for layers that mix them into theirs.
     Values(T),
     /// A stream, `[batch, time, width]`, that a later mixer reads beside or in addition to its own.
@@ -145,7 +145,7 @@ macro_rules! registry {
             $(#[doc = concat!("See [`", stringify!($module), "`].")]
             $name(<$module::$config as MixerConfig>::Mixer),)*
             /// Attention over the cache of an earlier layer.
-            Reader(Reader),
+            SharedCache(QueryHeads),
             /// See [`zamba`].
             Zamba(Zamba),
         }
@@ -176,7 +176,7 @@ macro_rules! registry {
             ) -> (O::Tensor, State<O::Tensor>) {
                 match self {
                     $(Self::$name(mixer) => mixer.forward(ops, x, state),)*
-                    Self::Reader(mixer) => mixer.forward(ops, x, state),
+                    Self::SharedCache(mixer) => mixer.forward(ops, x, state),
                     Self::Zamba(mixer) => mixer.forward(ops, x, state),
                 }
             }
@@ -184,7 +184,7 @@ macro_rules! registry {
             fn own_loss<O: Ops>(&self, ops: &O, x: impl FnOnce() -> O::Tensor) -> Option<O::Tensor> {
                 match self {
                     $(Self::$name(mixer) => mixer.own_loss(ops, x),)*
-                    Self::Reader(mixer) => mixer.own_loss(ops, x),
+                    Self::SharedCache(mixer) => mixer.own_loss(ops, x),
                     Self::Zamba(mixer) => mixer.own_loss(ops, x),
                 }
             }
@@ -192,7 +192,7 @@ macro_rules! registry {
             fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
                 match self {
                     $(Self::$name(mixer) => mixer.advance_state(ops, x, state),)*
-                    Self::Reader(mixer) => mixer.advance_state(ops, x, state),
+                    Self::SharedCache(mixer) => mixer.advance_state(ops, x, state),
                     Self::Zamba(mixer) => mixer.advance_state(ops, x, state),
                 }
             }
@@ -219,7 +219,7 @@ registry! {
     rwkv6: Rwkv6, Rwkv6Config;
     mamba1: Mamba1, Mamba1Config;
     mamba2: Mamba2, Mamba2Config;
-    rglru: GatedUnit, GatedUnitConfig;
+    rglru: GatedUnit, RgLruConfig;
     rwkv7: Rwkv7, Rwkv7Config;
     deltanet: Deltanet, DeltanetConfig;
     gdn: GatedDeltanet, GatedDeltanetConfig;
@@ -229,7 +229,7 @@ registry! {
     loglinear_gdn: LogLinearDeltanet, LogLinearDeltanetConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
     gated: GatedRecurrence, GatedRecurrenceConfig;
-    none: Nothing, NothingConfig;
+    none: Nothing, NoMixerConfig;
 }
 
 impl Builtin {
@@ -259,7 +259,7 @@ impl Builtin {
                 return Err(ModelError::Unsupported { mixer: name, what, expected });
             }
         };
-        Ok(Self::Reader(reader))
+        Ok(Self::SharedCache(reader))
     }
 }
 

@@ -11,25 +11,25 @@ use crate::param_builder::ParamBuilder;
 
 /// It has no sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NothingConfig;
+pub struct NoMixerConfig;
 
 /// No mixer.
-pub struct Nothing;
+pub struct NoMixer;
 
-impl MixerConfig for NothingConfig {
-    type Mixer = Nothing;
+impl MixerConfig for NoMixerConfig {
+    type Mixer = NoMixer;
     const NAME: &'static str = "none";
 
     fn resolve(_: &Mixer) -> Result<Self, ModelError> {
         Ok(Self)
     }
 
-    fn init<S: Scalar>(&self, _: &mut ParamBuilder<'_, S>) -> Result<Nothing, ModelError> {
-        Ok(Nothing)
+    fn init<S: Scalar>(&self, _: &mut ParamBuilder<'_, S>) -> Result<NoMixer, ModelError> {
+        Ok(NoMixer)
     }
 }
 
-impl TokenMixer for Nothing {
+impl TokenMixer for NoMixer {
     fn forward<O: Ops>(
         &self,
         ops: &O,

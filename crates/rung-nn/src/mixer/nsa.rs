@@ -10,7 +10,7 @@ use std::ops::Range;
 use rung_engine::{Attention, BlockAttention, Choice, Ops, Parameter, Role, Rounding, Scalar, AttentionMask, highest};
 use rung_theory::stack::Mixer;
 
-use super::attention::{Cache, Heads, HeadsConfig, MASKED, Reach};
+use super::attention::{KvCache, MultiHeadAttention, HeadsConfig, MASKED, Visibility};
 use super::{MixerConfig, State, TokenMixer, causal_only, number, without_alibi};
 use crate::error::ModelError;
 use crate::parts::Linear;
@@ -40,7 +40,7 @@ pub struct NativeSparseConfig {
 /// Native sparse attention.
 pub struct NativeSparse {
     config: NativeSparseConfig,
-    heads: Heads,
+    heads: MultiHeadAttention,
     /// Weights of a summary's places, `[length, channels]`, of keys and of values.
     summaries: [Parameter; 2],
     gate: Linear,
@@ -86,7 +86,7 @@ impl MixerConfig for NativeSparseConfig {
         causal_only(Self::NAME, params)?;
         without_alibi(Self::NAME, params)?;
         let rounding = params.settings.precision.message;
-        let heads = self.heads.init(Self::NAME, params, Reach::Past, rounding)?;
+        let heads = self.heads.init(Self::NAME, params, Visibility::Past, rounding)?;
         let mean = Init::Constant(1.0 / self.length as f64);
         let HeadsConfig { heads: count, kv_heads, key, value, .. } = self.heads;
         let summaries = [("k_compress.weight", key), ("v_compress.weight", value)]
@@ -205,7 +205,7 @@ impl NativeSparse {
         &self,
         ops: &O,
         query: &O::Tensor,
-        cache: &Cache<O::Tensor>,
+        cache: &KvCache<O::Tensor>,
         summaries: Option<(&O::Tensor, &O::Tensor)>,
     ) -> [Option<O::Tensor>; 3] {
         let (extents, keys) = (ops.shape(query), ops.shape(&cache.key)[1]);

@@ -1,7 +1,7 @@
 //! Eviction: which tokens a cache of fixed size keeps.
 //!
 //! A cache has so many slots. A new token takes one, and the token that had it is evicted; or the token takes none, and is never
-//! cached. A [`Policy`] decides. All but one use only the position of the token, so that its slot does not depend on
+//! cached. A [`CachePolicy`] decides. All but one use only the position of the token, so that its slot does not depend on
 //! what the cache holds; the heavy-hitter policy uses the attention that each cached token received.
 
 use rung_theory::stack::mixer::EvictionPolicy;
@@ -9,7 +9,7 @@ use rung_theory::task::splitmix64;
 
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum CachePolicy {
     /// By position.
     ByPosition(PositionPolicy),
     /// The cached token that received the least attention is evicted; of equal ones the one in the first slot.
@@ -32,7 +32,7 @@ pub enum PositionPolicy {
     Reservoir,
 }
 
-impl Policy {
+impl CachePolicy {
     /// The policy that a plan's mixer names, for a cache of `size` tokens.
     pub fn new(policy: EvictionPolicy, size: usize) -> Self {
         Self::ByPosition(match policy {

@@ -15,7 +15,7 @@ use crate::param_builder::{Init, ParamBuilder};
 
 /// Sizes of an RG-LRU block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatedUnitConfig {
+pub struct RgLruConfig {
     /// Channels of the recurrence.
     pub inner: usize,
     /// Groups of channels whose gates see each other.
@@ -25,8 +25,8 @@ pub struct GatedUnitConfig {
 }
 
 /// An RG-LRU with the projections, the convolution and the gate around it.
-pub struct GatedUnit {
-    config: GatedUnitConfig,
+pub struct RgLru {
+    config: RgLruConfig,
     gate: Linear,
     input: Linear,
     convolution: Convolution,
@@ -49,7 +49,7 @@ struct HeadGate {
 
 /// The weights of a mixer that were read from a checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct GatedUnitParts {
+pub(crate) struct RgLruParts {
     pub(crate) gate: Linear,
     pub(crate) input: Linear,
     /// Weight and bias.
@@ -89,15 +89,15 @@ fn rate(uniform: f64) -> f64 {
     (-0.5 * kept.ln()).exp_m1().ln()
 }
 
-impl GatedUnitConfig {
+impl RgLruConfig {
     /// Tokens per chunk at most: a state is one number wide.
     const CHUNK: usize = 16;
 
     /// A mixer with weights that exist.
-    pub(crate) fn assemble(self, parts: GatedUnitParts) -> GatedUnit {
+    pub(crate) fn assemble(self, parts: RgLruParts) -> RgLru {
         let (weight, bias) = parts.convolution;
         let gate = |(weight, bias): (Parameter, Parameter)| HeadGate { weight, bias };
-        GatedUnit {
+        RgLru {
             config: self,
             gate: parts.gate,
             input: parts.input,
@@ -111,8 +111,8 @@ impl GatedUnitConfig {
     }
 }
 
-impl MixerConfig for GatedUnitConfig {
-    type Mixer = GatedUnit;
+impl MixerConfig for RgLruConfig {
+    type Mixer = RgLru;
     const NAME: &'static str = "rglru";
 
     fn resolve(mixer: &Mixer) -> Result<Self, ModelError> {
@@ -121,12 +121,12 @@ impl MixerConfig for GatedUnitConfig {
         Ok(Self { inner, heads, taps })
     }
 
-    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<GatedUnit, ModelError> {
+    fn init<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<RgLru, ModelError> {
         causal_only(Self::NAME, params)?;
         let Self { inner, heads, taps } = *self;
         let width = params.settings.width;
         let recurrence = params.recurrence();
-        Ok(GatedUnit {
+        Ok(RgLru {
             config: *self,
             gate: params.linear_with_bias("linear_y", width, inner),
             input: params.linear_with_bias("linear_x", width, inner),
@@ -146,7 +146,7 @@ impl MixerConfig for GatedUnitConfig {
     }
 }
 
-impl GatedUnit {
+impl RgLru {
     /// The state of every channel at every token, `[batch, time, inner]`, and the last one. `x` is the token's content through the
     /// input projection, of the same shape.
     pub(super) fn read<O: Ops>(
@@ -155,7 +155,7 @@ impl GatedUnit {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let GatedUnitConfig { inner, heads, .. } = self.config;
+        let RgLruConfig { inner, heads, .. } = self.config;
         let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
         let (x, tail) = self.convolution.apply(ops, x, State::part(state, 1));
         let by_head = split(ops, &x, heads);
@@ -184,7 +184,7 @@ impl GatedUnit {
     }
 }
 
-impl TokenMixer for GatedUnit {
+impl TokenMixer for RgLru {
     fn forward<O: Ops>(
         &self,
         ops: &O,

@@ -11,7 +11,7 @@
 use rung_engine::{Ops, Role, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::attention::{Heads, HeadsConfig, Reach, Reader};
+use super::attention::{MultiHeadAttention, HeadsConfig, Visibility, QueryHeads};
 use super::{MixerConfig, State, TokenMixer, number};
 use crate::error::ModelError;
 use crate::parts::Convolution;
@@ -29,7 +29,7 @@ pub struct SoftmaxConfig {
 /// Full attention.
 pub struct Softmax {
     front: Option<Convolution>,
-    heads: Heads,
+    heads: MultiHeadAttention,
 }
 
 impl MixerConfig for SoftmaxConfig {
@@ -53,20 +53,20 @@ impl MixerConfig for SoftmaxConfig {
 
 impl SoftmaxConfig {
     /// A layer that reads the keys and values of another.
-    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Reader, ModelError> {
+    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
         self.heads.init_reader(Self::NAME, params, reach(params))
     }
 }
 
 impl Softmax {
     /// Full attention of heads that have their weights.
-    pub(crate) fn of_heads(heads: Heads) -> Self {
+    pub(crate) fn of_heads(heads: MultiHeadAttention) -> Self {
         Self { front: None, heads }
     }
 }
 
-fn reach<S: Scalar>(params: &ParamBuilder<'_, S>) -> Reach {
-    if params.settings.causal { Reach::Past } else { Reach::All }
+fn reach<S: Scalar>(params: &ParamBuilder<'_, S>) -> Visibility {
+    if params.settings.causal { Visibility::Past } else { Visibility::All }
 }
 
 impl TokenMixer for Softmax {

@@ -18,7 +18,7 @@ use super::cases::{
 };
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::no_fused_kernels::NoFusedKernels;
-use crate::param_builder::{ParamBuilder, Settings};
+use crate::param_builder::{BuildSettings, ParamBuilder};
 use crate::position::Positions;
 
 /// The number of [`cases`](super::cases) that all outputs and states take part in.
@@ -154,7 +154,7 @@ fn both_ways_or_a_clear_refusal() {
     let (time, mut able) = (6, Vec::new());
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
-        let settings = Settings { causal: false, ..settings(positions, 4) };
+        let settings = BuildSettings { causal: false, ..settings(positions, 4) };
         let mixer = match Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng)) {
             Ok(mixer) => mixer,
             Err(error) => {
@@ -269,7 +269,8 @@ fn forms_agree_at_real_sizes_in_single_precision() {
     for name in NAMES {
         let plan = Plan::parse(name, &defaults).unwrap();
         let build = |chunk| {
-            let settings = Settings { width, chunk, positions: ROTARY, deviation: 0.1, ..Settings::default() };
+            let settings =
+                BuildSettings { width, chunk, positions: ROTARY, deviation: 0.1, ..BuildSettings::default() };
             let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(11));
             let mut params = ParamBuilder::new(settings, &mut weights, &mut rng);
             (Builtin::init(&plan.layers[0].mixers[0], &mut params).unwrap(), weights)
@@ -291,7 +292,7 @@ fn forms_agree_at_real_sizes_in_single_precision() {
 
 #[test]
 fn numbers_that_do_not_fit_are_refused() {
-    let error = |text: &str, settings: Settings| {
+    let error = |text: &str, settings: BuildSettings| {
         let (mut weights, mut rng) = (Parameters::<f32>::new(), seeded(0));
         let result = Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng));
         result.err().map(|error| error.to_string()).unwrap_or_default()
@@ -315,7 +316,7 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("dsa{index-heads=0}", causal).contains("the choice of an earlier layer has no network"));
     assert!(error("mla{rope=3}", causal).contains("width of the rotary key is 3; expected an even number"));
     assert!(error("compressed", causal).contains("there is no network for mixer `compressed`"));
-    let both_ways = Settings { causal: false, ..causal };
+    let both_ways = BuildSettings { causal: false, ..causal };
     assert!(error("gdn", both_ways).contains("bidirectional"));
     assert!(error("full{heads=4,kv=2,head=4}", both_ways).is_empty());
 }
@@ -324,7 +325,7 @@ fn numbers_that_do_not_fit_are_refused() {
 fn fresh_weights_lie_where_the_references_put_them() {
     let fresh = |text: &str| {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(2));
-        let settings = Settings { width: WIDTH, ..Settings::default() };
+        let settings = BuildSettings { width: WIDTH, ..BuildSettings::default() };
         Builtin::init(&resolve(text), &mut ParamBuilder::new(settings, &mut weights, &mut rng)).unwrap();
         weights
     };

@@ -8,7 +8,7 @@
 use rung_engine::{Ops, Scalar};
 use rung_theory::stack::Mixer;
 
-use super::attention::{Heads, HeadsConfig, Reach, Reader};
+use super::attention::{MultiHeadAttention, HeadsConfig, Visibility, QueryHeads};
 use super::{MixerConfig, State, TokenMixer, causal_only, number};
 use crate::error::ModelError;
 use crate::param_builder::ParamBuilder;
@@ -26,16 +26,16 @@ pub struct WindowConfig {
 
 /// Windowed attention.
 pub struct Window {
-    heads: Heads,
+    heads: MultiHeadAttention,
 }
 
 impl WindowConfig {
-    fn reach(&self) -> Reach {
-        Reach::Window { size: self.size, sinks: self.sinks }
+    fn reach(&self) -> Visibility {
+        Visibility::Window { size: self.size, sinks: self.sinks }
     }
 
     /// A layer that reads the keys and values of another.
-    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<Reader, ModelError> {
+    pub(super) fn init_reader<S: Scalar>(&self, params: &mut ParamBuilder<'_, S>) -> Result<QueryHeads, ModelError> {
         causal_only(Self::NAME, params)?;
         self.heads.init_reader(Self::NAME, params, self.reach())
     }
@@ -43,7 +43,7 @@ impl WindowConfig {
 
 impl Window {
     /// Windowed attention of heads that have their weights.
-    pub(crate) fn of_heads(heads: Heads) -> Self {
+    pub(crate) fn of_heads(heads: MultiHeadAttention) -> Self {
         Self { heads }
     }
 }

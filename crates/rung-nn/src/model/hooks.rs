@@ -13,7 +13,7 @@ use rung_engine::Ops;
 
 /// A mixer's place in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct MixerIndex {
     /// The layer, from 0.
     pub layer: usize,
     /// Which of the mixers side by side, from 0.
@@ -29,7 +29,7 @@ pub trait Hooks<O: Ops> {
     }
 
     /// What a mixer made of its input: what it returns is added to the stream.
-    fn mixed(&mut self, ops: &O, place: Place, input: &O::Tensor, output: O::Tensor) -> O::Tensor {
+    fn mixed(&mut self, ops: &O, place: MixerIndex, input: &O::Tensor, output: O::Tensor) -> O::Tensor {
         let _ = (ops, place, input);
         output
     }
@@ -58,26 +58,26 @@ pub struct NoHooks;
 impl<O: Ops> Hooks<O> for NoHooks {}
 
 /// Sees every stream and changes nothing.
-pub(super) struct Each<F>(pub F);
+pub(super) struct StreamHook<F>(pub F);
 
-impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for Each<F> {
+impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for StreamHook<F> {
     fn stream(&mut self, _: &O, _: usize, x: O::Tensor) -> O::Tensor {
         (self.0)(&x);
         x
     }
 }
 
-/// As [`Each`], and lets only the tokens that are asked about pass beyond the last layer's mixers.
-pub(super) struct Asked<'a, F> {
+/// As [`StreamHook`], and lets only the tokens that are asked about pass beyond the last layer's mixers.
+pub(super) struct TargetStreamHook<'a, F> {
     /// Sees every stream.
-    pub each: Each<F>,
+    pub each: StreamHook<F>,
     /// The last layer.
     pub last: usize,
     /// Which tokens, counted through all rows of the batch.
     pub positions: &'a [usize],
 }
 
-impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for Asked<'_, F> {
+impl<O: Ops, F: FnMut(&O::Tensor)> Hooks<O> for TargetStreamHook<'_, F> {
     fn stream(&mut self, ops: &O, level: usize, x: O::Tensor) -> O::Tensor {
         self.each.stream(ops, level, x)
     }

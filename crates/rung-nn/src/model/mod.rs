@@ -26,11 +26,11 @@ mod tests;
 pub use embedding::{Embedding, Input};
 pub use experts::{Experts, Gating, GroupLimit, Routing};
 pub use feed_forward::{Activation, Dense, FeedForward, FeedForwardConfig, Gelu};
-pub use hooks::{Hooks, NoHooks, Place};
+pub use hooks::{Hooks, MixerIndex, NoHooks};
 pub use norm::{Norm, NormConfig};
 pub(crate) use sharing::lends;
 
-use hooks::{Asked, Each, rows_of};
+use hooks::{StreamHook, TargetStreamHook, rows_of};
 use sharing::build_layer;
 
 use rung_engine::{Ops, Parameter, Parameters, Role, Rounding, Scalar};
@@ -39,7 +39,7 @@ use rung_theory::task::{NO_TARGET, Rng, seeded};
 
 use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
-use crate::param_builder::{Depth, Init, ParamBuilder, ParamShape, Settings};
+use crate::param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
 use crate::position::Positions;
 use crate::precision::{Precision, rounded};
 
@@ -51,7 +51,7 @@ pub const MOST_LISTED: usize = 1 << 14;
 
 /// Where a norm stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
+pub enum NormPlacement {
     /// Before what it feeds, inside the residual branch.
     #[default]
     Pre,
@@ -69,9 +69,9 @@ pub struct ModelConfig {
     /// Kind of norm.
     pub norm: NormConfig,
     /// Place of norms.
-    pub placement: Placement,
+    pub placement: NormPlacement,
     /// The channel mixer of every layer.
-    pub channel: FeedForwardConfig,
+    pub feed_forward: FeedForwardConfig,
     /// The activation of an MLP.
     pub gelu: Gelu,
     /// Positions.
@@ -99,8 +99,8 @@ impl Default for ModelConfig {
             input: Input::Vocabulary(256),
             classes: 256,
             norm: NormConfig::Rms,
-            placement: Placement::Pre,
-            channel: FeedForwardConfig::default(),
+            placement: NormPlacement::Pre,
+            feed_forward: FeedForwardConfig::default(),
             gelu: Gelu::default(),
             positions: Positions::None,
             causal: true,
@@ -119,7 +119,7 @@ pub struct Model<M = Builtin> {
     width: usize,
     classes: usize,
     causal: bool,
-    placement: Placement,
+    placement: NormPlacement,
     message: Option<Rounding>,
     embedding: Embedding,
     layers: Vec<Layer<M>>,
@@ -150,7 +150,7 @@ struct Layer<M> {
 /// What stands around mixers, or around a channel mixer, inside of the residual connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Branch {
-    /// Where [`Placement`] says.
+    /// Where [`NormPlacement`] says.
     pub(crate) norm: Norm,
     /// On what comes out, before it is added to the stream.
     pub(crate) after: Option<Norm>,
@@ -204,7 +204,7 @@ impl<M> From<ModelParts<M>> for Model<M> {
             width: parts.width,
             classes: parts.classes,
             causal: true,
-            placement: Placement::Pre,
+            placement: NormPlacement::Pre,
             message: None,
             embedding: parts.embedding,
             layers: parts.layers.into_iter().enumerate().map(layer).collect(),
@@ -347,8 +347,8 @@ impl ModelConfig {
     }
 
     /// What all layers of such a model share.
-    pub fn settings(&self, width: usize) -> Settings {
-        Settings {
+    pub fn settings(&self, width: usize) -> BuildSettings {
+        BuildSettings {
             width,
             chunk: self.chunk,
             deviation: self.deviation,
@@ -366,7 +366,7 @@ impl ModelConfig {
         sizes.push(("vocabulary", self.input.smallest()));
         if let FeedForwardConfig::Mlp { hidden: Some(hidden) }
         | FeedForwardConfig::Relu { hidden: Some(hidden) }
-        | FeedForwardConfig::Glu { hidden: Some(hidden) } = self.channel
+        | FeedForwardConfig::Glu { hidden: Some(hidden) } = self.feed_forward
         {
             sizes.push(("hidden width", hidden));
         }
@@ -412,12 +412,12 @@ impl ModelConfig {
         within_limit(params)?;
         let mut done = Vec::new();
         for index in 0..layers {
-            params.depth = Depth { layer: index, layers };
+            params.depth = LayerDepth { layer: index, layers };
             let name = names::layer(index);
             done.push(params.within(&name, |params| self.layer(params, &name, |params| build(params, index)))?);
             within_limit(params)?;
         }
-        let norm = (self.placement == Placement::Pre).then(|| Norm::init(params, "norm", self.norm));
+        let norm = (self.placement == NormPlacement::Pre).then(|| Norm::init(params, "norm", self.norm));
         let unembedding = match (embedding.single(), self.read_out.as_deref().and_then(|name| embedding.field(name))) {
             (_, Some((table, gain))) => Unembedding::Field(table, gain),
             (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
@@ -450,7 +450,7 @@ impl ModelConfig {
         let number = params.depth.layer;
         let mixer_branch = Branch::of(Norm::init(params, "mixer_norm", self.norm));
         let mixers = build(params)?;
-        let channel = FeedForward::init(params, self.channel, self.gelu);
+        let channel = FeedForward::init(params, self.feed_forward, self.gelu);
         let channel = channel.map(|channel| (Branch::of(Norm::init(params, "mlp_norm", self.norm)), channel));
         Ok(Layer { name: name.to_owned(), number, mixers, sources: Vec::new(), mixer_branch, channel })
     }
@@ -511,7 +511,7 @@ impl<M: TokenMixer> Model<M> {
         let mut states = Vec::with_capacity(self.mixers());
         // Norms after the sum, and shared tensors, need all tokens in every layer.
         let shared = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
-        let whole = shared || self.placement == Placement::Post;
+        let whole = shared || self.placement == NormPlacement::Post;
         let front = if whole { self.layers.len() } else { front.min(self.layers.len()) };
         for layer in &self.layers[..front] {
             let out =
@@ -556,7 +556,7 @@ impl<M: TokenMixer> Model<M> {
         state: Option<&ModelState<O::Tensor>>,
     ) -> Result<Vec<O::Tensor>, ModelError> {
         let mut streams = Vec::with_capacity(self.depth() + 1);
-        self.run_layers(ops, tokens, batch, state, &mut Each(|x: &O::Tensor| streams.push(x.clone())))?;
+        self.run_layers(ops, tokens, batch, state, &mut StreamHook(|x: &O::Tensor| streams.push(x.clone())))?;
         Ok(streams)
     }
 
@@ -681,10 +681,10 @@ impl<M: TokenMixer> Model<M> {
             return Err(ModelError::Shape { place: "scores", what: "positions", found: 0, expected });
         }
         let Some(last) = self.depth().checked_sub(1) else {
-            let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut Each(each))?;
+            let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
             return Ok(self.read_out(ops, &rows_of(ops, &stream, positions)));
         };
-        let mut asked = Asked { each: Each(each), last, positions };
+        let mut asked = TargetStreamHook { each: StreamHook(each), last, positions };
         let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut asked)?;
         Ok(self.read_out(ops, &stream))
     }
@@ -758,7 +758,7 @@ impl<M: TokenMixer> Model<M> {
         let (positions, classes): (Vec<usize>, Vec<usize>) =
             asked().map(|(position, &target)| (position, target as usize)).unzip();
         if positions.is_empty() {
-            self.run_layers(ops, tokens, batch, None, &mut Each(each))?;
+            self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
             return Ok((ops.zeros(&[1]), 0));
         }
         let scores = self.scores_beside(ops, tokens, batch, &positions, each)?;
@@ -786,10 +786,10 @@ impl<M: TokenMixer> Model<M> {
 
 impl<M: TokenMixer> Layer<M> {
     /// What its mixers ask for beside the model's loss, from the stream before the layer.
-    fn own_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: Placement) -> Option<O::Tensor> {
+    fn own_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: NormPlacement) -> Option<O::Tensor> {
         let input = || match placement {
-            Placement::Pre => self.mixer_branch.norm.apply(ops, x),
-            Placement::Post => x.clone(),
+            NormPlacement::Pre => self.mixer_branch.norm.apply(ops, x),
+            NormPlacement::Post => x.clone(),
         };
         let losses = self.mixers.iter().filter_map(|mixer| mixer.own_loss(ops, input));
         losses.reduce(|sum, more| ops.add(&sum, &more))
@@ -801,7 +801,7 @@ impl<M: TokenMixer> Layer<M> {
         x: &O::Tensor,
         before: Option<&[State<O::Tensor>]>,
         states: &mut Vec<State<O::Tensor>>,
-        placement: Placement,
+        placement: NormPlacement,
         hooks: &mut impl Hooks<O>,
     ) -> O::Tensor {
         let skips = hooks.skips();
@@ -816,7 +816,7 @@ impl<M: TokenMixer> Layer<M> {
                 });
                 let (out, next) = mixer.forward(ops, x, borrowed.as_ref().or(own));
                 states.push(next);
-                let out = hooks.mixed(ops, Place { layer: self.number, mixer: index }, x, out);
+                let out = hooks.mixed(ops, MixerIndex { layer: self.number, mixer: index }, x, out);
                 sum = Some(sum.map_or(out.clone(), |sum| ops.add(&sum, &out)));
             }
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
@@ -833,7 +833,7 @@ fn residual<O: Ops>(
     ops: &O,
     x: &O::Tensor,
     branch: &Branch,
-    placement: Placement,
+    placement: NormPlacement,
     skips: bool,
     body: impl FnOnce(&O::Tensor) -> O::Tensor,
 ) -> O::Tensor {
@@ -844,7 +844,7 @@ fn residual<O: Ops>(
         if skips { ops.add(x, &out) } else { out }
     };
     match placement {
-        Placement::Pre => {
+        NormPlacement::Pre => {
             let normed = norm.apply(ops, x);
             let out = body(&normed);
             match carried {
@@ -852,6 +852,6 @@ fn residual<O: Ops>(
                 None => past(x, out),
             }
         }
-        Placement::Post => norm.apply(ops, &past(x, body(x))),
+        NormPlacement::Post => norm.apply(ops, &past(x, body(x))),
     }
 }

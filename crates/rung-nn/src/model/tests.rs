@@ -30,9 +30,9 @@ fn every_kind_of_model_runs_whole_and_from_a_state() {
     let configs = [
         small(),
         ModelConfig { input: fields, ..small() },
-        ModelConfig { norm: NormConfig::Layer, placement: Placement::Post, ..small() },
-        ModelConfig { channel: FeedForwardConfig::Glu { hidden: None }, tied_unembedding: true, ..small() },
-        ModelConfig { channel: FeedForwardConfig::None, tied_query_key: true, ..small() },
+        ModelConfig { norm: NormConfig::Layer, placement: NormPlacement::Post, ..small() },
+        ModelConfig { feed_forward: FeedForwardConfig::Glu { hidden: None }, tied_unembedding: true, ..small() },
+        ModelConfig { feed_forward: FeedForwardConfig::None, tied_query_key: true, ..small() },
         ModelConfig { gelu: Gelu::Exact, ..small() },
         ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, ..small() },
         ModelConfig { positions: Positions::Alibi, ..small() },
@@ -118,7 +118,7 @@ fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
 /// stream, both layers make the same keys and values, so the sharing twin must agree.
 #[test]
 fn a_shared_cache_is_the_cache_of_the_other_layer() {
-    let config = ModelConfig { channel: FeedForwardConfig::None, ..small() };
+    let config = ModelConfig { feed_forward: FeedForwardConfig::None, ..small() };
     let (alone, mut weights) = build::<f64>(&config, "full full");
     let mut shared = Parameters::<f64>::new();
     let model = config.init(&sharing("full full", &[1]), &mut shared, &mut seeded(1)).unwrap();
@@ -309,7 +309,7 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     assert!(matches!(error(&small(), &plan("full*1000000")), ModelError::TooLarge { .. }));
     let vocabulary = ModelConfig { input: Input::Vocabulary(usize::MAX), ..small() };
     assert!(matches!(error(&vocabulary, &plan("full")), ModelError::TooLarge { .. }));
-    let hidden = ModelConfig { channel: FeedForwardConfig::Mlp { hidden: Some(usize::MAX) }, ..small() };
+    let hidden = ModelConfig { feed_forward: FeedForwardConfig::Mlp { hidden: Some(usize::MAX) }, ..small() };
     assert!(matches!(error(&hidden, &plan("full")), ModelError::TooLarge { .. }));
     let learned = ModelConfig { positions: Positions::Learned { length: usize::MAX }, ..small() };
     assert!(matches!(error(&learned, &plan("full")), ModelError::TooLarge { .. }));
@@ -427,7 +427,7 @@ fn broken_and_foreign_checkpoints_are_refused_and_change_nothing() {
 fn kernels_agree_with_composed_bodies_in_a_whole_model() {
     let configs = [
         ModelConfig { positions: Positions::Alibi, ..small() },
-        ModelConfig { channel: FeedForwardConfig::Glu { hidden: None }, norm: NormConfig::Layer, ..small() },
+        ModelConfig { feed_forward: FeedForwardConfig::Glu { hidden: None }, norm: NormConfig::Layer, ..small() },
     ];
     let (tokens, targets) = ([1, 2, 3, 4, 5, 6, 0, 1, 2, 3], [2, 3, 4, NO_TARGET, 6, 0, 1, 2, 3, 4]);
     for config in configs {
@@ -595,9 +595,9 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
 #[test]
 fn scores_at_some_tokens_are_those_of_a_whole_pass() {
     let (tokens, positions) = ([1, 2, 3, 4, 5, 6, 6, 5], [7, 2, 2, 4]);
-    for placement in [Placement::Pre, Placement::Post] {
+    for placement in [NormPlacement::Pre, NormPlacement::Post] {
         for channel in [FeedForwardConfig::default(), FeedForwardConfig::None] {
-            let config = ModelConfig { placement, channel, ..small() };
+            let config = ModelConfig { placement, feed_forward: channel, ..small() };
             let (model, weights) = build::<f64>(&config, "gdn full+gdn");
             let learned = |scores: &dyn Fn(&Native<f64>) -> Tensor<f64>| {
                 let ops = Native::new();
@@ -635,7 +635,7 @@ fn scores_at_some_tokens_are_those_of_a_whole_pass() {
 fn training_adds_the_losses_of_mixers() {
     const SPARSE: &str = "dsa{top=2,index-heads=2,index-head=4}";
     let (tokens, targets) = ([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, NO_TARGET]);
-    for placement in [Placement::Pre, Placement::Post] {
+    for placement in [NormPlacement::Pre, NormPlacement::Post] {
         let config = ModelConfig { placement, ..small() };
         let (model, weights) = build::<f64>(&config, &format!("{SPARSE} full {SPARSE}"));
         let ops = Native::new();

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint;
-use crate::construct::{ConstructionInfo, Holds};
+use crate::construct::{ConstructionInfo, RegisterKind};
 use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig};
 use crate::position::Positions;
 
@@ -71,7 +71,7 @@ fn describe<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> Descrip
         Input::Vocabulary(size) => vec![("token".to_owned(), *size as u32)],
         Input::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
     };
-    let hidden = if let FeedForwardConfig::Relu { hidden: Some(hidden) } = config.channel { hidden } else { 0 };
+    let hidden = if let FeedForwardConfig::Relu { hidden: Some(hidden) } = config.feed_forward { hidden } else { 0 };
     let norm = NORMS.iter().find(|(_, norm)| *norm == config.norm).map_or("none", |(word, _)| word);
     Description {
         format: 1,
@@ -116,11 +116,11 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
     let _ = writeln!(text, "\n## Registers\n\n| columns | name | holds | |\n|---|---|---|---|");
     for register in info.registers.iter() {
         let holds = match register.holds {
-            Holds::Constant => "1",
-            Holds::Flag => "+1 yes, -1 no",
-            Holds::Number => "bits, lowest first: +1, -1; 0 for nothing",
-            Holds::OneHot => "one 1 among zeros",
-            Holds::Raw => "what was read",
+            RegisterKind::Constant => "1",
+            RegisterKind::Flag => "+1 yes, -1 no",
+            RegisterKind::Number => "bits, lowest first: +1, -1; 0 for nothing",
+            RegisterKind::OneHot => "one 1 among zeros",
+            RegisterKind::Raw => "what was read",
         };
         let last = register.start + register.size - 1;
         let _ = writeln!(text, "| {}..{last} | `{}` | {holds} | {} |", register.start, register.name, register.about);
@@ -187,7 +187,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
         input: if single { Input::Vocabulary(shape.fields[0].1 as usize) } else { Input::Fields(fields) },
         classes: shape.classes,
         norm: *norm,
-        channel: FeedForwardConfig::Relu { hidden: Some(shape.hidden) },
+        feed_forward: FeedForwardConfig::Relu { hidden: Some(shape.hidden) },
         positions: shape.positions.map_or(Positions::None, |length| Positions::Learned { length }),
         causal: shape.causal,
         chunk: shape.chunk,

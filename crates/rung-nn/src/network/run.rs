@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint::{check_room, load_with};
-use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig, Placement};
+use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig, NormPlacement};
 use crate::position::Positions;
 use crate::precision::Precision;
 
@@ -207,10 +207,10 @@ impl ModelPart {
                 NormName::Layer => NormConfig::Layer,
             },
             placement: match self.placement {
-                PlacementName::Pre => Placement::Pre,
-                PlacementName::Post => Placement::Post,
+                PlacementName::Pre => NormPlacement::Pre,
+                PlacementName::Post => NormPlacement::Post,
             },
-            channel: match self.channel {
+            feed_forward: match self.channel {
                 ChannelName::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
                 ChannelName::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
                 ChannelName::None => FeedForwardConfig::None,

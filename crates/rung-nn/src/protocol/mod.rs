@@ -10,8 +10,8 @@
 //!
 //! [`Transcript::record`] runs the players one after another and writes down every message. [`Transcript::replay`] then runs
 //! each player alone, given its tokens and its messages and nothing else, and must find the same outputs, bit for bit: so the
-//! messages are all there is. Shapes are agreed on beforehand and cost nothing; bits are really packed ([`Wire`]). A model that
-//! simulates few bits speaks in as few ([`Widths::of`]): its states are on levels already and cross as they are.
+//! messages are all there is. Shapes are agreed on beforehand and cost nothing; bits are really packed ([`BitString`]). A model that
+//! simulates few bits speaks in as few ([`ProtocolEncodings::of`]): its states are on levels already and cross as they are.
 //!
 //! The sums run from left to right, which is the theory's machine; the ordinary kernels add up in another order, and a test holds
 //! the two against each other within rounding. Models that see both ways, and thoughts, are no such conversation.
@@ -21,7 +21,7 @@ mod player;
 mod tests;
 mod wire;
 
-pub use wire::{Width, Widths, Wire};
+pub use wire::{BitString, NumberEncoding, ProtocolEncodings};
 
 use std::ops::Range;
 
@@ -71,7 +71,7 @@ pub struct Message {
     /// What it is.
     pub content: Content,
     /// The bits.
-    pub wire: Wire,
+    pub wire: BitString,
     /// Which of the state's tensors it is, and its shape: known to both sides.
     place: (usize, Vec<usize>),
 }
@@ -86,7 +86,7 @@ pub struct Transcript<S: Scalar> {
     pub outputs: Vec<Vec<S>>,
     /// Scores at the last token.
     pub scores: Vec<S>,
-    widths: Widths,
+    widths: ProtocolEncodings,
 }
 
 /// The players of a prompt: stretches of tokens of one kind, or the last token and all others where tokens have no kind.
@@ -119,7 +119,7 @@ impl<S: Scalar> Transcript<S> {
         network: &Network<S>,
         prompt: &[u32],
         players: Vec<Player>,
-        widths: impl Into<Widths>,
+        widths: impl Into<ProtocolEncodings>,
     ) -> Result<Self, ModelError> {
         one_pass(network)?;
         let widths = widths.into();
@@ -236,7 +236,7 @@ fn states_out<S: Scalar>(
     ops: &ObservedOps<'_, S, Registers>,
     after: &ModelState<Tensor<S>>,
     into: usize,
-    width: Width,
+    width: NumberEncoding,
 ) -> Vec<Message> {
     let mut messages = Vec::new();
     for ((layer, mixer, full), state) in seats(network).zip(&after.states) {
@@ -244,7 +244,7 @@ fn states_out<S: Scalar>(
         for (slot, tensor) in state.tensors.iter().enumerate().skip(first) {
             let Some(tensor) = tensor else { continue };
             let content = if full { Content::Front } else { Content::State };
-            let wire = Wire::of(&ops.values(tensor), width);
+            let wire = BitString::of(&ops.values(tensor), width);
             let place = (slot, ops.shape(tensor)[..].to_vec());
             messages.push(Message { layer, mixer, into, content, wire, place });
         }
@@ -259,7 +259,7 @@ fn states_in<S: Scalar>(
     received: &[Message],
     cache: Option<&ModelState<Tensor<S>>>,
     seen: usize,
-    width: Width,
+    width: NumberEncoding,
 ) -> ModelState<Tensor<S>> {
     let states = seats(network).enumerate().map(|(index, (layer, mixer, full))| {
         let mut tensors: [Option<Tensor<S>>; SLOTS] = std::array::from_fn(|_| None);

@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use rung_engine::{Attention, Native, Ops, Scalar, Tensor};
 use rung_theory::stack::Plan;
 
-use super::wire::{Width, Wire};
+use super::wire::{BitString, NumberEncoding};
 use crate::model::names;
 use crate::observer::OpObserver;
 
@@ -22,7 +22,7 @@ pub(super) enum Source {
     /// From the keys and values of all earlier tokens, which are there; the registers are written down as they cross.
     Cache,
     /// From messages, in the order of calls. Of earlier tokens nothing is there.
-    Inbox(Vec<Wire>),
+    Inbox(Vec<BitString>),
 }
 
 /// Attention in registers.
@@ -33,14 +33,14 @@ pub(super) struct Registers {
     seen: Cell<usize>,
     source: RefCell<Source>,
     /// Registers as they crossed, with layer and call.
-    crossed: RefCell<Vec<(usize, usize, Wire)>>,
-    width: Width,
+    crossed: RefCell<Vec<(usize, usize, BitString)>>,
+    width: NumberEncoding,
     layer: Cell<usize>,
     call: Cell<usize>,
 }
 
 impl Registers {
-    pub(super) fn new(plan: &Plan, width: Width) -> Self {
+    pub(super) fn new(plan: &Plan, width: NumberEncoding) -> Self {
         let calls = |layer: &rung_theory::stack::Layer| {
             let attention = layer.mixers.iter().filter(|mixer| ["full", "window"].contains(&mixer.name()));
             attention.map(|mixer| mixer.name() == "full").collect()
@@ -63,7 +63,7 @@ impl Registers {
     }
 
     /// What crossed into the player.
-    pub(super) fn crossed(&self) -> Vec<(usize, usize, Wire)> {
+    pub(super) fn crossed(&self) -> Vec<(usize, usize, BitString)> {
         self.crossed.take()
     }
 
@@ -76,7 +76,7 @@ impl Registers {
         let wire = match &mut *self.source.borrow_mut() {
             Source::Inbox(inbox) if !inbox.is_empty() => inbox.remove(0),
             Source::Inbox(_) => return None,
-            Source::Cache => Wire::of(&say(), self.width),
+            Source::Cache => BitString::of(&say(), self.width),
         };
         let numbers = wire.numbers(self.width);
         self.crossed.borrow_mut().push((self.layer.get(), self.call.get(), wire));
@@ -84,7 +84,7 @@ impl Registers {
     }
 
     /// The sums go on from the registers of earlier tokens.
-    fn through_registers<S: Scalar>(&self, sums: &Sums<S>) -> Vec<S> {
+    fn through_registers<S: Scalar>(&self, sums: &AttentionSums<S>) -> Vec<S> {
         let earlier = sums.keys - sums.queries;
         let received = self.received(|| {
             sums.each(|query, head| {
@@ -102,7 +102,7 @@ impl Registers {
     }
 
     /// The player's own sums, and those of earlier tokens by their odds.
-    fn through_odds<S: Scalar>(&self, sums: &Sums<S>) -> Vec<S> {
+    fn through_odds<S: Scalar>(&self, sums: &AttentionSums<S>) -> Vec<S> {
         let earlier = sums.keys - sums.queries;
         let own = |query, head| sums.over(sums.empty(), query, head, earlier..=earlier + query);
         let received = self.received(|| {
@@ -137,17 +137,17 @@ impl<S: Scalar> OpObserver<S> for Registers {
         if !self.full.get(layer).and_then(|calls| calls.get(call)).copied().unwrap_or(false) {
             return ops.attention(inputs);
         }
-        let sums = Sums::new(ops, inputs);
+        let sums = AttentionSums::new(ops, inputs);
         let output = match self.width {
-            Width::Float(_) => self.through_registers(&sums),
-            Width::Levels(_) => self.through_odds(&sums),
+            NumberEncoding::Float(_) => self.through_registers(&sums),
+            NumberEncoding::Levels(_) => self.through_odds(&sums),
         };
         ops.constant(&[1, sums.queries, sums.heads, sums.value_width], &output)
     }
 }
 
 /// Rounds registers to what a message holds. The largest score goes first, and the sums are taken relative to what it becomes.
-fn settle<S: Scalar>(registers: &mut [S], width: Width) {
+fn settle<S: Scalar>(registers: &mut [S], width: NumberEncoding) {
     let largest = width.rounded(registers[0]);
     let scale = (registers[0] - largest).exp();
     registers[0] = largest;
@@ -157,7 +157,7 @@ fn settle<S: Scalar>(registers: &mut [S], width: Width) {
 }
 
 /// The inputs of an attention, and its sums.
-struct Sums<S> {
+struct AttentionSums<S> {
     query: Vec<S>,
     key: Vec<S>,
     value: Vec<S>,
@@ -171,7 +171,7 @@ struct Sums<S> {
     value_width: usize,
 }
 
-impl<S: Scalar> Sums<S> {
+impl<S: Scalar> AttentionSums<S> {
     fn new(ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Self {
         let (query, key, value) = (ops.shape(inputs.query), ops.shape(inputs.key), ops.shape(inputs.value));
         let bias = inputs.bias.map(|bias| (ops.values(bias), ops.shape(bias)[1], ops.shape(bias)[3]));

@@ -5,7 +5,7 @@ use rung_theory::stack::{Convention, Defaults, Plan};
 use rung_theory::task::{self, Prompt, seeded};
 
 use super::*;
-use crate::construct::{Request, build, carry};
+use crate::construct::{ConstructionRequest, build, carry};
 use crate::model::{Input, ModelConfig, NormConfig};
 use crate::position::Positions;
 use crate::precision::Precision;
@@ -47,7 +47,7 @@ fn with_precise<S: Scalar>(
 }
 
 fn hold<S: Scalar>(network: &Network<S>, prompt: &[u32]) -> Transcript<S> {
-    Transcript::record(network, prompt, players(network.task().unwrap(), prompt), Width::whole::<S>()).unwrap()
+    Transcript::record(network, prompt, players(network.task().unwrap(), prompt), NumberEncoding::whole::<S>()).unwrap()
 }
 
 const STACKS: [&str; 15] = [
@@ -115,7 +115,7 @@ fn the_conversation_is_the_forward_pass_up_to_rounding() {
 fn a_model_of_few_bits_speaks_in_as_few() {
     for stack in STACKS {
         with_precise::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
-            let widths = Widths::of::<f64>(&network.config);
+            let widths = ProtocolEncodings::of::<f64>(&network.config);
             let held = Transcript::record(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
             assert_eq!(held.replay(network, prompt).unwrap(), held.players.len(), "{stack}");
             let whole = hold(network, prompt);
@@ -129,7 +129,7 @@ fn a_model_of_few_bits_speaks_in_as_few() {
         let bounded = stack.split(' ').find(|layer| !layer.contains("full"));
         let Some(bounded) = bounded else { continue };
         with_precise::<f64>(bounded, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
-            let widths = Widths::of::<f64>(&network.config);
+            let widths = ProtocolEncodings::of::<f64>(&network.config);
             let held = Transcript::record(network, prompt, players(network.task().unwrap(), prompt), widths).unwrap();
             let ops = Native::new();
             ops.bind_frozen(&network.weights);
@@ -144,13 +144,19 @@ fn a_model_of_few_bits_speaks_in_as_few() {
 #[test]
 fn a_construction_of_few_bits_answers_right_in_as_few() {
     for (name, mixer) in [("U1", None), ("U2", Some("gdn")), ("U2", Some("rwkv7")), ("U2'", Some("linear"))] {
-        let request = Request { mixer: mixer.map(str::to_owned), hops: 2, m: 4, n: vec![2], ..Request::default() };
+        let request = ConstructionRequest {
+            mixer: mixer.map(str::to_owned),
+            hops: 2,
+            m: 4,
+            n: vec![2],
+            ..ConstructionRequest::default()
+        };
         let mut built = build::<f32>(name, &request).unwrap();
         let range = built.range().unwrap();
         built.set_precision(Precision::bits(12, range)).unwrap();
         let (network, prompt) = (&built, prompt_of(built.task().unwrap()));
         let people = players(network.task().unwrap(), &prompt);
-        let held = Transcript::record(network, &prompt, people, Widths::of::<f32>(&built.config)).unwrap();
+        let held = Transcript::record(network, &prompt, people, ProtocolEncodings::of::<f32>(&built.config)).unwrap();
         assert_eq!(held.replay(network, &prompt).unwrap(), held.players.len(), "{name} {mixer:?}");
         let right = *built.task().unwrap().oracle(&prompt).unwrap().last().unwrap() as usize;
         let best = (0..held.scores.len())
@@ -211,17 +217,17 @@ fn a_message_changed_on_the_way_is_noticed() {
 
 #[test]
 fn constructions_answer_right_in_conversation() {
-    let request = Request { hops: 2, m: 4, n: vec![2], ..Request::default() };
+    let request = ConstructionRequest { hops: 2, m: 4, n: vec![2], ..ConstructionRequest::default() };
     let mut cases = vec![("U1", None)];
     cases.extend(carry::names().flat_map(|mixer| [("U2", Some(mixer)), ("U2'", Some(mixer))]));
     for (name, mixer) in cases {
-        let request = Request { mixer: mixer.map(str::to_owned), ..request.clone() };
+        let request = ConstructionRequest { mixer: mixer.map(str::to_owned), ..request.clone() };
         let built = build::<f32>(name, &request).unwrap();
         let (network, prompt) = (&built, prompt_of(built.task().unwrap()));
         let right = *built.task().unwrap().oracle(&prompt).unwrap().last().unwrap() as usize;
         for bits in [32, 16] {
             let people = players(network.task().unwrap(), &prompt);
-            let held = Transcript::record(network, &prompt, people, Width::new(bits).unwrap()).unwrap();
+            let held = Transcript::record(network, &prompt, people, NumberEncoding::new(bits).unwrap()).unwrap();
             assert_eq!(held.replay(network, &prompt).unwrap(), held.players.len(), "{name} {mixer:?} in {bits} bits");
             let best = (0..held.scores.len())
                 .fold(0, |best, class| if held.scores[class] > held.scores[best] { class } else { best });
@@ -246,16 +252,16 @@ fn players_hold_tables_and_other_tasks_are_cut_before_the_last_token() {
 #[test]
 fn what_is_no_conversation_is_refused() {
     for name in ["U4", "U3"] {
-        let built = build::<f32>(name, &Request::default()).unwrap();
+        let built = build::<f32>(name, &ConstructionRequest::default()).unwrap();
         let prompt = prompt_of(built.task().unwrap());
         let people = players(built.task().unwrap(), &prompt);
-        let error = Transcript::record(&built, &prompt, people, Width::whole::<f32>()).err().unwrap();
+        let error = Transcript::record(&built, &prompt, people, NumberEncoding::whole::<f32>()).err().unwrap();
         assert!(error.to_string().contains("as a protocol"), "{error}");
     }
     for stack in ["moba full", "full nsa", "mla", "full+evicting"] {
         with_random::<f32>(stack, Positions::None, |network, prompt| {
             let people = players(network.task().unwrap(), prompt);
-            let error = Transcript::record(network, prompt, people, Width::whole::<f32>()).err().unwrap();
+            let error = Transcript::record(network, prompt, people, NumberEncoding::whole::<f32>()).err().unwrap();
             assert!(error.to_string().contains("this attention, as a protocol, has no network"), "{stack}: {error}");
         });
     }

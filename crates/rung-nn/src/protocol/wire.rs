@@ -10,8 +10,8 @@ use crate::model::ModelConfig;
 
 /// Bits that a number crosses in.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Width {
-    /// So many of single precision, or 64 of double; see [`Width::new`].
+pub enum NumberEncoding {
+    /// So many of single precision, or 64 of double; see [`NumberEncoding::new`].
     Float(u32),
     /// One of evenly spaced levels; see [`rung_engine::Ops::round_to_bits`].
     Levels(Rounding),
@@ -19,28 +19,29 @@ pub enum Width {
 
 /// Bits of the numbers of states, and of what is said in full layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Widths {
+pub struct ProtocolEncodings {
     /// Of states.
-    pub state: Width,
+    pub state: NumberEncoding,
     /// In full layers.
-    pub message: Width,
+    pub message: NumberEncoding,
 }
 
-impl Widths {
+impl ProtocolEncodings {
     /// As a model keeps its numbers: in the few bits that it simulates, or in all that the number type has.
     pub fn of<S: Scalar>(config: &ModelConfig) -> Self {
-        let width = |rounding: Option<Rounding>| rounding.map_or_else(Width::whole::<S>, Width::Levels);
+        let width =
+            |rounding: Option<Rounding>| rounding.map_or_else(NumberEncoding::whole::<S>, NumberEncoding::Levels);
         Self { state: width(config.precision.state), message: width(config.precision.message) }
     }
 }
 
-impl From<Width> for Widths {
-    fn from(width: Width) -> Self {
+impl From<NumberEncoding> for ProtocolEncodings {
+    fn from(width: NumberEncoding) -> Self {
         Self { state: width, message: width }
     }
 }
 
-impl Width {
+impl NumberEncoding {
     /// Fewest bits: a sign and the exponent of single precision.
     pub const FEWEST: u32 = 9;
 
@@ -101,14 +102,14 @@ impl Width {
 
 /// Bits in a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wire {
+pub struct BitString {
     bytes: Vec<u8>,
     bits: u64,
 }
 
-impl Wire {
+impl BitString {
     /// Numbers, packed.
-    pub fn of<S: Scalar>(numbers: &[S], width: Width) -> Self {
+    pub fn of<S: Scalar>(numbers: &[S], width: NumberEncoding) -> Self {
         let mut wire = Self::default();
         for number in numbers {
             let code = width.encode(*number);
@@ -120,7 +121,7 @@ impl Wire {
     }
 
     /// The numbers on it.
-    pub fn numbers<S: Scalar>(&self, width: Width) -> Vec<S> {
+    pub fn numbers<S: Scalar>(&self, width: NumberEncoding) -> Vec<S> {
         let bit = |at: u64| u64::from(self.bytes[(at / 8) as usize] >> (at % 8) & 1);
         let code = |first: u64| (0..width.bits()).fold(0, |code, place| code | bit(first + u64::from(place)) << place);
         let size = u64::from(width.bits());
@@ -157,12 +158,12 @@ mod tests {
     #[test]
     fn whole_numbers_cross_as_they_are() {
         let numbers = [0.0_f32, -0.0, 1.5, -3.25e-20, f32::MAX, f32::MIN_POSITIVE];
-        let wire = Wire::of(&numbers, Width::whole::<f32>());
+        let wire = BitString::of(&numbers, NumberEncoding::whole::<f32>());
         assert_eq!(wire.bits(), 32 * 6);
-        let arrived: Vec<f32> = wire.numbers(Width::whole::<f32>());
+        let arrived: Vec<f32> = wire.numbers(NumberEncoding::whole::<f32>());
         assert!(numbers.iter().zip(&arrived).all(|(sent, got)| sent.to_bits() == got.to_bits()));
-        let wire = Wire::of(&[0.1_f64], Width::whole::<f64>());
-        assert_eq!((wire.bits(), wire.numbers::<f64>(Width::whole::<f64>())), (64, vec![0.1]));
+        let wire = BitString::of(&[0.1_f64], NumberEncoding::whole::<f64>());
+        assert_eq!((wire.bits(), wire.numbers::<f64>(NumberEncoding::whole::<f64>())), (64, vec![0.1]));
     }
 
     #[test]
@@ -171,8 +172,8 @@ mod tests {
         for (bits, range) in [(1, 1.0), (3, 1.0), (5, 3.0), (24, 0.7)] {
             let x = native.constant(&[numbers.len()], &numbers);
             let rounded = native.values(&native.round_to_bits(&x, bits, range));
-            let width = Width::Levels(Rounding { bits, range });
-            let wire = Wire::of(&numbers, width);
+            let width = NumberEncoding::Levels(Rounding { bits, range });
+            let wire = BitString::of(&numbers, width);
             assert_eq!(wire.bits(), 7 * u64::from(bits));
             assert_eq!(wire.numbers::<f32>(width), rounded, "{bits} bits over {range}");
         }
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn few_bits_round_to_the_nearest() {
-        let brain = Width::new(16).unwrap();
+        let brain = NumberEncoding::new(16).unwrap();
         // In steps of 1/256, half a step of what 16 bits hold next to 1.
         let rounded = |step: i16| brain.rounded(1.0 + f32::from(step) / 256.0).to_bits();
         let whole = |step: i16| (1.0 + f32::from(step) / 256.0).to_bits();
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!([1, 3, 5].map(rounded), [0, 4, 4].map(whole), "ties go to even");
         let near = |number: f32| brain.rounded(number).to_bits();
         assert_eq!([1.003, 1.005].map(near), [0, 2].map(whole));
-        assert_eq!(Wire::of(&[1.0_f32; 3], Width::new(9).unwrap()).bits(), 27);
-        assert!([0, 8, 33, 63].into_iter().all(|bits| Width::new(bits).is_none()));
+        assert_eq!(BitString::of(&[1.0_f32; 3], NumberEncoding::new(9).unwrap()).bits(), 27);
+        assert!([0, 8, 33, 63].into_iter().all(|bits| NumberEncoding::new(bits).is_none()));
     }
 }

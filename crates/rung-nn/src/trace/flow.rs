@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 
 use rung_engine::{Parameters, Role, Scalar};
 
-use super::{Reading, Reads, Trace};
-use crate::construct::Touched;
-use crate::model::{ModelConfig, NormConfig, Placement, names};
+use super::{MixingOp, ReaderKind, Trace};
+use crate::construct::LayerColumns;
+use crate::model::{ModelConfig, NormConfig, NormPlacement, names};
 
 /// One token reads another.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Read {
+pub struct TokenRead {
     /// The layer, from 0.
     pub layer: usize,
     /// What reads.
-    pub reads: Reads,
+    pub reads: ReaderKind,
     /// The head with the largest share.
     pub head: usize,
     /// The token that is read.
@@ -38,7 +38,7 @@ pub struct Flow {
     /// Tokens that matter, in order.
     pub tokens: Vec<usize>,
     /// Reads between them, in the order of layers.
-    pub reads: Vec<Read>,
+    pub reads: Vec<TokenRead>,
     /// Tokens that carry enough weight and were left out because there are too many.
     pub crowded_out: usize,
     /// For every layer and token whose reads were followed, the largest share that went to tokens not shown.
@@ -74,14 +74,14 @@ impl Trace {
     }
 
     /// The largest share of every token in what one token reads in a layer.
-    fn reads_of(&self, layer: usize, to: usize, least: f64) -> Vec<Read> {
-        let mut best: BTreeMap<(u8, usize), Read> = BTreeMap::new();
+    fn reads_of(&self, layer: usize, to: usize, least: f64) -> Vec<TokenRead> {
+        let mut best: BTreeMap<(u8, usize), TokenRead> = BTreeMap::new();
         self.each_head(layer, |reads, head, reading| {
             // What a convolution lets through of the token itself was not moved between tokens.
-            let moved = |from: usize| from != to || reads != Reads::Convolution;
+            let moved = |from: usize| from != to || reads != ReaderKind::Convolution;
             let shares = reading.shares(to, head).into_iter().enumerate();
             for (from, share) in shares.filter(|(from, share)| *share >= least && moved(*from)) {
-                let read = Read { layer, reads, head, from, to, share };
+                let read = TokenRead { layer, reads, head, from, to, share };
                 let known = best.entry((reads as u8, from)).or_insert(read);
                 if share > known.share {
                     *known = read;
@@ -91,7 +91,7 @@ impl Trace {
         best.into_values().collect()
     }
 
-    fn each_head(&self, layer: usize, mut see: impl FnMut(Reads, usize, &Reading)) {
+    fn each_head(&self, layer: usize, mut see: impl FnMut(ReaderKind, usize, &MixingOp)) {
         for (reading, idle) in self.layers[layer].iter().zip(&self.idle[layer]) {
             for head in (0..reading.heads).filter(|head| !idle[*head]) {
                 see(reading.reads, head, reading);
@@ -99,7 +99,7 @@ impl Trace {
         }
     }
 
-    fn kept(&self, answers: &[usize], most: usize, mut reads: Vec<Read>, followed: &[(usize, usize)]) -> Flow {
+    fn kept(&self, answers: &[usize], most: usize, mut reads: Vec<TokenRead>, followed: &[(usize, usize)]) -> Flow {
         let mut weight: BTreeMap<usize, f64> = answers.iter().map(|answer| (*answer, f64::INFINITY)).collect();
         for read in reads.iter().filter(|read| !answers.contains(&read.from)) {
             let known = weight.entry(read.from).or_default();
@@ -142,8 +142,13 @@ fn unite(all: &mut [bool], more: &[bool]) {
 }
 
 /// Columns that a layer uses; behind a norm every column depends on every other.
-pub(super) fn touched<S: Scalar>(layer: usize, config: &ModelConfig, width: usize, weights: &Parameters<S>) -> Touched {
-    let mut touched = Touched::of(layer, width, weights);
+pub(super) fn touched<S: Scalar>(
+    layer: usize,
+    config: &ModelConfig,
+    width: usize,
+    weights: &Parameters<S>,
+) -> LayerColumns {
+    let mut touched = LayerColumns::of(layer, width, weights);
     if blurred(config) {
         for columns in [&mut touched.kept, &mut touched.asked, &mut touched.weighed] {
             columns.fill(true);
@@ -153,7 +158,7 @@ pub(super) fn touched<S: Scalar>(layer: usize, config: &ModelConfig, width: usiz
 }
 
 fn blurred(config: &ModelConfig) -> bool {
-    config.norm != NormConfig::None || config.placement == Placement::Post
+    config.norm != NormConfig::None || config.placement == NormPlacement::Post
 }
 
 /// Columns that the unembedding looks at.
@@ -170,11 +175,11 @@ pub(super) fn answered<S: Scalar>(config: &ModelConfig, width: usize, weights: &
 }
 
 /// For every reading of a layer, the heads whose output nobody uses: their columns of the output projection are zero.
-pub(super) fn idle<S: Scalar>(layer: usize, readings: &[Reading], weights: &Parameters<S>) -> Vec<Vec<bool>> {
+pub(super) fn idle<S: Scalar>(layer: usize, readings: &[MixingOp], weights: &Parameters<S>) -> Vec<Vec<bool>> {
     let output = weights.find_role(&names::mixer(layer, 0, 1), Role::Output);
-    let idle = |reading: &Reading| {
+    let idle = |reading: &MixingOp| {
         let none = vec![false; reading.heads];
-        let Some(id) = output.filter(|_| reading.reads != Reads::Convolution) else { return none };
+        let Some(id) = output.filter(|_| reading.reads != ReaderKind::Convolution) else { return none };
         let columns = weights.entry(id).shape.width();
         if !columns.is_multiple_of(reading.heads) {
             return none;

@@ -2,7 +2,7 @@
 //!
 //! The pass is the ordinary one, run by the ordinary executor with a listener beside it ([`observer`](crate::observer)). What is kept
 //! is small: queries, keys and values as the mixers used them, and the streams. Rows of weights are worked out later, for the
-//! tokens somebody asks about ([`Reading`]). [`flow`](Trace::flow) goes back from an answer and finds those tokens.
+//! tokens somebody asks about ([`MixingOp`]). [`flow`](Trace::flow) goes back from an answer and finds those tokens.
 //!
 //! ```
 //! use rung_nn::construct::{self, Request};
@@ -23,8 +23,8 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-pub use flow::{Flow, Read};
-pub use reading::{Reading, Reads};
+pub use flow::{Flow, TokenRead};
+pub use reading::{MixingOp, ReaderKind};
 
 use std::cell::RefCell;
 
@@ -32,7 +32,7 @@ use rung_engine::{
     Attention, AttentionMask, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, composed,
 };
 
-use crate::construct::{Touched, decode};
+use crate::construct::{LayerColumns, decode};
 use crate::error::ModelError;
 use crate::model::names;
 use crate::network::Network;
@@ -44,14 +44,14 @@ pub const MOST_TOKENS: usize = 1 << 14;
 /// A forward pass, written down.
 pub struct Trace {
     /// For every layer, its readings in the order they happened.
-    pub layers: Vec<Vec<Reading>>,
+    pub layers: Vec<Vec<MixingOp>>,
     /// The stream as embedded and after every layer, `[tokens, width]` each.
     streams: Vec<Vec<f64>>,
     /// Scores at every token.
     scores: Vec<f64>,
     width: usize,
     classes: usize,
-    touched: Vec<Touched>,
+    touched: Vec<LayerColumns>,
     /// Columns that the unembedding looks at.
     answered: Vec<bool>,
     /// For every layer, the heads of its readings that nothing comes of.
@@ -122,14 +122,14 @@ impl Trace {
 
 /// Writes down what passes.
 struct Recorder {
-    layers: RefCell<Vec<Vec<Reading>>>,
+    layers: RefCell<Vec<Vec<MixingOp>>>,
     at: RefCell<Option<usize>>,
     /// Tokens of the text.
     tokens: usize,
 }
 
 impl Recorder {
-    fn keep(&self, reading: Reading) {
+    fn keep(&self, reading: MixingOp) {
         if let Some(layer) = *self.at.borrow() {
             self.layers.borrow_mut()[layer].push(reading);
         }
@@ -143,7 +143,7 @@ impl<S: Scalar> OpObserver<S> for Recorder {
 
     fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
         let output = ops.attention(inputs);
-        self.keep(Reading::attention(ops, inputs, &output));
+        self.keep(MixingOp::attention(ops, inputs, &output));
         output
     }
 
@@ -152,25 +152,25 @@ impl<S: Scalar> OpObserver<S> for Recorder {
         let BlockAttention { query, key, value, scale, .. } = *inputs;
         let bias = composed::block_bias(ops, inputs);
         let masked = Attention { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale };
-        self.keep(Reading::attention(ops, &masked, &output));
+        self.keep(MixingOp::attention(ops, &masked, &output));
         output
     }
 
     fn recurrence(&self, ops: &Native<S>, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.recurrence(inputs);
-        self.keep(Reading::recurrence(ops, inputs, &output, self.tokens));
+        self.keep(MixingOp::recurrence(ops, inputs, &output, self.tokens));
         (output, state)
     }
 
     fn general_delta(&self, ops: &Native<S>, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.general_delta(inputs);
-        self.keep(Reading::general_delta(ops, inputs, &output));
+        self.keep(MixingOp::general_delta(ops, inputs, &output));
         (output, state)
     }
 
     fn short_convolution(&self, ops: &Native<S>, inputs: &ConvolutionInputs<'_, S>) -> (Tensor<S>, Tensor<S>) {
         let (output, state) = ops.short_convolution(inputs.x, inputs.filters, inputs.bias, inputs.state);
-        self.keep(Reading::convolution(ops, inputs, &output));
+        self.keep(MixingOp::convolution(ops, inputs, &output));
         (output, state)
     }
 }

@@ -1,6 +1,6 @@
 //! Who read whom: the weights of one attention, recurrence or convolution, row by row.
 //!
-//! A [`Reading`] keeps the queries and keys that the forward pass really used. A row of weights is worked out from them when it
+//! A [`MixingOp`] keeps the queries and keys that the forward pass really used. A row of weights is worked out from them when it
 //! is asked for, from the definition and in double precision:
 //!
 //! - attention: `softmax(scale q_t.k_s + bias)` over the unmasked keys;
@@ -11,7 +11,7 @@
 //! A recurrence may have other rows than the text has tokens: several for every token, of which the last reads (`DeltaProduct`), or
 //! one more, each token writing a row late, after it has read (RWKV-6). What is asked and answered here are tokens.
 //!
-//! [`Reading::mismatch`] multiplies a row by the values and compares with what the kernel gave: this is how a picture knows that
+//! [`MixingOp::mismatch`] multiplies a row by the values and compares with what the kernel gave: this is how a picture knows that
 //! its arrows are the network's own.
 
 use rung_engine::{Attention, AttentionMask, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Tensor};
@@ -20,7 +20,7 @@ use crate::observer::ConvolutionInputs;
 
 /// What kind of mixer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
+pub enum ReaderKind {
     /// Softmax attention.
     Attention,
     /// A recurrent state.
@@ -31,25 +31,25 @@ pub enum Reads {
 
 /// One operation that moved things between tokens.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct MixingOp {
     /// What kind.
-    pub reads: Reads,
+    pub reads: ReaderKind,
     /// Heads; a convolution has one for every channel.
     pub heads: usize,
     values: Table,
     output: Table,
-    rule: Rule,
-    rows: Rows,
+    rule: MixingRule,
+    rows: MixingRows,
 }
 
 /// How the rows of an operation belong to tokens.
 #[derive(Clone, Copy, Debug)]
-struct Rows {
+struct MixingRows {
     per_token: usize,
     late: usize,
 }
 
-impl Rows {
+impl MixingRows {
     const TOKENS: Self = Self { per_token: 1, late: 0 };
 
     /// The row with which a token reads.
@@ -64,15 +64,15 @@ impl Rows {
 }
 
 #[derive(Clone, Debug)]
-enum Rule {
+enum MixingRule {
     Attention { query: Table, key: Table, bias: Option<(Shape, Vec<f64>)>, mask: AttentionMask, scale: f64 },
-    Recurrence { query: Table, key: Table, fade: Fade, beta: Option<Table> },
+    Recurrence { query: Table, key: Table, fade: DecayTable, beta: Option<Table> },
     GeneralDelta { query: Table, key: Table, fade: Table, sought: Table, removed: Table },
     Convolution { filters: Vec<f64>, taps: usize, bias: Option<Vec<f64>> },
 }
 
 #[derive(Clone, Debug)]
-enum Fade {
+enum DecayTable {
     None,
     Head(Table),
     Channel(Table),
@@ -113,7 +113,7 @@ fn dot(left: &[f64], right: &[f64]) -> f64 {
     left.iter().zip(right).map(|(left, right)| left * right).sum()
 }
 
-impl Reading {
+impl MixingOp {
     pub(super) fn attention<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
         ops: &O,
         inputs: &Attention<'_, Tensor<S>>,
@@ -121,8 +121,8 @@ impl Reading {
     ) -> Self {
         let bias = inputs.bias.map(|bias| (ops.shape(bias), ops.values(bias).into_iter().map(Scalar::wide).collect()));
         let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
-        let rule = Rule::Attention { key, bias, mask: inputs.mask, scale: inputs.scale, query };
-        Self { reads: Reads::Attention, heads: output.heads, values, output, rule, rows: Rows::TOKENS }
+        let rule = MixingRule::Attention { key, bias, mask: inputs.mask, scale: inputs.scale, query };
+        Self { reads: ReaderKind::Attention, heads: output.heads, values, output, rule, rows: MixingRows::TOKENS }
     }
 
     /// `tokens` are those of the text.
@@ -134,19 +134,19 @@ impl Reading {
     ) -> Self {
         let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
         let fade = match inputs.decay {
-            Decay::None => Fade::None,
-            Decay::Scalar(log) => Fade::Head(Table::of(ops, log)),
-            Decay::Vector(log) => Fade::Channel(Table::of(ops, log)),
+            Decay::None => DecayTable::None,
+            Decay::Scalar(log) => DecayTable::Head(Table::of(ops, log)),
+            Decay::Vector(log) => DecayTable::Channel(Table::of(ops, log)),
         };
         let beta = inputs.beta.map(|beta| Table::of(ops, beta));
         let late = usize::from(tokens > 1 && values.time() == tokens + 1);
-        let rows = Rows { per_token: (values.time() - late) / tokens.max(1), late };
+        let rows = MixingRows { per_token: (values.time() - late) / tokens.max(1), late };
         Self {
-            reads: Reads::State,
+            reads: ReaderKind::State,
             heads: output.heads,
             values,
             output,
-            rule: Rule::Recurrence { query, key, fade, beta },
+            rule: MixingRule::Recurrence { query, key, fade, beta },
             rows,
         }
     }
@@ -159,8 +159,8 @@ impl Reading {
         let [values, output] = [inputs.value, output].map(|x| Table::of(ops, x));
         let rows = [inputs.query, inputs.key, inputs.decay, inputs.sought, inputs.removed];
         let [query, key, fade, sought, removed] = rows.map(|x| Table::of(ops, x));
-        let rule = Rule::GeneralDelta { query, key, fade, sought, removed };
-        Self { reads: Reads::State, heads: output.heads, values, output, rule, rows: Rows::TOKENS }
+        let rule = MixingRule::GeneralDelta { query, key, fade, sought, removed };
+        Self { reads: ReaderKind::State, heads: output.heads, values, output, rule, rows: MixingRows::TOKENS }
     }
 
     pub(super) fn convolution<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
@@ -170,9 +170,9 @@ impl Reading {
     ) -> Self {
         let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
         let taps = ops.shape(inputs.filters)[1];
-        let rule = Rule::Convolution { filters: wide(inputs.filters), taps, bias: inputs.bias.map(wide) };
+        let rule = MixingRule::Convolution { filters: wide(inputs.filters), taps, bias: inputs.bias.map(wide) };
         let [values, output] = [inputs.x, output].map(|x| Table::of(ops, x));
-        Self { reads: Reads::Convolution, heads: output.heads, values, output, rule, rows: Rows::TOKENS }
+        Self { reads: ReaderKind::Convolution, heads: output.heads, values, output, rule, rows: MixingRows::TOKENS }
     }
 
     /// Tokens that can be read.
@@ -202,10 +202,10 @@ impl Reading {
 
     fn asks(&self, row: usize, head: usize) -> Option<&[f64]> {
         match &self.rule {
-            Rule::Attention { query, .. } | Rule::Recurrence { query, .. } | Rule::GeneralDelta { query, .. } => {
-                Some(query.row(row, head, self.heads))
-            }
-            Rule::Convolution { .. } => None,
+            MixingRule::Attention { query, .. }
+            | MixingRule::Recurrence { query, .. }
+            | MixingRule::GeneralDelta { query, .. } => Some(query.row(row, head, self.heads)),
+            MixingRule::Convolution { .. } => None,
         }
     }
 
@@ -216,7 +216,7 @@ impl Reading {
     fn row_weights_for(&self, time: usize, head: usize, asks: &[f64]) -> Vec<f64> {
         let mut weights = vec![0.0; self.values.time()];
         match &self.rule {
-            Rule::Attention { key, bias, mask, scale, .. } => {
+            MixingRule::Attention { key, bias, mask, scale, .. } => {
                 let seen = mask.range(time, weights.len());
                 for (token, weight) in weights.iter_mut().enumerate().take(seen.end).skip(seen.start) {
                     *weight = scale * dot(asks, key.row(token, head, self.heads));
@@ -232,7 +232,7 @@ impl Reading {
                     *score = (*score - largest).exp() / sum;
                 }
             }
-            Rule::Recurrence { key, fade, beta, .. } => {
+            MixingRule::Recurrence { key, fade, beta, .. } => {
                 let mut wanted = asks.to_vec();
                 for token in (0..=time).rev() {
                     let key = key.row(token, head, self.heads);
@@ -240,8 +240,8 @@ impl Reading {
                     let agrees = strength.unwrap_or(1.0) * dot(key, &wanted);
                     weights[token] = agrees;
                     let fade = match fade {
-                        Fade::None => &[0.0][..],
-                        Fade::Head(log) | Fade::Channel(log) => log.row(token, head, self.heads),
+                        DecayTable::None => &[0.0][..],
+                        DecayTable::Head(log) | DecayTable::Channel(log) => log.row(token, head, self.heads),
                     };
                     for (channel, (wanted, key)) in wanted.iter_mut().zip(key).enumerate() {
                         let kept = if strength.is_some() { *wanted - agrees * key } else { *wanted };
@@ -249,7 +249,7 @@ impl Reading {
                     }
                 }
             }
-            Rule::GeneralDelta { key, fade, sought, removed, .. } => {
+            MixingRule::GeneralDelta { key, fade, sought, removed, .. } => {
                 let mut wanted = asks.to_vec();
                 for token in (0..=time).rev() {
                     let [key, fade, sought, removed] =
@@ -261,7 +261,7 @@ impl Reading {
                     }
                 }
             }
-            Rule::Convolution { filters, taps, .. } => {
+            MixingRule::Convolution { filters, taps, .. } => {
                 for back in 0..(*taps).min(time + 1) {
                     weights[time - back] = filters[head * taps + taps - 1 - back];
                 }
@@ -274,7 +274,7 @@ impl Reading {
     /// elsewhere, where weights have no scale of their own, by the size of weight times value. All zero if nothing is read.
     pub fn shares(&self, time: usize, head: usize) -> Vec<f64> {
         let mut shares = self.row_weights(self.rows.reader(time), head);
-        if self.reads == Reads::Attention {
+        if self.reads == ReaderKind::Attention {
             return shares;
         }
         for (token, share) in shares.iter_mut().enumerate() {
@@ -298,7 +298,7 @@ impl Reading {
             for (channel, found) in found.iter().enumerate() {
                 let values = (0..weights.len()).map(|token| self.values.row(token, head, self.heads)[channel]);
                 let mut sum: f64 = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
-                if let Rule::Convolution { bias: Some(bias), .. } = &self.rule {
+                if let MixingRule::Convolution { bias: Some(bias), .. } = &self.rule {
                     sum += bias[head];
                 }
                 worst = worst.max((sum - found).abs());

@@ -5,7 +5,7 @@ use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, Prompt, seeded};
 
 use super::*;
-use crate::construct::{Request, build, carry};
+use crate::construct::{ConstructionRequest, build, carry};
 use crate::model::{Input, ModelConfig, NormConfig};
 use crate::position::Positions;
 
@@ -98,7 +98,7 @@ fn answers(trace: &Trace, prompt: usize) -> Vec<usize> {
 
 /// The reads of a construction as (layer, from, to), without those of a token from itself. RWKV's shift brings the token before
 /// as well as the state does; that is one read.
-fn reads(name: &str, request: &Request) -> (Trace, Vec<(usize, usize, usize)>, Vec<u32>) {
+fn reads(name: &str, request: &ConstructionRequest) -> (Trace, Vec<(usize, usize, usize)>, Vec<u32>) {
     let built = build::<f32>(name, request).unwrap();
     let mut prompt = Prompt::new();
     built.task().unwrap().prompt(&mut seeded(3), &mut prompt);
@@ -131,7 +131,7 @@ fn walk(tokens: &[u32], hops: usize) -> Vec<usize> {
 #[test]
 fn constructions_read_the_entries_of_their_walk_and_nothing_else() {
     for hops in 1..=4 {
-        let request = Request { hops, m: 4, n: vec![2; hops - 1], ..Request::default() };
+        let request = ConstructionRequest { hops, m: 4, n: vec![2; hops - 1], ..ConstructionRequest::default() };
         let (trace, found, tokens) = reads("U1", &request);
         let (start, query) = (trace.tokens() - 2, trace.tokens() - 1);
         let path = walk(&tokens, hops);
@@ -139,7 +139,7 @@ fn constructions_read_the_entries_of_their_walk_and_nothing_else() {
         assert_eq!(found, [(0, start, query)].into_iter().chain(climb(1)).collect::<Vec<_>>());
         // The scan of the gated recurrence is not traced.
         for mixer in carry::names().filter(|name| *name != "gated") {
-            let request = Request { mixer: Some(mixer.to_owned()), ..request.clone() };
+            let request = ConstructionRequest { mixer: Some(mixer.to_owned()), ..request.clone() };
             let (_, found, _) = reads("U2", &request);
             assert_eq!(found, [(0, start, query)].into_iter().chain(climb(1)).collect::<Vec<_>>(), "U2 with {mixer}");
             let (_, found, _) = reads("U2'", &request);
@@ -152,7 +152,7 @@ fn constructions_read_the_entries_of_their_walk_and_nothing_else() {
 
 #[test]
 fn thoughts_are_part_of_the_text() {
-    let request = Request { hops: 3, m: 3, n: vec![2, 2], ..Request::default() };
+    let request = ConstructionRequest { hops: 3, m: 3, n: vec![2, 2], ..ConstructionRequest::default() };
     let (trace, found, tokens) = reads("U3", &request);
     let path = walk(&tokens, 3);
     assert_eq!(trace.tokens(), tokens.len() / 6 + 3);
@@ -164,7 +164,11 @@ fn thoughts_are_part_of_the_text() {
 
 #[test]
 fn a_text_that_nobody_could_look_at_is_refused() {
-    let built = build::<f32>("U5", &Request { length: MOST_TOKENS + 1, modulus: 4, ..Request::default() }).unwrap();
+    let built = build::<f32>(
+        "U5",
+        &ConstructionRequest { length: MOST_TOKENS + 1, modulus: 4, ..ConstructionRequest::default() },
+    )
+    .unwrap();
     let error = Trace::record(&built, &vec![0; MOST_TOKENS + 1]).err().unwrap();
     assert_eq!(error.to_string(), "trace: number of tokens is 16385; expected at most 16384, to be drawn");
 }

@@ -6,7 +6,7 @@
 
 /// A number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TensorFormat {
     /// Double precision.
     F64,
     /// Single precision.
@@ -33,7 +33,7 @@ pub enum Format {
     Q6K,
 }
 
-impl Format {
+impl TensorFormat {
     /// The format of a number in a GGUF header.
     pub fn of_gguf(number: u32) -> Option<Self> {
         Some(match number {

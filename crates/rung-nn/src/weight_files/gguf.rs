@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rung_audit::gguf::Header;
 
-use super::{Format, Found, WeightError, WeightFiles, map};
+use super::{HeaderTensor, TensorFormat, WeightError, WeightFiles, map};
 
 impl WeightFiles {
     /// Maps a GGUF file.
@@ -16,13 +16,13 @@ impl WeightFiles {
         let header = Header::read(&map[..]).map_err(|source| WeightError::Gguf { path: path.to_owned(), source })?;
         let mut found = Vec::new();
         for place in header.tensors {
-            let format = Format::of_gguf(place.format).ok_or_else(|| {
+            let format = TensorFormat::of_gguf(place.format).ok_or_else(|| {
                 let known = "one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
                 WeightError::tensor(path, &place.name, format!("format {}", format_name(place.format)), known)
             })?;
             let shape = place.extents.iter().rev().map(|&extent| usize::try_from(extent).unwrap_or(usize::MAX));
             let start = header.data_start.checked_add(place.offset).and_then(|start| usize::try_from(start).ok());
-            found.push(Found { name: place.name, format, shape: shape.collect(), start });
+            found.push(HeaderTensor { name: place.name, format, shape: shape.collect(), start });
         }
         let mut files = Self::empty();
         files.add(path, map, found)?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
-pub use format::Format;
+pub use format::TensorFormat;
 
 /// Why weights could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,7 @@ impl WeightError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
     /// How its numbers are written.
-    pub format: Format,
+    pub format: TensorFormat,
     /// Extents, the slowest first.
     pub shape: Vec<usize>,
     file: usize,
@@ -142,10 +142,10 @@ impl WeightFiles {
     }
 
     /// Adds the tensors of a file after checking that none lies outside of it or over another.
-    fn add(&mut self, path: &Path, map: Mmap, found: Vec<Found>) -> Result<(), WeightError> {
+    fn add(&mut self, path: &Path, map: Mmap, found: Vec<HeaderTensor>) -> Result<(), WeightError> {
         let file = self.files.len();
         let mut used: Vec<(Range<usize>, String)> = Vec::new();
-        for Found { name, format, shape, start } in found {
+        for HeaderTensor { name, format, shape, start } in found {
             let tensor = |found: String, expected: String| WeightError::tensor(path, &name, found, expected);
             let numbers = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
             let length = numbers.and_then(|numbers| format.bytes(numbers)).ok_or_else(|| {
@@ -180,9 +180,9 @@ impl WeightFiles {
 }
 
 /// A tensor as a header names it, before any of it is believed.
-struct Found {
+struct HeaderTensor {
     name: String,
-    format: Format,
+    format: TensorFormat,
     shape: Vec<usize>,
     /// Its first byte in the file; nothing if the header's own sums overflow.
     start: Option<usize>,

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use rung_audit::json::{MAX_BYTES, Value, parse};
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::{Format, Found, WeightError, WeightFiles, map};
+use super::{HeaderTensor, TensorFormat, WeightError, WeightFiles, map};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -60,17 +60,17 @@ impl WeightFiles {
         let mut found = Vec::new();
         for (name, info) in metadata.tensors() {
             let format = match info.dtype {
-                Dtype::F64 => Format::F64,
-                Dtype::F32 => Format::F32,
-                Dtype::F16 => Format::F16,
-                Dtype::BF16 => Format::BF16,
+                Dtype::F64 => TensorFormat::F64,
+                Dtype::F32 => TensorFormat::F32,
+                Dtype::F16 => TensorFormat::F16,
+                Dtype::BF16 => TensorFormat::BF16,
                 other => {
                     let found = format!("numbers of type {other:?}");
                     return Err(WeightError::tensor(path, &name, found, "F32, F16 or BF16"));
                 }
             };
             let start = data.checked_add(info.data_offsets.0);
-            found.push(Found { name, format, shape: info.shape.clone(), start });
+            found.push(HeaderTensor { name, format, shape: info.shape.clone(), start });
         }
         self.add(path, map, found)
     }

@@ -18,7 +18,7 @@
 use num_bigint::BigUint;
 use serde_json::{Map, Value, json};
 
-use super::checker::{Case, Cells, Certificate, Embedding, Lazy, Lists, MAX_HOPS, Theorem, TokensPer};
+use super::checker::{Case, Cells, Certificate, Embedding, FrozenBorders, MAX_HOPS, TableLists, Theorem, TokensPer};
 use super::conventions::{Conventions, W_MAJOR};
 pub use super::conventions::{conventions, names_its_stack};
 use super::strict::Strict;
@@ -159,7 +159,7 @@ impl Fields {
     }
 
     fn theorem(&self, name: &str) -> Result<Theorem, CertificateError> {
-        let lists = || Ok(Lists { x: self.list("x")?, sigma: self.list("sigma")?, kappa: self.list("kappa")? });
+        let lists = || Ok(TableLists { x: self.list("x")?, sigma: self.list("sigma")?, kappa: self.list("kappa")? });
         Ok(match name {
             "state" => Theorem::State,
             "entropy" => Theorem::Entropy,
@@ -171,7 +171,7 @@ impl Fields {
             }
             "product" => Theorem::Product(
                 lists()?,
-                Lazy {
+                FrozenBorders {
                     varying: self.number("varying")?,
                     live: self.list("live")?,
                     freeze: self.items("freeze", "a list of whole numbers", count)?,

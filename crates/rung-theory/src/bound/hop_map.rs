@@ -11,7 +11,7 @@ use super::construction;
 use super::input::log2;
 use super::search::CheckedCertificate;
 use super::stack_bounds::StackBounds;
-use super::tables::Tables;
+use super::tables::TableSizes;
 use crate::stack::{Capacity, Plan};
 
 /// One row of the map, with the proof behind it.
@@ -73,7 +73,7 @@ fn solved_all(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<Solved> {
 fn solved_some(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<Solved> {
     let found = largest(|k| {
         let n = (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 }));
-        let tables = Tables::new(hops, BigUint::from(1_u8) << k, n.collect()).ok()?;
+        let tables = TableSizes::new(hops, BigUint::from(1_u8) << k, n.collect()).ok()?;
         let found = construction::find(plan, capacity, &tables).ok()?;
         Some(Solved { log2_tokens: log2(&tables.tokens()), construction: found.name })
     });

@@ -29,7 +29,7 @@
 
 use num_bigint::BigUint;
 
-use super::tables::{Tables, ceil_log2};
+use super::tables::{TableSizes, ceil_log2};
 use crate::stack::Capacity;
 use crate::stack::capacity::Block;
 
@@ -45,7 +45,7 @@ pub struct Step {
 /// The way by which w reaches the last hop in the abstract model, if there is one.
 ///
 /// Ordinary steps alone mean that the hops are within the stack's rungs.
-pub fn way(capacity: &Capacity, tables: &Tables) -> Option<Vec<Step>> {
+pub fn way(capacity: &Capacity, tables: &TableSizes) -> Option<Vec<Step>> {
     let hops = tables.hops();
     let mut walk = Walk { tables, message: capacity.message_bits.into(), known: vec![None; hops + 2] };
     walk.known[0] = Some(Vec::new());
@@ -66,7 +66,7 @@ pub fn way(capacity: &Capacity, tables: &Tables) -> Option<Vec<Step>> {
 
 /// How w came to know i_a; `known[a + 1]`, since w starts without z_0.
 struct Walk<'a> {
-    tables: &'a Tables,
+    tables: &'a TableSizes,
     message: BigUint,
     known: Vec<Option<Vec<Step>>>,
 }
@@ -224,7 +224,7 @@ fn ceil_div(number: &BigUint, by: &BigUint) -> BigUint {
 }
 
 /// What the cheapest shortcuts would need that the stack does not have; they may also lack layers.
-pub fn nearest(capacity: &Capacity, tables: &Tables) -> String {
+pub fn nearest(capacity: &Capacity, tables: &TableSizes) -> String {
     let table: BigUint = (&tables.m + 1_u8) * tables.value_bits(0);
     let (state, message) = (BigUint::from(capacity.blocks[0].state_bits), BigUint::from(capacity.message_bits));
     let mut lacks = Vec::new();

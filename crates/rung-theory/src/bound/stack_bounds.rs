@@ -16,10 +16,10 @@
 
 use num_bigint::BigUint;
 
-use super::checker::{Accepted, Certificate, TokensPer};
+use super::checker::{AcceptedPoint, Certificate, TokensPer};
 use super::input::BoundInput;
 use super::search::{self, CheckedCertificate};
-use super::tables::Tables;
+use super::tables::TableSizes;
 use crate::stack::{Capacity, Convention, Plan};
 
 /// A stack with its bits counted under a convention.
@@ -149,7 +149,7 @@ impl<'a> StackBounds<'a> {
     }
 
     /// Whether tables of these sizes are out of reach.
-    pub fn lower_bound_for(&self, tables: &Tables) -> LowerBound {
+    pub fn lower_bound_for(&self, tables: &TableSizes) -> LowerBound {
         let Some(input) = self.input(tables.hops()) else { return LowerBound::WithinRungs };
         match self.plan.log2_context() {
             Some(log2_context) if !fits(&tables.tokens(), log2_context) => {
@@ -163,7 +163,7 @@ impl<'a> StackBounds<'a> {
     ///
     /// # Errors
     /// In words, why not.
-    pub fn confirm(&self, certificate: &Certificate, accepted: &Accepted) -> Result<(), String> {
+    pub fn confirm(&self, certificate: &Certificate, accepted: &AcceptedPoint) -> Result<(), String> {
         let hops = certificate.hops;
         let Some(input) = self.input(hops) else {
             return Err(format!(

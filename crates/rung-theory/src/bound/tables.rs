@@ -4,7 +4,7 @@ use num_bigint::BigUint;
 
 /// m and n_1 .. n_{L-1}, with what follows from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tables {
+pub struct TableSizes {
     /// m = N_0.
     pub m: BigUint,
     /// n_1 .. n_{L-1}.
@@ -42,7 +42,7 @@ pub enum TablesError {
     },
 }
 
-impl Tables {
+impl TableSizes {
     /// Checks and multiplies out the sizes.
     ///
     /// # Errors

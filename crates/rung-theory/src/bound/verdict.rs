@@ -8,7 +8,7 @@ use super::construction::{self, Construction};
 use super::search::{CheckedCertificate, MAX_SEARCH_HOPS};
 use super::shortcut::{self, Step};
 use super::stack_bounds::{LowerBound, StackBounds};
-use super::tables::Tables;
+use super::tables::TableSizes;
 
 /// The answer.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Verdict {
 
 impl StackBounds<'_> {
     /// Decides whether the stack can compose tables of these sizes.
-    pub fn decide(&self, tables: &Tables) -> Verdict {
+    pub fn decide(&self, tables: &TableSizes) -> Verdict {
         let capacity = self.capacity();
         let lacks = match construction::find(self.plan(), capacity, tables) {
             Ok(construction) => return Verdict::Solved(construction),

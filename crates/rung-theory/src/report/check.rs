@@ -4,7 +4,7 @@ use num_bigint::BigUint;
 use serde_json::{Value, json};
 
 use crate::bound::certificate;
-use crate::bound::checker::{Accepted, Certificate, Inequality, Refusal, check, inequalities};
+use crate::bound::checker::{AcceptedPoint, Certificate, Inequality, Refusal, check, inequalities};
 use crate::bound::explanation::{Basis, Claim};
 use crate::bound::input::log2;
 
@@ -25,7 +25,7 @@ pub enum CheckAnswer {
         /// The numbers.
         certificate: Box<Certificate>,
         /// What they prove.
-        accepted: Accepted,
+        accepted: AcceptedPoint,
         /// Whether the stack that it names was counted again and found to be one of those it speaks of.
         names_stack: bool,
     },

@@ -58,7 +58,7 @@ use super::{
 
 /// How the values of a table are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tables {
+pub enum ValueDistribution {
     /// Independent and uniform.
     Uniform,
     /// Small values more often.
@@ -69,11 +69,11 @@ pub enum Tables {
     Permutation,
 }
 
-const TABLES: [(&str, Tables); 4] = [
-    ("uniform", Tables::Uniform),
-    ("zipf", Tables::Zipf),
-    ("clustered", Tables::Clustered),
-    ("permutation", Tables::Permutation),
+const TABLES: [(&str, ValueDistribution); 4] = [
+    ("uniform", ValueDistribution::Uniform),
+    ("zipf", ValueDistribution::Zipf),
+    ("clustered", ValueDistribution::Clustered),
+    ("permutation", ValueDistribution::Permutation),
 ];
 
 /// Arguments that have neighbours as values.
@@ -90,7 +90,7 @@ const PARTS: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     walk: FuncComp,
-    tables: Tables,
+    tables: ValueDistribution,
     names: u32,
     thoughts: usize,
     /// For `zipf`: the weights of values up to each, of the largest table; those of smaller tables are the first of them.
@@ -131,7 +131,7 @@ impl Chain {
             *total += ((1 << 24) / (value + 1)).max(1);
             Some(*total)
         };
-        let skewed = if tables == Tables::Zipf { largest } else { 0 };
+        let skewed = if tables == ValueDistribution::Zipf { largest } else { 0 };
         let weights = (0..skewed).scan(0, weight).collect();
         Ok(Self { walk, tables, names, thoughts, weights })
     }
@@ -147,7 +147,7 @@ impl Chain {
     }
 
     /// How values are drawn.
-    pub fn tables(&self) -> Tables {
+    pub fn tables(&self) -> ValueDistribution {
         self.tables
     }
 
@@ -177,8 +177,8 @@ impl Chain {
     fn draw_table(&self, rng: &mut Rng, table: &mut [u32]) {
         let size = table.len() as u32;
         match self.tables {
-            Tables::Uniform => fill(rng, size, table),
-            Tables::Zipf => {
+            ValueDistribution::Uniform => fill(rng, size, table),
+            ValueDistribution::Zipf => {
                 let weights = &self.weights[..table.len()];
                 let total = weights[table.len() - 1];
                 for value in table {
@@ -186,7 +186,7 @@ impl Chain {
                     *value = weights.partition_point(|until| *until <= drawn) as u32;
                 }
             }
-            Tables::Clustered => {
+            ValueDistribution::Clustered => {
                 for cluster in table.chunks_mut(CLUSTER) {
                     let place = below(rng, size);
                     for value in cluster {
@@ -194,7 +194,7 @@ impl Chain {
                     }
                 }
             }
-            Tables::Permutation => {
+            ValueDistribution::Permutation => {
                 (0..size).zip(&mut *table).for_each(|(number, value)| *value = number);
                 shuffle(rng, table);
             }
@@ -240,7 +240,9 @@ impl Task for Chain {
         let sizes = self.walk.sizes();
         let guess = |hops: usize| match self.tables {
             _ if self.names > 0 => 1.0 / f64::from(self.names),
-            Tables::Zipf => f64::from(self.weights[0]) / f64::from(self.weights[sizes[hops - 1] as usize - 1]),
+            ValueDistribution::Zipf => {
+                f64::from(self.weights[0]) / f64::from(self.weights[sizes[hops - 1] as usize - 1])
+            }
             _ => 1.0 / f64::from(sizes[hops - 1]),
         };
         let mean = |hops: &mut dyn Iterator<Item = usize>| {
@@ -252,7 +254,7 @@ impl Task for Chain {
 
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         Task::sample(&self.walk, rng, &mut instance.walk);
-        if self.tables != Tables::Uniform {
+        if self.tables != ValueDistribution::Uniform {
             for table in &mut instance.walk.tables {
                 self.draw_table(rng, table);
             }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::stack::{Convention, Plan};
 use rung_theory::task::funccomp::FuncComp;
 use rung_theory::task::{AnyTask, splitmix64};
@@ -136,7 +136,7 @@ impl RunFacts {
 /// What the theory decides about tables of these sizes.
 fn verdict(plan: &Plan, sizes: &[u32]) -> Option<[String; 2]> {
     let branches = sizes.windows(2).map(|pair| (pair[1] / pair[0]).into()).collect();
-    let tables = Tables::new(sizes.len(), sizes[0].into(), branches).ok()?;
+    let tables = TableSizes::new(sizes.len(), sizes[0].into(), branches).ok()?;
     let verdict = StackBounds::new(plan, Convention::Paper).decide(&tables);
     Some([verdict.word().to_owned(), verdict.reason()])
 }

@@ -30,9 +30,9 @@ pub(super) struct Request {
 
 /// Why there is no request to answer.
 #[derive(Debug)]
-pub(super) enum Problem {
+pub(super) enum RequestError {
     /// The client is gone.
-    Gone,
+    Disconnected,
     /// It is refused.
     Status(u16, String),
 }
@@ -45,13 +45,13 @@ pub(super) struct Response {
     pub(super) body: Vec<u8>,
 }
 
-fn status(status: u16, why: &str) -> Problem {
-    Problem::Status(status, why.to_owned())
+fn status(status: u16, why: &str) -> RequestError {
+    RequestError::Status(status, why.to_owned())
 }
 
 impl Request {
     /// Reads the head of a request.
-    fn parse(head: &str) -> Result<Self, Problem> {
+    fn parse(head: &str) -> Result<Self, RequestError> {
         let mut lines = head.split("\r\n");
         let mut first = lines.next().unwrap_or_default().split(' ');
         let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
@@ -92,7 +92,7 @@ impl Request {
         pair.into_iter().find(|(key, _)| *key == name).map(|(_, value)| decode(value))
     }
 
-    fn length(&self) -> Result<usize, Problem> {
+    fn length(&self) -> Result<usize, RequestError> {
         if self.headers.iter().any(|(name, _)| name == "transfer-encoding") {
             return Err(status(411, "a body needs a length"));
         }
@@ -100,7 +100,7 @@ impl Request {
             [] => Ok(0),
             [(_, text)] if text.bytes().all(|byte| byte.is_ascii_digit()) => match text.parse() {
                 Ok(length) if length <= MOST_BODY => Ok(length),
-                _ => Err(Problem::Status(413, format!("the request is longer than {MOST_BODY} bytes"))),
+                _ => Err(RequestError::Status(413, format!("the request is longer than {MOST_BODY} bytes"))),
             },
             _ => Err(status(400, "the length is no number")),
         }
@@ -121,7 +121,10 @@ fn decode(text: &str) -> String {
 }
 
 /// Reads one request; `refuse` may turn it away before its body is read.
-pub(super) fn read(stream: &mut TcpStream, refuse: impl Fn(&Request) -> Option<Problem>) -> Result<Request, Problem> {
+pub(super) fn read(
+    stream: &mut TcpStream,
+    refuse: impl Fn(&Request) -> Option<RequestError>,
+) -> Result<Request, RequestError> {
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
     let end = loop {
@@ -129,7 +132,7 @@ pub(super) fn read(stream: &mut TcpStream, refuse: impl Fn(&Request) -> Option<P
             break end;
         }
         if bytes.len() > MOST_HEAD {
-            return Err(Problem::Status(431, format!("the head is longer than {MOST_HEAD} bytes")));
+            return Err(RequestError::Status(431, format!("the head is longer than {MOST_HEAD} bytes")));
         }
         more(stream, &mut bytes, MOST_HEAD, deadline)?;
     };
@@ -148,15 +151,15 @@ pub(super) fn read(stream: &mut TcpStream, refuse: impl Fn(&Request) -> Option<P
     Ok(request)
 }
 
-fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, most: usize, deadline: Instant) -> Result<(), Problem> {
+fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, most: usize, deadline: Instant) -> Result<(), RequestError> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(status(408, "the request took too long"));
     }
-    stream.set_read_timeout(Some(left)).map_err(|_| Problem::Gone)?;
+    stream.set_read_timeout(Some(left)).map_err(|_| RequestError::Disconnected)?;
     let mut part = vec![0; (most.saturating_sub(bytes.len())).clamp(1, 1 << 16)];
     match stream.read(&mut part) {
-        Ok(0) => Err(Problem::Gone),
+        Ok(0) => Err(RequestError::Disconnected),
         Ok(count) => {
             bytes.extend_from_slice(&part[..count]);
             Ok(())
@@ -164,7 +167,7 @@ fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, most: usize, deadline: Inst
         Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
             Err(status(408, "the request took too long"))
         }
-        Err(_) => Err(Problem::Gone),
+        Err(_) => Err(RequestError::Disconnected),
     }
 }
 

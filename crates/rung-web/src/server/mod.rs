@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::{Problem, Request, Response};
+use http::{Request, RequestError, Response};
 use runs::Runs;
 
 use crate::files::file;
@@ -30,11 +30,11 @@ const MOST_CONNECTIONS: usize = 64;
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    site: Arc<Site>,
+    site: Arc<ServerState>,
 }
 
 #[derive(Debug)]
-struct Site {
+struct ServerState {
     address: SocketAddr,
     runs: Option<Runs>,
     connections: AtomicUsize,
@@ -49,7 +49,7 @@ impl Server {
         let runs = runs.map(Runs::open).transpose()?;
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, site: Arc::new(Site { address, runs, connections: AtomicUsize::new(0) }) })
+        Ok(Self { listener, site: Arc::new(ServerState { address, runs, connections: AtomicUsize::new(0) }) })
     }
 
     /// Where it listens.
@@ -77,7 +77,7 @@ impl Server {
 }
 
 /// One of the connections that are counted.
-struct Connection<'a>(&'a Site);
+struct Connection<'a>(&'a ServerState);
 
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
@@ -85,19 +85,19 @@ impl Drop for Connection<'_> {
     }
 }
 
-impl Site {
+impl ServerState {
     fn serve(&self, mut stream: TcpStream) {
         let response = match http::read(&mut stream, |request| self.refuse(request)) {
             Ok(request) => self.answer(&request),
-            Err(Problem::Gone) => return,
-            Err(Problem::Status(status, why)) => Response::text(status, why),
+            Err(RequestError::Disconnected) => return,
+            Err(RequestError::Status(status, why)) => Response::text(status, why),
         };
         response.write(&mut stream);
     }
 
     /// Why a request is not answered, judged by its head alone, before any of its body is read.
-    fn refuse(&self, request: &Request) -> Option<Problem> {
-        let refused = |why: &str| Some(Problem::Status(403, why.to_owned()));
+    fn refuse(&self, request: &Request) -> Option<RequestError> {
+        let refused = |why: &str| Some(RequestError::Status(403, why.to_owned()));
         let Some(host) = request.header("host").filter(|host| self.is_ours(host)) else {
             return refused("this server answers only under its own address");
         };

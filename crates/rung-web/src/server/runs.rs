@@ -28,11 +28,11 @@ const REST: Duration = Duration::from_millis(900);
 #[derive(Debug)]
 pub(super) struct Runs {
     folder: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<RunIndex>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct RunIndex {
     runs: BTreeMap<String, Run>,
     /// Raised with every change.
     version: u64,
@@ -91,7 +91,7 @@ impl Runs {
         if name.is_empty() { self.folder.clone() } else { self.folder.join(name) }
     }
 
-    fn look(&self, known: &mut Known) {
+    fn look(&self, known: &mut RunIndex) {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let own = std::iter::once(String::new());
         let names = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

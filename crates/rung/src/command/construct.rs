@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rung_nn::Network;
 use rung_nn::NormConfig;
-use rung_nn::construct::{self, KINDS, Request};
+use rung_nn::construct::{self, ConstructionRequest, KINDS};
 use serde_json::json;
 
 use super::stack::Sizes;
@@ -103,7 +103,7 @@ impl Construct {
 
     fn list(&self) -> anyhow::Result<ExitCode> {
         if self.json {
-            let one = |kind: &construct::Kind| json!({"name": kind.name, "about": kind.about, "carries": kind.carries});
+            let one = |kind: &construct::ConstructionKind| json!({"name": kind.name, "about": kind.about, "carries": kind.carries});
             print_json(&json!(KINDS.iter().map(one).collect::<Vec<_>>()))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -112,7 +112,7 @@ impl Construct {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn request(&self) -> anyhow::Result<Request> {
+    fn request(&self) -> anyhow::Result<ConstructionRequest> {
         let hops = self.hops.unwrap_or(if self.n.is_empty() { 2 } else { self.n.len() + 1 });
         if !(1..=rung_theory::task::funccomp::MAX_HOPS).contains(&hops) {
             bail!("--hops: found {hops}, expected 1 to {}", rung_theory::task::funccomp::MAX_HOPS);
@@ -122,7 +122,7 @@ impl Construct {
             bail!("--n has {} entries, expected {} (one less than the hops)", n.len(), hops - 1);
         }
         let (m, mixer) = (self.m, self.mixer.clone());
-        Ok(Request {
+        Ok(ConstructionRequest {
             hops,
             m,
             n,

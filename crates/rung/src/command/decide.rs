@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use num_bigint::BigUint;
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::bound::tables::Tables;
+use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl Decide {
         let plan = self.sizes.plan(&self.stack)?;
         let m = size("--m", &self.m)?;
         let n = self.n.iter().map(|text| size("--n", text)).collect::<Result<_, _>>()?;
-        let tables = Tables::new(self.hops, m, n)?;
+        let tables = TableSizes::new(self.hops, m, n)?;
         let bar = spinner("deciding".to_owned());
         let verdict = StackBounds::new(&plan, self.sizes.convention()).decide(&tables);
         bar.finish_and_clear();

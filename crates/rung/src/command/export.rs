@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use rung_nn::Network;
-use rung_nn::export::{Format, NumberFormat, Options, export};
+use rung_nn::export::{ExportFormat, ExportOptions, NumberFormat, export};
 use rung_theory::task::{Prompt, TokenNames, seeded};
 use serde_json::json;
 
@@ -74,10 +74,10 @@ impl Export {
     /// The network cannot be read, has no counterpart, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let network = Network::<f32>::open(&self.model)?;
-        let options = Options {
+        let options = ExportOptions {
             format: match self.to {
-                FormatName::Hf => Format::HuggingFace,
-                FormatName::Gguf => Format::Gguf,
+                FormatName::Hf => ExportFormat::HuggingFace,
+                FormatName::Gguf => ExportFormat::Gguf,
             },
             family: self.family.clone(),
             numbers: match self.dtype {
@@ -92,8 +92,8 @@ impl Export {
         let files = exported.write(&self.out)?;
         let (family, tokens) = (exported.family, exported.vocabulary.tokens.len());
         let name = match options.format {
-            Format::HuggingFace => family.class,
-            Format::Gguf => family.architecture,
+            ExportFormat::HuggingFace => family.class,
+            ExportFormat::Gguf => family.architecture,
         };
         let task = network.task()?;
         let (mut prompt, token_names) = (Prompt::new(), TokenNames::new(task));

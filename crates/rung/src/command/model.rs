@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_nn::families;
-use rung_nn::inventory::Part;
+use rung_nn::inventory::PartSize;
 use rung_nn::network::files;
 use rung_nn::{FeedForwardConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
@@ -128,7 +128,7 @@ impl Network {
                 Norm::Rms => NormConfig::Rms,
                 Norm::Layer => NormConfig::Layer,
             },
-            channel: match self.channel {
+            feed_forward: match self.channel {
                 Channel::Mlp => FeedForwardConfig::Mlp { hidden: self.hidden },
                 Channel::Glu => FeedForwardConfig::Glu { hidden: self.hidden },
                 Channel::None => FeedForwardConfig::None,
@@ -154,8 +154,8 @@ struct Shown {
     title: String,
     inventory: Inventory,
     plan: Option<Plan>,
-    layers: BTreeMap<usize, Vec<Part>>,
-    outside: Vec<Part>,
+    layers: BTreeMap<usize, Vec<PartSize>>,
+    outside: Vec<PartSize>,
 }
 
 impl Show {
@@ -249,12 +249,11 @@ impl Shown {
     }
 
     fn fields(&self, tensors: bool) -> Value {
-        let parts = |parts: &[Part]| -> Vec<Value> {
-            let part =
-                |part: &Part| json!({"part": part.name, "tensors": part.tensors, "parameters": number(part.numbers)});
+        let parts = |parts: &[PartSize]| -> Vec<Value> {
+            let part = |part: &PartSize| json!({"part": part.name, "tensors": part.tensors, "parameters": number(part.numbers)});
             parts.iter().map(part).collect()
         };
-        let layer = |(&index, own): (&usize, &Vec<Part>)| {
+        let layer = |(&index, own): (&usize, &Vec<PartSize>)| {
             let planned = self.planned(index);
             json!({
                 "layer": index,

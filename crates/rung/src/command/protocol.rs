@@ -7,7 +7,7 @@ use anyhow::bail;
 use rung_engine::Scalar;
 use rung_inspect::protocol::ProtocolReport;
 use rung_nn::Network;
-use rung_nn::protocol::Width;
+use rung_nn::protocol::NumberEncoding;
 use serde_json::json;
 
 use super::construct::Precision;
@@ -50,9 +50,9 @@ impl Protocol {
     }
 
     fn execute<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
-        let width = self.bits.and_then(Width::new);
+        let width = self.bits.and_then(NumberEncoding::new);
         if let (Some(bits), None) = (self.bits, width) {
-            bail!("--bits: found {bits}, expected {} to 32, or 64", Width::FEWEST);
+            bail!("--bits: found {bits}, expected {} to 32, or 64", NumberEncoding::FEWEST);
         }
         let network = Network::<S>::open(&self.folder)?;
         let tokens = self.prompt.tokens(network.task()?)?;

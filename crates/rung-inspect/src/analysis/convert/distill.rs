@@ -1,7 +1,7 @@
 //! One layer's counterpart, trained alone on what the teacher's layer is fed.
 
 use rung_engine::{AdamWConfig, Course, Native, Ops, Parameters, Scalar, Schedule, Tensor};
-use rung_nn::{Builtin, Depth, Hooks, ParamBuilder, Place, TokenMixer};
+use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ParamBuilder, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{self, seeded};
 
@@ -28,7 +28,7 @@ struct Pair<S: Scalar> {
 }
 
 impl<S: Scalar> Hooks<Native<S>> for Pair<S> {
-    fn mixed(&mut self, _: &Native<S>, place: Place, input: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
+    fn mixed(&mut self, _: &Native<S>, place: MixerIndex, input: &Tensor<S>, output: Tensor<S>) -> Tensor<S> {
         if place.layer == self.layer {
             self.found = Some((input.clone(), output.clone()));
         }
@@ -51,7 +51,7 @@ pub fn distill<S: Scalar>(
     let mut weights = Parameters::new();
     let mut rng = seeded(options.instrument.seed ^ (layer as u64) << 32);
     let mut params = ParamBuilder::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
-    params.depth = Depth { layer, layers: network.model.depth() };
+    params.depth = LayerDepth { layer, layers: network.model.depth() };
     let built = params
         .within(&format!("layers.{layer}"), |params| params.within("mixer", |params| Builtin::init(mixer, params)))?;
     borrow(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use rung_engine::{AdamW, AdamWConfig, Course, Native, Ops, Parameters, Schedule, Tensor};
-use rung_nn::{Builtin, Depth, Hooks, ModelError, Network, ParamBuilder, Place, TokenMixer};
+use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ModelError, Network, ParamBuilder, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_theory::task::seeded;
 use rung_train::parallel;
@@ -80,7 +80,7 @@ struct LayerPairs<'a> {
 }
 
 impl Hooks<Native<f32>> for LayerPairs<'_> {
-    fn mixed(&mut self, ops: &Native<f32>, place: Place, input: &Tensor<f32>, output: Tensor<f32>) -> Tensor<f32> {
+    fn mixed(&mut self, ops: &Native<f32>, place: MixerIndex, input: &Tensor<f32>, output: Tensor<f32>) -> Tensor<f32> {
         if self.layers.contains(&place.layer) {
             self.found.insert(place.layer, (ops.values(input), ops.values(&output)));
         }
@@ -148,7 +148,7 @@ fn build(
 ) -> Result<Builtin, ModelError> {
     let mut rng = seeded(seed ^ (layer as u64) << 32);
     let mut params = ParamBuilder::new(network.config.settings(network.model.width()), weights, &mut rng);
-    params.depth = Depth { layer, layers: network.model.depth() };
+    params.depth = LayerDepth { layer, layers: network.model.depth() };
     params.within(name, |params| params.within("mixer", |params| Builtin::init(mixer, params)))
 }
 
@@ -165,7 +165,7 @@ struct ReplacingHooks<'a> {
 }
 
 impl Hooks<Native<f32>> for ReplacingHooks<'_> {
-    fn mixed(&mut self, ops: &Native<f32>, place: Place, input: &Tensor<f32>, output: Tensor<f32>) -> Tensor<f32> {
+    fn mixed(&mut self, ops: &Native<f32>, place: MixerIndex, input: &Tensor<f32>, output: Tensor<f32>) -> Tensor<f32> {
         match self.mixers.get(&place.layer).filter(|_| self.replaced.contains(&place.layer)) {
             Some(mixer) => mixer.forward(ops, input, None).0,
             None => output,

@@ -9,12 +9,12 @@ use super::super::inline::InlineConfig;
 use super::super::lightning::LightningConfig;
 use super::super::linear::LinearAttentionConfig;
 use super::super::loglinear_gdn::LogLinearDeltanetConfig;
-use super::super::rglru::GatedUnitConfig;
+use super::super::rglru::RgLruConfig;
 use super::super::rwkv6::Rwkv6Config;
 use super::super::{MixerConfig, TokenMixer};
 use super::equivalences::{build_typed, copy_common, read_values, set};
 use super::{BATCH, WIDTH, assert_close, build, input, resolve, settings};
-use crate::param_builder::{Depth, ParamBuilder};
+use crate::param_builder::{LayerDepth, ParamBuilder};
 use crate::position::Positions;
 
 const TIME: usize = 11;
@@ -27,7 +27,7 @@ fn floors_rise_evenly_from_none() {
         let mut weights = Parameters::<f64>::new();
         let mut rng = seeded(11);
         let mut params = ParamBuilder::new(settings(Positions::None, 4), &mut weights, &mut rng);
-        params.depth = Depth { layer, layers: 4 };
+        params.depth = LayerDepth { layer, layers: 4 };
         let mixer = Hgrn2Config::resolve(&resolve("hgrn2{expand=1}")).unwrap().init(&mut params).unwrap();
         set(&mut weights, "f_proj.weight", -1e3);
         let ops = Native::new();
@@ -138,7 +138,7 @@ fn levels_grow_with_the_logarithm_of_the_text() {
 /// With a gate that is always half open, RG-LRU is an exponential moving average of the tokens after the first.
 #[test]
 fn constant_gates_are_a_moving_average() {
-    let (unit, mut weights) = build_typed::<GatedUnitConfig>("rglru{inner=6,heads=2,conv=1}");
+    let (unit, mut weights) = build_typed::<RgLruConfig>("rglru{inner=6,heads=2,conv=1}");
     for name in ["input_gate_weight", "input_gate_bias", "recurrent_gate_weight", "recurrent_gate_bias"] {
         set(&mut weights, &format!("rg_lru.{name}"), 0.0);
     }
@@ -168,7 +168,7 @@ fn lightning_forgets_by_head_and_layer() {
     for layer in 0..layers {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
         let mut params = ParamBuilder::new(settings(Positions::None, 4), &mut weights, &mut rng);
-        params.depth = Depth { layer, layers };
+        params.depth = LayerDepth { layer, layers };
         let config = LightningConfig::resolve(&resolve("lightning{heads=4,head=2}")).unwrap();
         let mixer = config.init(&mut params).unwrap();
         let ops = Native::new();

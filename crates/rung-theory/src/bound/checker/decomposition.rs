@@ -3,10 +3,10 @@
 use num_bigint::BigUint;
 
 use super::exact::Tail;
-use super::{Case, Instance, Lists, Refusal, product, sum};
+use super::{Case, Instance, Refusal, TableLists, product, sum};
 
-pub(super) fn check(p: &Instance<'_>, lists: &Lists) -> Result<(), Refusal> {
-    let Lists { x, sigma, kappa: k } = lists;
+pub(super) fn check(p: &Instance<'_>, lists: &TableLists) -> Result<(), Refusal> {
+    let TableLists { x, sigma, kappa: k } = lists;
     lists.well_formed(p, p.n, p.m)?;
     let (l, b, s, [te, t0, tw]) = (p.hops, p.b, p.s, p.tokens_per.to_array());
     let pairs = &x[0] * product(p.n) / product(k); // |Q|

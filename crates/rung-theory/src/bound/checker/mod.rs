@@ -27,7 +27,7 @@
 //! index ([`Certificate::needs_w_major`]); everything else holds for every order of a table's entries.
 //!
 //! # Vacuous when
-//! B is smaller than the bits of one answer ([`Accepted::trivial`]): then one message could not even carry the result.
+//! B is smaller than the bits of one answer ([`AcceptedPoint::trivial`]): then one message could not even carry the result.
 //!
 //! # Source
 //! The indistinguishable decomposition of Chen, Peng and Wu (2412.02975) and Ye et al. (2602.01763), with explicit
@@ -137,7 +137,7 @@ pub enum Theorem {
     /// Theorem 1.
     Entropy,
     /// Theorem 2.
-    Product(Lists, Lazy),
+    Product(TableLists, FrozenBorders),
     /// Theorem 3.
     Cells(Cells),
     /// Theorem 4.
@@ -150,12 +150,12 @@ pub enum Theorem {
         sigma: BigUint,
     },
     /// Theorem 0.
-    Decomposition(Lists),
+    Decomposition(TableLists),
 }
 
 /// The lists of indistinguishable tables of Theorems 0 and 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lists {
+pub struct TableLists {
     /// Lengths of the lists Z_0 .. Z_{L-1}.
     pub x: Vec<BigUint>,
     /// Distinct (class, value) pairs kept after each draw.
@@ -175,7 +175,7 @@ pub struct Cells {
 
 /// What Theorem 2 leaves constant, and where it freezes borders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lazy {
+pub struct FrozenBorders {
     /// u: the last entries of z_1, which vary.
     pub varying: BigUint,
     /// n'_1 .. n'_{L-1}: the last values of w_e for which entries of z_{e+1} vary.
@@ -196,7 +196,7 @@ pub struct Embedding {
 
 /// What an accepted point says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedPoint {
     /// Tokens of the instance.
     pub tokens: BigUint,
     /// One message cannot even carry an answer: the claim is true, and trivial.
@@ -306,7 +306,7 @@ impl<'a> Instance<'a> {
     }
 }
 
-impl Lists {
+impl TableLists {
     /// Lists of the right lengths, sizes at least 1, x_0 <= u, and the divisibilities of the sparse pairs.
     fn well_formed(&self, p: &Instance<'_>, n: &[BigUint], u: &BigUint) -> Result<(), Refusal> {
         let (l, x, k) = (p.hops, &self.x, &self.kappa);
@@ -378,18 +378,18 @@ fn check_state(p: &Instance<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// What is malformed, or the first inequality that fails.
-pub fn check(p: &Certificate) -> Result<Accepted, Refusal> {
+pub fn check(p: &Certificate) -> Result<AcceptedPoint, Refusal> {
     compare(p, None)
 }
 
 /// The inequalities that [`check`] compares, with their numbers, up to the first that decides; none of a malformed point.
 pub fn inequalities(p: &Certificate) -> Vec<Inequality> {
     let notes = RefCell::default();
-    let _: Result<Accepted, Refusal> = compare(p, Some(&notes));
+    let _: Result<AcceptedPoint, Refusal> = compare(p, Some(&notes));
     notes.into_inner()
 }
 
-fn compare(p: &Certificate, notes: Option<&RefCell<Vec<Inequality>>>) -> Result<Accepted, Refusal> {
+fn compare(p: &Certificate, notes: Option<&RefCell<Vec<Inequality>>>) -> Result<AcceptedPoint, Refusal> {
     well_formed(p)?;
     let instance = Instance::of(p, notes)?;
     match &p.theorem {
@@ -404,7 +404,7 @@ fn compare(p: &Certificate, notes: Option<&RefCell<Vec<Inequality>>>) -> Result<
     let tokens = te * sizes(&p.m, &p.n).iter().sum::<BigUint>() + t0 + tw;
     let answer_bits = (&instance.size[instance.hops - 1] - 1_u8).bits(); // ceil(log2 N) for N >= 1
     let trivial = p.theorem != Theorem::State && p.message_bits < BigUint::from(answer_bits);
-    Ok(Accepted { tokens, trivial })
+    Ok(AcceptedPoint { tokens, trivial })
 }
 
 impl Certificate {

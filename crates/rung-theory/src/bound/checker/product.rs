@@ -3,11 +3,11 @@
 use num_bigint::BigUint;
 
 use super::exact::Tail;
-use super::{Case, Instance, Lazy, Lists, Refusal, malformed, product, sum};
+use super::{Case, FrozenBorders, Instance, Refusal, TableLists, malformed, product, sum};
 
-pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), Refusal> {
+pub(super) fn check(p: &Instance<'_>, lists: &TableLists, lazy: &FrozenBorders) -> Result<(), Refusal> {
     well_formed(p, lists, lazy)?;
-    let (Lists { x, sigma, kappa: k }, Lazy { varying: u, live, freeze }) = (lists, lazy);
+    let (TableLists { x, sigma, kappa: k }, FrozenBorders { varying: u, live, freeze }) = (lists, lazy);
     let (b, s, [te, t0, tw]) = (p.b, p.s, p.tokens_per.to_array());
     let pairs = &x[0] * product(live) / product(k); // |Q|
     let queries = product(live) / product(k.iter().skip(1)); // W
@@ -66,7 +66,7 @@ pub(super) fn check(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), 
 }
 
 /// x_0 <= u <= m, n'_e <= n_e, n'_{L-1} = n_{L-1}, j_e <= e+1, and the divisibilities with n' for n.
-fn well_formed(p: &Instance<'_>, lists: &Lists, lazy: &Lazy) -> Result<(), Refusal> {
+fn well_formed(p: &Instance<'_>, lists: &TableLists, lazy: &FrozenBorders) -> Result<(), Refusal> {
     if p.hops < 2 {
         return malformed("theorem `product` is about two hops or more");
     }

@@ -15,7 +15,7 @@
 
 use num_bigint::BigUint;
 
-use super::tables::{Tables, ceil_log2};
+use super::tables::{TableSizes, ceil_log2};
 use crate::page::{Page, Subject};
 use crate::stack::mixer::LARGEST;
 use crate::stack::{Capacity, Mixer, Plan};
@@ -31,7 +31,7 @@ pub struct Construction {
     pub needs_bits_only: bool,
 }
 
-type Fits = fn(&Plan, &Capacity, &Tables) -> Result<(), String>;
+type Fits = fn(&Plan, &Capacity, &TableSizes) -> Result<(), String>;
 
 macro_rules! registry {
     ($($module:ident),* $(,)?) => {
@@ -58,7 +58,7 @@ pub fn pages() -> Vec<Page> {
 ///
 /// # Errors
 /// What each of them lacks.
-pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'static Construction, Vec<String>> {
+pub fn find(plan: &Plan, capacity: &Capacity, tables: &TableSizes) -> Result<&'static Construction, Vec<String>> {
     if let Some(mixer) = plan_without_network(plan) {
         return Err(vec![format!("there is no network of `{mixer}`, so no weights either")]);
     }
@@ -85,7 +85,7 @@ pub fn find(plan: &Plan, capacity: &Capacity, tables: &Tables) -> Result<&'stati
 pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u64) -> Option<&'static Construction> {
     let power = BigUint::from(1_u8) << log2_tokens;
     let fits = |construction: &&&Construction, n: Vec<BigUint>| {
-        let tables = Tables::new(hops, power.clone(), n);
+        let tables = TableSizes::new(hops, power.clone(), n);
         tables.is_ok_and(|tables| (construction.fits)(plan, capacity, &tables).is_ok())
     };
     if plan_without_network(plan).is_some() {
@@ -154,7 +154,7 @@ impl LayerRequirement {
 }
 
 /// Finds a layer for every need, in order, as early as possible.
-fn assign(plan: &Plan, tables: &Tables, needs: &[LayerRequirement]) -> Result<(), String> {
+fn assign(plan: &Plan, tables: &TableSizes, needs: &[LayerRequirement]) -> Result<(), String> {
     let mut layers = plan.layers.iter();
     let log2_tokens = tables.tokens().bits();
     for (index, need) in needs.iter().enumerate() {
@@ -170,23 +170,23 @@ fn assign(plan: &Plan, tables: &Tables, needs: &[LayerRequirement]) -> Result<()
 }
 
 /// Bits of i_l, and of z_0 for l = 0. A register has at least one.
-fn value_bits(tables: &Tables, l: usize) -> u64 {
+fn value_bits(tables: &TableSizes, l: usize) -> u64 {
     tables.value_bits(l).max(1)
 }
 
 /// Channels of a key that holds the address of an entry of z_l and a flag.
-fn address(tables: &Tables, l: usize) -> u64 {
+fn address(tables: &TableSizes, l: usize) -> u64 {
     let outer = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
     1 + outer + value_bits(tables, l - 1)
 }
 
 /// The layer in which w looks up z_l.
-fn look_up(tables: &Tables, l: usize) -> LayerRequirement {
+fn look_up(tables: &TableSizes, l: usize) -> LayerRequirement {
     LayerRequirement::Heads(vec![(1, address(tables, l), value_bits(tables, l))])
 }
 
 /// The layers in which w looks up the tables from z_l on.
-fn look_ups_from(tables: &Tables, l: usize) -> impl Iterator<Item = LayerRequirement> {
+fn look_ups_from(tables: &TableSizes, l: usize) -> impl Iterator<Item = LayerRequirement> {
     (l..=tables.hops()).map(move |l| look_up(tables, l))
 }
 
@@ -199,6 +199,6 @@ fn small(number: &BigUint) -> Result<u64, String> {
 }
 
 /// For constructions of other settings.
-fn fits_no_plan(_: &Plan, _: &Capacity, _: &Tables) -> Result<(), String> {
+fn fits_no_plan(_: &Plan, _: &Capacity, _: &TableSizes) -> Result<(), String> {
     Err("not function composition in one causal pass".to_owned())
 }

@@ -17,7 +17,7 @@
 //! Ours; the prefetch of the shortcuts, with weights.
 
 use super::{Construction, LayerRequirement, address, assign, look_up, small, value_bits};
-use crate::bound::tables::Tables;
+use crate::bound::tables::TableSizes;
 use crate::stack::Plan;
 
 pub(super) static KIND: Construction = Construction {
@@ -37,7 +37,7 @@ pub(super) static KIND: Construction = Construction {
 };
 
 /// Whether entries of z_e can look ahead, with or without a carrier in front.
-fn fits(plan: &Plan, tables: &Tables, e: usize, carried: bool) -> Result<(), String> {
+fn fits(plan: &Plan, tables: &TableSizes, e: usize, carried: bool) -> Result<(), String> {
     let (branches, ahead) = (small(&tables.n[e - 1])?, value_bits(tables, e + 1));
     let own = if carried { (1, address(tables, 1), value_bits(tables, 1)) } else { (1, 1, value_bits(tables, 0)) };
     let mut needs = Vec::new();

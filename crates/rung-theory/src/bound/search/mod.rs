@@ -12,7 +12,7 @@ mod product;
 
 use num_bigint::BigUint;
 
-use super::checker::{Accepted, Case, Certificate, Embedding, Lists, Theorem, check};
+use super::checker::{AcceptedPoint, Case, Certificate, Embedding, TableLists, Theorem, check};
 use super::input::{BoundInput, log2};
 
 /// The largest number of hops searched: beyond it the tables have thousands of digits.
@@ -24,7 +24,7 @@ pub struct CheckedCertificate {
     /// The proof.
     pub certificate: Certificate,
     /// What the checker said of it.
-    pub accepted: Accepted,
+    pub accepted: AcceptedPoint,
 }
 
 impl CheckedCertificate {
@@ -162,7 +162,7 @@ fn single_table(setting: &Setting<'_>, m: BigUint, n: Vec<BigUint>) -> Certifica
     if setting.input.case == Case::OneLayerFewer {
         return setting.certificate_on(m, n, Theorem::State);
     }
-    let lists = Lists { x: vec![m.clone()], sigma: vec![], kappa: vec![] };
+    let lists = TableLists { x: vec![m.clone()], sigma: vec![], kappa: vec![] };
     setting.certificate_on(m, n, Theorem::Decomposition(lists))
 }
 

@@ -13,7 +13,7 @@ use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
 use super::{CheckedCertificate, Setting};
-use crate::bound::checker::{Certificate, Lazy, Lists, Refusal, Theorem, check};
+use crate::bound::checker::{Certificate, FrozenBorders, Refusal, TableLists, Theorem, check};
 use crate::bound::convex::Program;
 use crate::bound::float_check::{FloatCheck, Sizes};
 use crate::bound::input::{exp2_to_integer, log2};
@@ -174,9 +174,9 @@ fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<CheckedCertificate> {
 fn with_sigma(setting: &Setting<'_>, sizes: &Sizes) -> Option<Certificate> {
     let guesses = FloatCheck::new(setting).sigma(sizes);
     let theorem = |sigma: Vec<BigUint>| {
-        let lists = Lists { x: sizes.x.clone(), sigma, kappa: sizes.k.clone() };
+        let lists = TableLists { x: sizes.x.clone(), sigma, kappa: sizes.k.clone() };
         let varying = &sizes.groups * &sizes.x[0];
-        Theorem::Product(lists, Lazy { varying, live: sizes.live.clone(), freeze: sizes.freeze.clone() })
+        Theorem::Product(lists, FrozenBorders { varying, live: sizes.live.clone(), freeze: sizes.freeze.clone() })
     };
     let mut sigmas = vec![BigUint::from(1_u8); guesses.len()];
     for (e, &guess) in guesses.iter().enumerate() {
