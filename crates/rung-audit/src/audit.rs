@@ -21,9 +21,8 @@ pub const DEFAULT_CONTEXT: u64 = 131_072;
 /// The longest context length that is accepted.
 pub const MAX_CONTEXT: u64 = 1 << 40;
 
-/// A source of lower bounds: from a plan and a number of hops to the base-2 logarithm of the smallest number of tokens
-/// at which it is certified that the plan cannot compose that many functions; `None` if no bound is found.
-pub type BoundOracle<'a> = dyn Fn(&Plan, usize) -> Option<f64> + 'a;
+/// A source of lower bounds, for a plan and a number of hops.
+pub type BoundOracle<'a> = dyn Fn(&Plan, usize) -> BoundSearch + 'a;
 
 /// Context length and number formats of an audit.
 #[derive(Clone, Copy)]
@@ -129,10 +128,34 @@ pub struct BlockSparse {
 pub struct NextHopBound {
     /// The number of hops.
     pub hops: usize,
-    /// Base-2 logarithm of the number of tokens from which on that many hops are certified impossible.
-    pub log2_tokens: Option<f64>,
+    /// From how many tokens on that many hops are certified impossible.
+    pub search: BoundSearch,
     /// Whether the audit's context is that long.
     pub reached: bool,
+}
+
+impl NextHopBound {
+    /// Base-2 logarithm of the number of tokens from which on that many hops are certified impossible.
+    pub fn log2_tokens(&self) -> Option<f64> {
+        match self.search {
+            BoundSearch::From { log2_tokens } => Some(log2_tokens),
+            BoundSearch::NotFound | BoundSearch::Skipped => None,
+        }
+    }
+}
+
+/// What a search for a lower bound ends with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BoundSearch {
+    /// A certificate.
+    From {
+        /// Base-2 logarithm of the smallest number of tokens at which the plan provably cannot compose that many functions.
+        log2_tokens: f64,
+    },
+    /// There was a search, without result.
+    NotFound,
+    /// There was none: it was not wanted, or the hops are too many.
+    Skipped,
 }
 
 /// What a model's layers are, and what follows from them.
@@ -228,9 +251,11 @@ impl Audit {
             self.all_full = self.all_full()?;
             self.block_sparse = block_sparse(&plan, self.context);
             let hops = capacity.rungs + 1;
-            let log2_tokens = options.bound_oracle.and_then(|bound_oracle| bound_oracle(&plan, hops));
-            let reached = log2_tokens.is_some_and(|log2| (self.context as f64).log2() >= log2);
-            self.next_hop_bound = Some(NextHopBound { hops, log2_tokens, reached });
+            let search =
+                options.bound_oracle.map_or(BoundSearch::Skipped, |bound_oracle| bound_oracle(&plan, hops));
+            let mut bound = NextHopBound { hops, search, reached: false };
+            bound.reached = bound.log2_tokens().is_some_and(|log2| (self.context as f64).log2() >= log2);
+            self.next_hop_bound = Some(bound);
         }
         (self.plan, self.capacity) = (Some(plan), Some(capacity));
         Ok(())

@@ -4,7 +4,7 @@ mod schema;
 
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
-use rung_audit::{Attention, Audit, Options, audit_preset, audit_text, parse_bytes, placement, presets, what_if};
+use rung_audit::{Attention, Audit, BoundSearch, Options, audit_preset, audit_text, parse_bytes, placement, presets, what_if};
 use rung_figure::figure::Chart as _;
 use schema::validate;
 use serde_json::{Value, json};
@@ -68,7 +68,10 @@ fn json_has_the_stable_names() {
 #[test]
 fn lower_bounds_are_quoted() {
     let reach = |log2: f64| {
-        let oracle = move |_: &rung_theory::stack::Plan, hops: usize| (hops == 5).then_some(log2);
+        let oracle = move |_: &rung_theory::stack::Plan, hops: usize| match hops {
+            5 => BoundSearch::From { log2_tokens: log2 },
+            _ => BoundSearch::Skipped,
+        };
         let options = Options { bound_oracle: Some(&oracle), ..Options::default() };
         text::audit(&audit_preset("jamba-v0.1", &options).unwrap(), false)
     };
@@ -77,7 +80,10 @@ fn lower_bounds_are_quoted() {
         reach(300.0)
             .contains("none that applies at 131,072 tokens (5 hops are proved impossible from 2^300.0 tokens on)")
     );
-    assert!(text::audit(&preset("jamba-v0.1"), false).contains("(a 5th hop may or may not be possible)"));
+    let skipped = |name| text::audit(&preset(name), false);
+    assert!(skipped("jamba-v0.1").contains("not searched for 5 hops; `rung audit --certify` searches up to 8"));
+    assert!(skipped("qwen3.5-9b").contains("unknown for 9 hops: proofs are searched up to 8 hops"));
+    assert!(skipped("llama-3.1-8b").contains("exactly 31: 32 full layers, less the one that must first find the start"));
 }
 
 #[test]

@@ -218,7 +218,7 @@ pub fn drown(
     let alphabet = Alphabet::of(target.task(), budget.seed);
     let mut tried = MethodReport::new(Method::Drowning, "repeated tokens");
     if border < 2 || alphabet.at(0) != alphabet.at(border - 1) {
-        "the task lets no token stand again and again".clone_into(&mut tried.note);
+        "no token of this task can be repeated".clone_into(&mut tried.note);
         return Ok((None, tried));
     }
     let tokens = alphabet.at(0);

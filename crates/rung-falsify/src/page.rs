@@ -93,7 +93,7 @@ impl<'a> Page<'a> {
                 format!("{name} answers {output} at token {question} of a prompt of {task}, where {answer} is right.")
             }
             ([first, second], [output, ..]) => format!(
-                "{name} takes two prompts of {task} for the same: at token {question} the right answers are {first} and {second}, \
+                "{name} cannot tell two prompts of {task} apart: at token {question} the right answers are {first} and {second}, \
                  and it answers {output} to both."
             ),
             _ => String::new(),

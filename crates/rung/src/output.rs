@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-pub use rung_audit::report::commas;
+pub use rung_audit::report::{commas, counted};
 use rung_audit::{Audit, AuditError, Options};
 use rung_figure::figure::{self, Chart};
 use rung_nn::file::write_atomically;
@@ -149,7 +149,7 @@ pub fn steps(steps: u64) -> ProgressBar {
 
 /// "1 hop", "2 hops".
 pub fn hops(count: usize) -> String {
-    if count == 1 { "1 hop".to_owned() } else { format!("{count} hops") }
+    counted(count, "hop")
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ fn decide_gives_each_verdict() {
     assert_eq!(smallest["certificate"]["theorem"], "entropy");
     let unknown = json(&["decide", "linear full", "--hops", "2", "--m", "8", "--n", "4", "--json"]);
     assert_eq!(unknown["verdict"], "unknown");
-    assert!(unknown["reason"].as_str().unwrap().contains("not excludable by this method: S"));
+    assert!(unknown["reason"].as_str().unwrap().contains("not excludable by this kind of proof: shortcut S"));
 }
 
 #[test]
@@ -510,4 +510,16 @@ fn a_forward_pass_is_traced_and_replayed_as_a_protocol() {
     fails(&["trace", path, "--position", "99"], "position 99");
     fails(&["trace", path, "--svg", "no/such/place.svg"], "--svg");
     fails(&["trace", "nowhere"], "nowhere: found neither construction.json nor run.toml");
+}
+
+#[test]
+fn bounds_take_models_and_say_why_they_refuse() {
+    let preset = json(&["bound", "lfm2-1.2b", "--hops", "7", "--json"]);
+    assert_eq!(preset["verdict"], "impossible");
+    // The certificate names the stack with every number, so that the checker can count its bits again.
+    assert!(preset["certificate"]["stack"].as_str().unwrap().contains("full{heads=32,kv=8,"), "{preset}");
+    assert_eq!(json(&["bound", "qwen3-next-80b-a3b", "--hops", "12", "--json"])["verdict"], "solved");
+    fails(&["bound", "qwen3.5-9b", "--hops", "9"], "certificates are searched up to there");
+    fails(&["capacity", "qwen3.5-9b", "--heads", "2"], "its config has the sizes");
+    fails(&["capacity", "qwen3.5-9"], "did you mean the preset `qwen3.5-9b`?");
 }

@@ -162,6 +162,7 @@ fn the_reference_lists_the_keys_that_are_written() {
     let meanings = meanings(&stored);
     let directory = scratch("json");
     let mut page = HEAD.to_owned();
+    let mut unexplained = Vec::new();
     for call in CALLS {
         let mut keys = Keys::new();
         for value in &outputs(call, &directory) {
@@ -176,6 +177,9 @@ fn the_reference_lists_the_keys_that_are_written() {
         for (key, kinds) in keys {
             let kinds: Vec<&str> = kinds.into_iter().collect();
             let meaning = meanings.get(&(title.clone(), key.clone())).cloned().unwrap_or_default();
+            if meaning.is_empty() {
+                unexplained.push(format!("{title}: {key}"));
+            }
             let _ = writeln!(page, "| `{key}` | {} | {meaning} |", kinds.join(" or "));
         }
     }
@@ -186,4 +190,5 @@ fn the_reference_lists_the_keys_that_are_written() {
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     let differs = stored.lines().zip(page.lines()).find(|(stored, written)| stored != written);
     assert!(stored == page, "docs/json.md differs: RUNG_UPDATE=1 writes it again; first at {differs:?}");
+    assert!(unexplained.is_empty(), "docs/json.md: write what these keys mean: {unexplained:#?}");
 }

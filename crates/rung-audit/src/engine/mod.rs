@@ -204,6 +204,11 @@ struct PlanInput<'a> {
 }
 
 impl PlanInput<'_> {
+    /// Requests to limit the engine to; none where the memory is given and nobody asked for more than one: then what fits decides.
+    fn limited_requests(&self) -> Option<u64> {
+        (self.requests > 1 || self.settings.memory.is_none()).then_some(self.requests)
+    }
+
     fn option(&self, name: &str) -> Option<&str> {
         self.settings.options.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

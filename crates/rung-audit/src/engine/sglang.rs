@@ -262,7 +262,9 @@ fn static_share(input: &PlanInput, memory: u64) -> Result<f64, AuditError> {
 fn flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) {
     let mut add = |flag: String| plan.flags.push(flag);
     add(format!("--context-length {}", input.context));
-    add(format!("--max-running-requests {}", input.requests));
+    if let Some(requests) = input.limited_requests() {
+        add(format!("--max-running-requests {requests}"));
+    }
     if input.tp > 1 {
         add(format!("--tp {}", input.tp));
     }

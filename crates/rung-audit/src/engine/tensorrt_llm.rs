@@ -66,7 +66,8 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     plan.add("KV pool", token.saturating_mul(tokens) as f64 / GIB, "GiB", "tokens * layers * bytes of keys and values");
     plan.add("max tokens", tokens as f64, "tokens", "blocks * tokens per block");
     fit(input, plan, token, state, block)?;
-    plan.flags.push(format!("--max_seq_len {} --max_batch_size {}", input.context, input.requests));
+    plan.flags.push(format!("--max_seq_len {}", input.context));
+    plan.flags.extend(input.limited_requests().map(|requests| format!("--max_batch_size {requests}")));
     Ok(())
 }
 

@@ -407,7 +407,9 @@ fn available(input: &PlanInput, plan: &mut MemoryPlan) -> Result<Option<u64>, Au
 fn flags(input: &PlanInput, plan: &mut MemoryPlan, format: CacheFormat, recurrent: bool) {
     let mut add = |flag: String| plan.flags.push(flag);
     add(format!("--max-model-len {}", input.context));
-    add(format!("--max-num-seqs {}", input.requests));
+    if let Some(requests) = input.limited_requests() {
+        add(format!("--max-num-seqs {requests}"));
+    }
     if input.tp > 1 {
         add(format!("--tensor-parallel-size {}", input.tp));
     }

@@ -6,7 +6,7 @@ use rung_figure::report::{Chapter, Column, Figure, Prose, Report, ReportError, S
 use rung_theory::stack::Plan;
 
 use super::plot::CachePlot;
-use super::{bytes, commas, ratio, si_prefix, text};
+use super::{bytes, commas, counted, ratio, si_prefix, text};
 use crate::{Audit, AuditLayer};
 
 /// The largest number of deciding fields that are listed.
@@ -105,10 +105,11 @@ fn section(number: usize, audit: &Audit) -> Chapter {
     }
     if let Some(capacity) = &audit.capacity {
         let (depth, full, reason) = (audit.mixing_layers(), capacity.full, text::hop_reason(audit));
-        let rungs = format!("{} {} rungs", capacity.relation(), capacity.rungs);
+        let rungs = format!("{} {}", capacity.relation(), counted(capacity.rungs, "rung"));
         chapter.paragraph(
             Prose::new().number(rungs, Evidence::Proved).text(format!(
-                ": {full} full layers, {reason}. All {depth} full would have {}.",
+                ": {}, {reason}. All {depth} full would have {}.",
+                counted(full, "full layer"),
                 depth.saturating_sub(1)
             )),
         );

@@ -23,6 +23,12 @@ pub fn commas(number: impl std::fmt::Display) -> String {
     out
 }
 
+/// A count and its noun: `1 rung`, `2 rungs`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{ending}", commas(count))
+}
+
 /// Bytes with three digits and a binary unit.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -76,6 +82,7 @@ mod tests {
     fn numbers_are_formatted() {
         assert_eq!(commas(51_511_296_u64), "51,511,296");
         assert_eq!(commas(0_u64), "0");
+        assert_eq!([counted(1, "rung"), counted(0, "rung")], ["1 rung", "0 rungs"]);
         assert_eq!(bytes(51_511_296), "49.1 MiB");
         assert_eq!(si_prefix(1_234_567), "1.23M");
         assert_eq!(ratio(1, 4), "4.0x less");

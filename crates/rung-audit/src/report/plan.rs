@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{bytes, commas};
+use super::{bytes, commas, counted};
 use crate::engine::{EngineFigure, MemoryPlan};
 
 /// One plan as JSON.
@@ -59,13 +59,12 @@ fn line(out: &mut String, name: &str, value: Option<u64>, unit: &str, rule: &str
 pub fn text(plan: &MemoryPlan) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} under {} {}", plan.model, plan.engine, plan.version);
+    let requests = counted(plan.requests as usize, "request");
     let devices = if plan.tp > 1 { format!(", on each of {} devices", plan.tp) } else { String::new() };
     let _ = writeln!(
         out,
-        "  context {} tokens, {} request{}, keys and values in {}, state in {}{devices}\n",
+        "  context {} tokens, {requests}, keys and values in {}, state in {}{devices}\n",
         commas(plan.context),
-        commas(plan.requests),
-        if plan.requests == 1 { "" } else { "s" },
         plan.kv_dtype,
         plan.state_dtype
     );
@@ -93,7 +92,7 @@ pub fn text(plan: &MemoryPlan) -> String {
     );
     line(&mut out, "tokens that fit", plan.tokens_fit, "tokens", "as the engine counts them");
     line(&mut out, "requests that fit", plan.requests_fit, "requests", "at this context");
-    line(&mut out, "context that fits", plan.context_fit, "tokens", "for this number of requests");
+    line(&mut out, "context that fits", plan.context_fit, "tokens", &format!("for {requests}"));
     if !plan.figures.is_empty() {
         out.push('\n');
     }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use rung_theory::stack::{Capacity, Plan};
 
-use super::{bytes, commas, ratio, si_prefix};
+use super::{bytes, commas, counted, ratio, si_prefix};
 use crate::placement::PlacementReport;
-use crate::{Attention, Audit, NextHopBound};
+use crate::{Attention, Audit, BoundSearch, MOST_CERTIFIED_HOPS, NextHopBound};
 
 /// Layer letters in one line.
 const LETTERS_PER_LINE: usize = 64;
@@ -114,7 +114,7 @@ pub fn hop_reason(audit: &Audit) -> String {
     if passing.is_empty() {
         let beside = capacity.parallel_bits.iter().any(|&bits| bits > 0);
         let but = if beside { "; a recurrence in parallel with attention passes nothing on" } else { "" };
-        return format!("no extra hop: no recurrent layer comes before the second full layer{but}");
+        return format!("no extra hop: no recurrent or window layer comes before the second full layer{but}");
     }
     let layers = ranges(&passing);
     if capacity.full == 0 {
@@ -248,7 +248,7 @@ fn rungs(out: &mut String, audit: &Audit) {
     let depth = audit.mixing_layers();
     row(out, "", &format!("with full attention in all {depth} layers: {}", depth.saturating_sub(1)));
     let occupied = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
-    row(out, "blocks", &format!("{} around the full layers, {occupied} of them with state", capacity.blocks.len()));
+    row(out, "blocks", &format!("{} before, between and after the full layers, {occupied} with state", capacity.blocks.len()));
     if let Some(bound) = audit.next_hop_bound {
         row(out, "lower bound", &next_hop_text(audit, bound));
     }
@@ -258,8 +258,8 @@ fn rungs(out: &mut String, audit: &Audit) {
             None => "the 2-Sum bound does not apply at this context".to_owned(),
         };
         let selection = format!(
-            "{} layers select {} blocks of {} tokens",
-            sparse.layers, sparse.selected_blocks, sparse.block_tokens
+            "{} {} blocks of {} tokens",
+            if sparse.layers == 1 { "1 layer selects".to_owned() } else { format!("{} layers select", sparse.layers) }, sparse.selected_blocks, sparse.block_tokens
         );
         row(
             out,
@@ -269,40 +269,36 @@ fn rungs(out: &mut String, audit: &Audit) {
     }
 }
 
-/// Where the number of rungs comes from: the full layers, the extra hop, and the hop that finds the start value.
+/// Where the number of rungs comes from: a hop for each full layer, and whether one of them must first find the start value.
 pub fn rungs_terms(capacity: &Capacity) -> String {
-    if capacity.full == 0 {
-        return "there is no full layer".to_owned();
-    }
-    let layers = if capacity.full == 1 { "layer" } else { "layers" };
-    let extra = if capacity.extra_hop { ", +1 because a recurrent layer passes the start value on" } else { "" };
-    format!("{} full {layers}{extra}, -1 because the query must first find that value", capacity.full)
-}
-
-/// What the lower bounds say about one hop more.
-pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
-    let hops = if bound.hops == 1 { "1 hop".to_owned() } else { format!("{} hops", bound.hops) };
-    let nth = ordinal(bound.hops);
-    match bound.log2_tokens {
-        Some(log2) if bound.reached => format!("{hops} are proved impossible from 2^{log2:.1} tokens on"),
-        Some(log2) => format!(
-            "none that applies at {} tokens ({hops} are proved impossible from 2^{log2:.1} tokens on)",
-            commas(audit.context)
-        ),
-        None => {
-            format!("none that applies at {} tokens (a {nth} hop may or may not be possible)", commas(audit.context))
+    let layers = counted(capacity.full, "full layer");
+    match (capacity.full, capacity.extra_hop) {
+        (0, _) => "there is no full layer".to_owned(),
+        (_, false) => format!("{layers}, less the one that must first find the start value"),
+        (_, true) => {
+            let verb = if capacity.at_least == capacity.rungs { "passes" } else { "may pass" };
+            format!("{layers}; a {} layer {verb} the start value on, so no full layer is spent on it", capacity.carrier)
         }
     }
 }
 
-fn ordinal(number: usize) -> String {
-    let ending = match (number % 10, number % 100) {
-        (1, ones) if ones != 11 => "st",
-        (2, ones) if ones != 12 => "nd",
-        (3, ones) if ones != 13 => "rd",
-        _ => "th",
-    };
-    format!("{number}{ending}")
+/// What the lower bounds say about one hop more.
+pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
+    let hops = counted(bound.hops, "hop");
+    let (verb, context) = (if bound.hops == 1 { "is" } else { "are" }, commas(audit.context));
+    match bound.search {
+        BoundSearch::From { log2_tokens } if bound.reached => {
+            format!("{hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on")
+        }
+        BoundSearch::From { log2_tokens } => format!(
+            "none that applies at {context} tokens ({hops} {verb} proved impossible from 2^{log2_tokens:.1} tokens on)"
+        ),
+        BoundSearch::NotFound => format!("no proof found that {hops} {verb} impossible, at any length"),
+        BoundSearch::Skipped if bound.hops <= MOST_CERTIFIED_HOPS => {
+            format!("not searched for {hops}; `rung audit --certify` searches up to {MOST_CERTIFIED_HOPS}")
+        }
+        BoundSearch::Skipped => format!("unknown for {hops}: proofs are searched up to {MOST_CERTIFIED_HOPS} hops"),
+    }
 }
 
 /// One figure of an audit.
@@ -377,10 +373,10 @@ pub fn placements(report: &PlacementReport, colour: bool) -> String {
         &mut out,
         "now",
         &format!(
-            "{} full of {} layers with a mixer, {} rungs, {}{over}",
+            "{} full of {} layers with a mixer, {}, {}{over}",
             current.full,
             report.mixing_layers,
-            current.rungs,
+            counted(current.rungs, "rung"),
             bytes(current.bytes)
         ),
     );
@@ -389,13 +385,13 @@ pub fn placements(report: &PlacementReport, colour: bool) -> String {
         row(&mut out, "best", &format!("nothing fits: the cheapest stack of this depth takes {}", bytes(cheapest)));
         return out;
     };
-    row(&mut out, "best", &format!("{best} rungs"));
+    row(&mut out, "best", &counted(best, "rung"));
     for group in &report.groups {
         let count = match group.count {
             Some(count) if count < 1_000_000_000_000 => commas(count as u64),
             _ => format!("about 10^{:.0}", group.log10_count),
         };
-        let _ = writeln!(out, "\n  {} full layers, {}, placements: {count}", group.full, bytes(group.bytes));
+        let _ = writeln!(out, "\n  {}, {}, placements: {count}", counted(group.full, "full layer"), bytes(group.bytes));
         for one in &group.examples {
             row(&mut out, "", &format!("{}\n{}", one.why, colour_letters(&one.letters, colour)));
         }

@@ -95,7 +95,7 @@ impl LowerBound {
             Self::WithinRungs => {
                 "the hops are within the stack's rungs: a construction solves every size that fits its heads"
             }
-            Self::Certified(_) => "for some tables that fit in so many tokens, whatever the weights",
+            Self::Certified(_) => "whatever the weights, they fail on some tables of this size",
             Self::CountedForShorter { .. } => {
                 "the mixers' states are counted for shorter prompts than a certificate needs"
             }

@@ -56,11 +56,11 @@ impl Verdict {
                 let names: Vec<&str> = steps.iter().filter_map(|step| step.shortcut).collect();
                 let used: Vec<&str> = steps.iter().filter(|s| s.shortcut.is_some()).map(|s| s.text.as_str()).collect();
                 if names.is_empty() {
-                    return "not excludable by this method: the hops are within the stack's rungs, but no known weights \
+                    return "not excludable by this kind of proof: the hops are within the stack's rungs, but no known weights \
                             fit its sizes"
                         .to_owned();
                 }
-                format!("not excludable by this method: {} ({})", names.join(" and "), used.join("; "))
+                format!("not excludable by this kind of proof: shortcut {} ({})", names.join(" and "), used.join("; "))
             }
             Self::Unknown(Unknown::Open { solved_side, impossible_side }) => {
                 format!("open on both sides; {solved_side}; {impossible_side}")

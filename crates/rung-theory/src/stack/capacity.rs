@@ -22,7 +22,7 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); the exact place of the extra hop is worked out in the guide.
 
-use super::mixer::Forwarding;
+use super::mixer::{Forwarding, Mixer, Reach};
 use super::plan::{Convention, Layer, Plan};
 
 /// The bounded-state layers between two full ones.
@@ -54,6 +54,8 @@ pub struct Capacity {
     pub extra_hop: bool,
     /// Indices (from 0) of the layers that may earn it.
     pub earned_by: Vec<usize>,
+    /// What the first of these are: `recurrent`, `window`, `convolution`, or `bounded-state` for several kinds.
+    pub carrier: &'static str,
     /// At most so many hops of function composition: full + extra - 1, and never below 0.
     pub rungs: usize,
     /// At least so many hops, by weights that are known; never above `rungs`.
@@ -97,10 +99,14 @@ impl Plan {
         let earned_by: Vec<usize> =
             blocks.iter().take(2).flat_map(|block| block.layers.iter().copied()).filter(earns).collect();
         let extra_hop = !earned_by.is_empty();
+        let first_block = usize::from(!blocks[0].layers.iter().any(earns));
+        let carriers = blocks.iter().skip(first_block).take(1).flat_map(|block| &block.layers);
+        let carrier = kind_of_all(carriers.filter(|index| earns(index)).map(|&index| &self.layers[index]));
         Capacity {
             full,
             extra_hop,
             earned_by,
+            carrier,
             rungs: (full + usize::from(extra_hop)).saturating_sub(1),
             at_least: self.constructed_hops(),
             blocks,
@@ -126,6 +132,24 @@ impl Plan {
         }
         hops
     }
+}
+
+/// The one kind of bounded-state layer that all of these are.
+fn kind_of_all<'a>(layers: impl Iterator<Item = &'a Layer>) -> &'static str {
+    let mut kinds = layers.map(|layer| {
+        let facts: Vec<_> = layer.mixers.iter().map(Mixer::facts).collect();
+        if facts.iter().any(|facts| facts.recurrent_state > 0) {
+            "recurrent"
+        } else if facts.iter().any(|facts| facts.window_per_token > 0 && facts.reach == Reach::Bounded) {
+            "window"
+        } else if facts.iter().any(|facts| facts.conv_state + facts.input_conv_state > 0) {
+            "convolution"
+        } else {
+            "bounded-state"
+        }
+    });
+    let first = kinds.next().unwrap_or("bounded-state");
+    if kinds.all(|kind| kind == first) { first } else { "bounded-state" }
 }
 
 /// Tokens after which a bounded-state layer keeps nothing new, if that holds for all of its mixers that have a state.
@@ -169,7 +193,7 @@ impl Capacity {
                         value, so one full layer is spent on finding it."
                     .to_owned();
             }
-            return "No recurrent layer comes before the second full layer, so \
+            return "No recurrent or window layer comes before the second full layer, so \
                     one full layer is spent on finding the start value."
                 .to_owned();
         };
@@ -271,5 +295,20 @@ mod tests {
         assert_eq!(layers, [vec![0, 1], vec![3], vec![5], vec![6]]);
         assert_eq!(capacity.earned_by, [0, 1, 3]);
         assert_eq!(capacity.state_bits()[0], 2 * 8 * 64 * 65 * 16);
+    }
+
+    #[test]
+    fn the_layer_that_earns_the_extra_hop_is_named() {
+        for (text, carrier) in [
+            ("window full full", "window"),
+            ("gdn window full", "bounded-state"),
+            ("gdn full window full", "recurrent"),
+            ("full window full", "window"),
+            ("full{conv=4} full", "convolution"),
+            ("conv full", "convolution"),
+            ("chunked full", "window"),
+        ] {
+            assert_eq!(capacity(text).carrier, carrier, "{text}");
+        }
     }
 }

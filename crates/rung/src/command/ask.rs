@@ -354,7 +354,7 @@ impl Allowed {
             let text = format!("{}: some layers are unknown, so their hops are not counted", audit.model);
             return Ok(Self { rungs: None, certified: None, text });
         };
-        let certified = audit.next_hop_bound.and_then(|bound| Some((bound.hops, bound.log2_tokens?)));
+        let certified = audit.next_hop_bound.and_then(|bound| Some((bound.hops, bound.log2_tokens()?)));
         let limit = audit.next_hop_bound.map(|bound| next_hop_text(&audit, bound)).unwrap_or_default();
         let text = format!(
             "{} full layers, at most {} in one pass for large tables; lower bound: {limit} ({})",

@@ -7,10 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use num_bigint::BigUint;
 use rung_nn::file::write_atomically;
-use rung_theory::bound::certificate;
 use rung_theory::bound::checker::{Case, Cells, Certificate, Theorem, TokensPer};
 use rung_theory::bound::input::BoundInput;
-use rung_theory::bound::search::{CheckedCertificate, MAX_SEARCH_HOPS};
+use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::report::{BoundAnswer, BoundRequest, brief, heads_dim_bits};
 use rung_theory::stack::Plan;
@@ -24,7 +23,7 @@ use crate::output::{check_destination, commas, hops, print, print_json, spinner}
 /// The answer is a certificate: tables that no weights of the stack can compose in one forward pass.
 #[derive(Debug, clap::Args)]
 pub struct Bound {
-    /// Stack such as `linear*3 full linear*3`; not needed if the bits are given directly.
+    /// Stack such as `linear*3 full linear*3`, or a model (preset, config.json, directory, GGUF file); not needed if the bits are given directly.
     stack: Option<String>,
     /// Hops of function composition.
     #[arg(long, value_name = "L", allow_negative_numbers = true)]
@@ -61,7 +60,10 @@ enum TableOrder {
 /// The stack or bits that the options name; no input if the hops are within the rungs.
 struct BoundOptions {
     input: Option<BoundInput>,
+    /// In the stack grammar.
     stack: String,
+    /// How its bits were counted.
+    conventions: Value,
     heads_dim_bits: Option<u128>,
     /// Absent where the bits were given directly.
     plan: Option<Plan>,
@@ -73,8 +75,8 @@ impl Bound {
     /// # Errors
     /// The stack or the sizes cannot be read, or the certificate cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        if !(1..=MAX_SEARCH_HOPS).contains(&self.hops) {
-            bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}", self.hops);
+        if self.hops == 0 {
+            bail!("--hops: found 0, expected at least 1");
         }
         if let Some(path) = &self.out {
             check_destination("--out", path, &[])?;
@@ -89,8 +91,15 @@ impl Bound {
             heads_dim_bits: options.heads_dim_bits,
             hops: self.hops,
             stack: &options.stack,
-            conventions: self.sizes.conventions(),
+            conventions: options.conventions.clone(),
         };
+        // Within the rungs nothing is searched, however many they are.
+        if request.input.is_some() && self.hops > MAX_SEARCH_HOPS {
+            bail!(
+                "--hops: found {}, expected at most {MAX_SEARCH_HOPS}: certificates are searched up to there, since the tables of more hops have thousands of digits",
+                self.hops
+            );
+        }
         let bar = spinner(format!("searching for {}", hops(self.hops)));
         let answer = request.answer();
         bar.finish_and_clear();
@@ -129,33 +138,41 @@ impl Bound {
                 ),
             };
             let input = BoundInput::new(case, self.hops, message_bits, &self.state_bits, tokens_per);
-            return Ok(BoundOptions { input: Some(input), stack: String::new(), heads_dim_bits: None, plan: None });
+            return Ok(BoundOptions {
+                input: Some(input),
+                stack: String::new(),
+                conventions: self.sizes.conventions(),
+                heads_dim_bits: None,
+                plan: None,
+            });
         }
         let Some(stack) = &self.stack else {
             bail!("give a stack such as `linear full`, or --message-bits and --state-bits");
         };
-        let plan = self.sizes.plan(stack)?;
-        let bounds = StackBounds::new(&plan, self.sizes.convention()).with_tokens_per(tokens_per);
+        let stack = self.sizes.resolve(stack)?;
+        let bounds = StackBounds::new(&stack.plan, stack.convention).with_tokens_per(tokens_per);
         Ok(BoundOptions {
             input: bounds.input(self.hops),
-            stack: stack.clone(),
-            heads_dim_bits: heads_dim_bits(&plan),
-            plan: Some(plan),
+            conventions: stack.conventions(),
+            heads_dim_bits: heads_dim_bits(&stack.plan),
+            stack: stack.text,
+            plan: Some(stack.plan),
         })
     }
 
     fn text(&self, options: &BoundOptions, answer: &BoundAnswer) -> anyhow::Result<String> {
         let mut text = String::new();
-        let stack = if options.stack.is_empty() { "the given bits" } else { &options.stack };
+        let stack = self.stack.as_deref().unwrap_or("the given bits");
         writeln!(text, "{stack}, {}: {} ({})", hops(self.hops), answer.verdict, answer.reason)?;
         let (Some(input), Some(found)) = (&options.input, &answer.found) else { return Ok(text) };
         let certificate = &found.certificate;
-        writeln!(
-            text,
-            "  from       {} tokens = 2^{:.2} (proved)",
-            brief(&found.accepted.tokens),
-            found.log2_tokens()
-        )?;
+        let log2 = found.log2_tokens();
+        let tokens = if log2 < 60.0 {
+            format!("{} tokens = 2^{log2:.2}", commas(&found.accepted.tokens))
+        } else {
+            format!("2^{log2:.2} tokens")
+        };
+        writeln!(text, "  from       {tokens} (proved)")?;
         if found.accepted.trivial {
             writeln!(
                 text,
@@ -226,9 +243,4 @@ fn parameters(certificate: &Certificate) -> Vec<(&'static str, Vec<BigUint>)> {
 
 fn named_cells(cells: &Cells) -> [(&'static str, Vec<BigUint>); 2] {
     [("cell", vec![cells.cell.clone()]), ("group", vec![cells.group.clone()])]
-}
-
-/// The certificate of a search as JSON, with the stack it speaks of.
-pub fn certificate_json(found: &CheckedCertificate, stack: &str, sizes: &Sizes) -> Value {
-    certificate::write(&found.certificate, stack, &sizes.conventions())
 }

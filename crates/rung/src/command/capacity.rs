@@ -11,10 +11,10 @@ use crate::output::{commas, print, print_json};
 
 /// Count the hops a stack can compose in one forward pass.
 ///
-/// The number of full layers, +1 if a recurrent layer passes the start value on, -1 because the query must first find that value.
+/// One for each full layer, less one that must first find the start value, unless a recurrent or window layer passes that value on.
 #[derive(Debug, clap::Args)]
 pub struct CapacityCommand {
-    /// A stack such as `(gdn*3 full)*12`.
+    /// A stack such as `(gdn*3 full)*12`, or a model: preset, config.json, directory or GGUF file.
     stack: String,
     #[command(flatten)]
     sizes: Sizes,
@@ -32,11 +32,11 @@ impl CapacityCommand {
     /// # Errors
     /// The stack cannot be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let plan = self.sizes.plan(&self.stack)?;
-        let capacity = plan.capacity_with(self.sizes.convention());
+        let stack = self.sizes.resolve(&self.stack)?;
+        let (plan, convention) = (&stack.plan, stack.convention);
+        let capacity = plan.capacity_with(convention);
         if self.json {
-            let convention = self.sizes.convention();
-            print_json(&report::capacity(&self.stack, &plan, &self.sizes.defaults(), convention))?;
+            print_json(&report::capacity(&stack.text, plan, &stack.defaults, convention))?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
@@ -46,7 +46,7 @@ impl CapacityCommand {
         writeln!(text, "  rungs      {} in one forward pass, for large tables ({evidence})", capacity.claim())?;
         writeln!(text, "             {}", rungs_terms(&capacity))?;
         writeln!(text, "  why        {}", capacity.reason())?;
-        let formula = plan.message_formula(self.sizes.convention());
+        let formula = plan.message_formula(convention);
         writeln!(text, "  message    {} bits ({formula}, widest layer)", commas(capacity.message_bits))?;
         for (e, block) in capacity.blocks.iter().enumerate().take(SHOWN_BLOCKS) {
             let layers = match (block.layers.first(), block.layers.last()) {

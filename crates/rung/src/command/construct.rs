@@ -148,7 +148,7 @@ impl Construct {
         let request = self.request()?;
         let bar = spinner("building".to_owned());
         let built: Network<S> = match &self.stack {
-            Some(stack) => construct::build_on(kind.name, &request, &self.sizes.plan(stack)?)?,
+            Some(stack) => construct::build_on(kind.name, &request, &self.sizes.resolve(stack)?.plan)?,
             None => construct::build(kind.name, &request)?,
         };
         if let Some(out) = &self.out {

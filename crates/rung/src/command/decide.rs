@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use num_bigint::BigUint;
+use rung_theory::bound::certificate;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::{Unknown, Verdict};
 use serde_json::{Value, json};
 
-use super::bound::certificate_json;
 use super::stack::Sizes;
 use crate::output::{hops, print, print_json, spinner};
 use rung_theory::report::brief;
@@ -20,7 +20,7 @@ use rung_theory::report::brief;
 /// The answer is solved, impossible or unknown, with its evidence.
 #[derive(Debug, clap::Args)]
 pub struct Decide {
-    /// A stack such as `linear full full`.
+    /// A stack such as `linear full full`, or a model: preset, config.json, directory or GGUF file.
     stack: String,
     /// Hops of function composition.
     #[arg(long, value_name = "L", allow_negative_numbers = true)]
@@ -44,17 +44,17 @@ impl Decide {
     /// # Errors
     /// The stack or the sizes cannot be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let plan = self.sizes.plan(&self.stack)?;
+        let stack = self.sizes.resolve(&self.stack)?;
         let m = size("--m", &self.m)?;
         let n = self.n.iter().map(|text| size("--n", text)).collect::<Result<_, _>>()?;
         let tables = TableSizes::new(self.hops, m, n)?;
         let bar = spinner("deciding".to_owned());
-        let verdict = StackBounds::new(&plan, self.sizes.convention()).decide(&tables);
+        let verdict = StackBounds::new(&stack.plan, stack.convention).decide(&tables);
         bar.finish_and_clear();
         let (mut construction, mut certificate, mut shortcuts) = (Value::Null, Value::Null, Value::Null);
         match &verdict {
             Verdict::Solved(found) => construction = json!(found.name),
-            Verdict::Impossible(found) => certificate = certificate_json(found, &self.stack, &self.sizes),
+            Verdict::Impossible(found) => certificate = certificate::write(&found.certificate, &stack.text, &stack.conventions()),
             Verdict::Unknown(Unknown::NotExcludable(steps)) => {
                 let names: Vec<&str> = steps.iter().filter_map(|step| step.shortcut).collect();
                 shortcuts = json!(names);
@@ -65,7 +65,7 @@ impl Decide {
             print_json(&json!({
                 "verdict": verdict.word(),
                 "reason": verdict.reason(),
-                "stack": self.stack,
+                "stack": stack.text,
                 "hops": self.hops,
                 "tokens": tables.tokens().to_string(),
                 "construction": construction,

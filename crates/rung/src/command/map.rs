@@ -17,7 +17,7 @@ use crate::output::{check_destination, hops, print, print_json, steps, write_cha
 /// Map hops against tokens: solved, unknown or impossible.
 #[derive(Debug, clap::Args)]
 pub struct Map {
-    /// A stack such as `linear*3 full linear*3`.
+    /// A stack such as `linear*3 full linear*3`, or a model: preset, config.json, directory or GGUF file.
     stack: String,
     /// Largest number of hops to show.
     #[arg(long, default_value_t = 4, value_name = "L")]
@@ -39,13 +39,14 @@ impl Map {
     /// The stack cannot be read, or the picture cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         if !(1..=MAX_SEARCH_HOPS).contains(&self.hops) {
-            bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}", self.hops);
+            bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}: certificates are searched up to there", self.hops);
         }
         if let Some(path) = &self.out {
             check_destination("--out", path, &["svg", "png", "csv"])?;
         }
-        let plan = self.sizes.plan(&self.stack)?;
-        let bounds = StackBounds::new(&plan, self.sizes.convention());
+        let stack = self.sizes.resolve(&self.stack)?;
+        let plan = &stack.plan;
+        let bounds = StackBounds::new(plan, stack.convention);
         let bar = steps(self.hops as u64);
         let rungs: Vec<Rung> = (1..=self.hops)
             .map(|hops| {
@@ -58,7 +59,7 @@ impl Map {
         if let Some(path) = &self.out {
             let title = format!("{}: what one forward pass can do", plan.outline());
             let rows: Vec<hop_map::MapRow> = rungs.iter().map(Into::into).collect();
-            let chart = hop_map::draw(&title, &plan, self.sizes.convention(), &rows);
+            let chart = hop_map::draw(&title, plan, stack.convention, &rows);
             write_chart(path, &chart)?;
         }
         if self.json {

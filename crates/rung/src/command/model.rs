@@ -170,7 +170,7 @@ impl Show {
     }
 
     fn read(&self) -> anyhow::Result<Shown> {
-        let given = self.stack.as_deref().map(|stack| self.sizes.plan(stack)).transpose()?;
+        let given = self.stack.as_deref().map(|stack| self.sizes.resolve(stack).map(|stack| stack.plan)).transpose()?;
         let expected = match &given {
             Some(plan) => Some(Inventory::of_plan(&self.network.config()?, plan)?),
             None => None,

@@ -1,8 +1,14 @@
 //! The arguments that every command about a stack takes.
 
+use std::path::Path;
+
+use anyhow::bail;
+use rung_audit::{Options, preset_text};
 use rung_theory::bound::certificate;
 use rung_theory::stack::{Convention, Defaults, Plan};
 use serde_json::Value;
+
+use crate::output::audit_named;
 
 /// Sizes of mixers whose own options do not give them.
 #[derive(Debug, clap::Args)]
@@ -29,7 +35,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// The defaults they stand for.
-    pub fn defaults(&self) -> Defaults {
+    fn defaults(&self) -> Defaults {
         Defaults {
             heads: self.heads,
             head_dim: self.head_dim,
@@ -39,21 +45,57 @@ impl Sizes {
         }
     }
 
-    /// How messages are counted.
-    pub fn convention(&self) -> Convention {
-        self.message
-    }
-
-    /// Resolves a stack.
-    ///
-    /// # Errors
-    /// The text is no stack.
-    pub fn plan(&self, text: &str) -> anyhow::Result<Plan> {
-        Ok(Plan::parse(text, &self.defaults())?)
-    }
-
-    /// The conventions under which a certificate holds, to be carried along in it.
+    /// The conventions under which the bits were counted that a certificate about no stack was given.
     pub fn conventions(&self) -> Value {
         certificate::conventions(&self.defaults(), self.message)
+    }
+
+    /// Resolves what a user names: a stack, or a model by its preset, config, directory or GGUF file.
+    ///
+    /// # Errors
+    /// The text is no stack and no model; a model has layers that are not known, or sizes of its own and others by option.
+    pub fn resolve(&self, name: &str) -> anyhow::Result<NamedStack> {
+        let (defaults, convention) = (self.defaults(), self.message);
+        match Plan::parse(name, &defaults) {
+            Ok(plan) => Ok(NamedStack { text: name.to_owned(), plan, defaults, convention }),
+            Err(_) if names_a_model(name) => {
+                if defaults != Defaults::default() {
+                    bail!("{name}: its config has the sizes; --heads, --head-dim, --kv-heads, --width and --bits are for stacks");
+                }
+                let audit = audit_named(name, &Options::default())?;
+                let (true, Some(plan)) = (audit.unknown.is_empty(), audit.plan) else {
+                    bail!("{name}: {}", audit.unknown.join("; "));
+                };
+                let defaults = Defaults { model_width: Some(plan.width), ..defaults };
+                Ok(NamedStack { text: plan.to_stack().to_string(), plan, defaults, convention })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether a name is meant as a model: no mixer's name has a dash, a dot or a slash.
+fn names_a_model(name: &str) -> bool {
+    let plain = !name.contains(['{', '(', '*', ' ']);
+    preset_text(name).is_some() || Path::new(name).exists() || plain && name.contains(['-', '.', '/', '\\'])
+}
+
+/// A stack with every size resolved.
+#[derive(Debug)]
+pub struct NamedStack {
+    /// In the stack grammar; of a model with every number.
+    pub text: String,
+    /// The layers.
+    pub plan: Plan,
+    /// Sizes that the text does not give.
+    pub defaults: Defaults,
+    /// How messages are counted.
+    pub convention: Convention,
+}
+
+impl NamedStack {
+    /// The conventions under which a certificate about it holds.
+    pub fn conventions(&self) -> Value {
+        certificate::conventions(&self.defaults, self.convention)
     }
 }

@@ -184,13 +184,13 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 fn heading(run: &Run, directory: &Path) -> String {
     let capacity = run.plan.capacity();
     format!(
-        "{} on {}\n  {} weights, {} tokens a prompt, {} a step; the layout has {} rungs (proved, for large tables)\n  directory {}\n",
+        "{} on {}\n  {} weights, {} tokens a prompt, {} prompts a step; the layout has {} (proved, for large tables)\n  directory {}\n",
         run.config.stack,
         run.config.task,
         crate::output::commas(run.weights),
         run.task.task().length(),
         run.config.train.batch,
-        capacity.rungs,
+        crate::output::counted(capacity.rungs, "rung"),
         directory.display()
     )
 }
