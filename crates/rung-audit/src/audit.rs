@@ -251,8 +251,7 @@ impl Audit {
             self.all_full = self.all_full()?;
             self.block_sparse = block_sparse(&plan, self.context);
             let hops = capacity.rungs + 1;
-            let search =
-                options.bound_oracle.map_or(BoundSearch::Skipped, |bound_oracle| bound_oracle(&plan, hops));
+            let search = options.bound_oracle.map_or(BoundSearch::Skipped, |bound_oracle| bound_oracle(&plan, hops));
             let mut bound = NextHopBound { hops, search, reached: false };
             bound.reached = bound.log2_tokens().is_some_and(|log2| (self.context as f64).log2() >= log2);
             self.next_hop_bound = Some(bound);

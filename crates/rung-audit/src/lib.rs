@@ -56,7 +56,8 @@ mod weights;
 pub mod what_if;
 
 pub use audit::{
-    AllFull, Audit, AuditLayer, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT, NextHopBound, Options,
+    AllFull, Audit, AuditLayer, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT, NextHopBound,
+    Options,
 };
 pub use certify::{MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, certify};
 pub use cost::{BF16, CacheBytes, Dtype, FP32, MixerCost};

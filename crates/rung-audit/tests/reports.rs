@@ -4,7 +4,9 @@ mod schema;
 
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
-use rung_audit::{Attention, Audit, BoundSearch, Options, audit_preset, audit_text, parse_bytes, placement, presets, what_if};
+use rung_audit::{
+    Attention, Audit, BoundSearch, Options, audit_preset, audit_text, parse_bytes, placement, presets, what_if,
+};
 use rung_figure::figure::Chart as _;
 use schema::validate;
 use serde_json::{Value, json};
@@ -83,7 +85,9 @@ fn lower_bounds_are_quoted() {
     let skipped = |name| text::audit(&preset(name), false);
     assert!(skipped("jamba-v0.1").contains("not searched for 5 hops; `rung audit --certify` searches up to 8"));
     assert!(skipped("qwen3.5-9b").contains("unknown for 9 hops: proofs are searched up to 8 hops"));
-    assert!(skipped("llama-3.1-8b").contains("exactly 31: 32 full layers, less the one that must first find the start"));
+    assert!(
+        skipped("llama-3.1-8b").contains("exactly 31: 32 full layers, less the one that must first find the start")
+    );
 }
 
 #[test]

@@ -106,13 +106,11 @@ fn section(number: usize, audit: &Audit) -> Chapter {
     if let Some(capacity) = &audit.capacity {
         let (depth, full, reason) = (audit.mixing_layers(), capacity.full, text::hop_reason(audit));
         let rungs = format!("{} {}", capacity.relation(), counted(capacity.rungs, "rung"));
-        chapter.paragraph(
-            Prose::new().number(rungs, Evidence::Proved).text(format!(
-                ": {}, {reason}. All {depth} full would have {}.",
-                counted(full, "full layer"),
-                depth.saturating_sub(1)
-            )),
-        );
+        chapter.paragraph(Prose::new().number(rungs, Evidence::Proved).text(format!(
+            ": {}, {reason}. All {depth} full would have {}.",
+            counted(full, "full layer"),
+            depth.saturating_sub(1)
+        )));
     }
     if let Some(bound) = audit.next_hop_bound {
         chapter.paragraph(format!("Lower bound: {}.", text::next_hop_text(audit, bound)));

@@ -248,7 +248,11 @@ fn rungs(out: &mut String, audit: &Audit) {
     let depth = audit.mixing_layers();
     row(out, "", &format!("with full attention in all {depth} layers: {}", depth.saturating_sub(1)));
     let occupied = capacity.blocks.iter().filter(|block| !block.layers.is_empty()).count();
-    row(out, "blocks", &format!("{} before, between and after the full layers, {occupied} with state", capacity.blocks.len()));
+    row(
+        out,
+        "blocks",
+        &format!("{} before, between and after the full layers, {occupied} with state", capacity.blocks.len()),
+    );
     if let Some(bound) = audit.next_hop_bound {
         row(out, "lower bound", &next_hop_text(audit, bound));
     }
@@ -259,7 +263,9 @@ fn rungs(out: &mut String, audit: &Audit) {
         };
         let selection = format!(
             "{} {} blocks of {} tokens",
-            if sparse.layers == 1 { "1 layer selects".to_owned() } else { format!("{} layers select", sparse.layers) }, sparse.selected_blocks, sparse.block_tokens
+            if sparse.layers == 1 { "1 layer selects".to_owned() } else { format!("{} layers select", sparse.layers) },
+            sparse.selected_blocks,
+            sparse.block_tokens
         );
         row(
             out,

@@ -54,7 +54,9 @@ impl Decide {
         let (mut construction, mut certificate, mut shortcuts) = (Value::Null, Value::Null, Value::Null);
         match &verdict {
             Verdict::Solved(found) => construction = json!(found.name),
-            Verdict::Impossible(found) => certificate = certificate::write(&found.certificate, &stack.text, &stack.conventions()),
+            Verdict::Impossible(found) => {
+                certificate = certificate::write(&found.certificate, &stack.text, &stack.conventions())
+            }
             Verdict::Unknown(Unknown::NotExcludable(steps)) => {
                 let names: Vec<&str> = steps.iter().filter_map(|step| step.shortcut).collect();
                 shortcuts = json!(names);

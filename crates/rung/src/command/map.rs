@@ -39,7 +39,10 @@ impl Map {
     /// The stack cannot be read, or the picture cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         if !(1..=MAX_SEARCH_HOPS).contains(&self.hops) {
-            bail!("--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}: certificates are searched up to there", self.hops);
+            bail!(
+                "--hops: found {}, expected 1 to {MAX_SEARCH_HOPS}: certificates are searched up to there",
+                self.hops
+            );
         }
         if let Some(path) = &self.out {
             check_destination("--out", path, &["svg", "png", "csv"])?;

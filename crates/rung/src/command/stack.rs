@@ -60,7 +60,9 @@ impl Sizes {
             Ok(plan) => Ok(NamedStack { text: name.to_owned(), plan, defaults, convention }),
             Err(_) if names_a_model(name) => {
                 if defaults != Defaults::default() {
-                    bail!("{name}: its config has the sizes; --heads, --head-dim, --kv-heads, --width and --bits are for stacks");
+                    bail!(
+                        "{name}: its config has the sizes; --heads, --head-dim, --kv-heads, --width and --bits are for stacks"
+                    );
                 }
                 let audit = audit_named(name, &Options::default())?;
                 let (true, Some(plan)) = (audit.unknown.is_empty(), audit.plan) else {
