@@ -91,6 +91,36 @@ impl Work {
     }
 }
 
+impl Work {
+    /// Does it once: milliseconds, of one token when decoding.
+    pub(super) fn run(self, decoder: &mut Decoder<'_>) -> Result<f64, BenchError> {
+        // The same ids as in the peer's script.
+        let prompt: Vec<u32> = (0..PROMPT as u32).map(|index| 7 + index * 37 % 1000).collect();
+        let mut outcome = Ok(());
+        if self == Self::Prefill {
+            decoder.clear();
+            let taken = time(|| outcome = decoder.next_logits(&prompt).map(drop));
+            return outcome.map(|()| taken).map_err(BenchError::from);
+        }
+        if !(PROMPT..2 * PROMPT).contains(&decoder.seen()) {
+            decoder.clear();
+            decoder.next_logits(&prompt)?;
+        }
+        let taken = time(|| {
+            outcome = (0..DECODED as u32).try_for_each(|token| decoder.next_logits(&[9 + token]).map(drop));
+        });
+        outcome.map(|()| taken / DECODED as f64).map_err(BenchError::from)
+    }
+
+    /// Passes of a run.
+    pub(super) fn passes(self) -> usize {
+        match self {
+            Self::Prefill => 1,
+            Self::Decode => DECODED,
+        }
+    }
+}
+
 /// The times of one side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
@@ -130,24 +160,7 @@ impl CheckpointBench {
     /// A peer fails, or the model has fewer than a thousand tokens.
     pub fn measure(&mut self, work: Work) -> Result<Vec<Side>, BenchError> {
         let mut decoder = Decoder::new(&self.checkpoint.model, &self.checkpoint.weights, self.threads);
-        // The same ids as in the peer's script.
-        let prompt: Vec<u32> = (0..PROMPT as u32).map(|index| 7 + index * 37 % 1000).collect();
-        let mut run = || -> Result<f64, BenchError> {
-            let mut outcome = Ok(());
-            if work == Work::Prefill {
-                decoder.clear();
-                let taken = time(|| outcome = decoder.next_logits(&prompt).map(drop));
-                return outcome.map(|()| taken).map_err(BenchError::from);
-            }
-            if !(PROMPT..2 * PROMPT).contains(&decoder.seen()) {
-                decoder.clear();
-                decoder.next_logits(&prompt)?;
-            }
-            let taken = time(|| {
-                outcome = (0..DECODED as u32).try_for_each(|token| decoder.next_logits(&[9 + token]).map(drop));
-            });
-            outcome.map(|()| taken / DECODED as f64).map_err(BenchError::from)
-        };
+        let mut run = || work.run(&mut decoder);
         let request = format!("{} {PROMPT}", work.name());
         for _ in 0..WARM_UP {
             run()?;

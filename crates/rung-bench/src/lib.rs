@@ -7,6 +7,8 @@
 //! - [`exponents`]: the exponent of cost in the length of the sequence, and the cost of one more token at two positions;
 //! - [`checkpoint`]: a checkpoint of another program, beside transformers and llama.cpp.
 //!
+//! [`profile`] says where the time of a training step goes.
+//!
 //! Every row of the first three has the median time of some repetitions after two that are not counted, tokens per second, the fraction of
 //! peak FLOP/s, and the peak memory of the process while it was measured. What is counted as arithmetic are products alone,
 //! a backward pass as two forward ones. The limit is the speed of a large product on all threads. Machines drift, so it is
@@ -41,6 +43,7 @@ pub mod exponents;
 pub mod kernels;
 pub mod measure;
 pub mod peer;
+pub mod profile;
 pub mod train;
 pub mod zoo;
 

@@ -27,6 +27,11 @@ impl Times {
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
+    /// The mean. Not a number if there is none.
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
     /// The shortest, which other work on the machine disturbs least.
     pub fn fastest(&self) -> f64 {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
@@ -95,6 +100,26 @@ fn speed(threads: usize, side: usize) -> f64 {
         runs.into_iter().map(|run| run.join().expect("a product")).fold(0.0, f64::max)
     });
     threads as f64 * operations(side) / (slowest * 1e-3)
+}
+
+/// Memory bandwidth: bytes per second, read and written, of large copies on all threads, each with its own. The best of four, and of
+/// the slowest thread.
+///
+/// # Panics
+/// If a thread does.
+pub fn bandwidth(threads: usize) -> f64 {
+    // Larger than the caches of the machines that we know.
+    const NUMBERS: usize = 1 << 24;
+    let run = || {
+        let (from, mut to) = (vec![1.0_f32; NUMBERS], vec![0.0_f32; NUMBERS]);
+        let copy = |_| time(|| std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from)));
+        (0..4).map(copy).fold(f64::INFINITY, f64::min)
+    };
+    let slowest = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        runs.into_iter().map(|run| run.join().expect("a copy")).fold(0.0, f64::max)
+    });
+    (threads * 2 * NUMBERS * size_of::<f32>()) as f64 / (slowest * 1e-3)
 }
 
 #[cfg(test)]

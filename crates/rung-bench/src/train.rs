@@ -3,7 +3,7 @@
 //! Mixers with a PyTorch peer run in the [`Decoder`], the same model as the peer's, twice: with only the positions that have a loss in
 //! the last MLP, and with all. All others run in the models of `rung-nn`, as a user trains them, and have no ratio.
 
-use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, Ops as _, Parameters};
+use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, OperationProfile, Ops as _, Parameters};
 use rung_nn::{Input, Model, ModelConfig, NormConfig, Positions};
 use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Plan};
@@ -20,6 +20,9 @@ const WITH_PEER: [(&str, Mixer); 4] = [
     ("gdn", Mixer::GatedDelta),
     ("gdn_solver", Mixer::GatedDelta),
 ];
+
+/// Mixers whose steps are profiled.
+pub(super) const PROFILED: [&str; 3] = ["full", "linear", "gdn"];
 
 /// Names of all mixers that can be trained here: those with a peer first.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -71,17 +74,38 @@ impl Training {
     /// # Errors
     /// A number is not finite.
     pub fn step(&mut self) -> Result<f64, BenchError> {
+        let (passes, update) = self.timed_step()?;
+        Ok(passes + update)
+    }
+
+    /// Milliseconds of the passes of one step, and of its update.
+    pub(super) fn timed_step(&mut self) -> Result<(f64, f64), BenchError> {
         let Self { network, size, weights, trainer, optimizer, tokens, targets } = self;
         let mut outcome = Ok(());
-        let taken = time(|| {
+        let passes = time(|| {
             let step = trainer.step(weights, size.batch, |ops: &Native<f32>, items| {
                 let rows = &tokens[items.start * size.length..items.end * size.length];
                 network.loss(ops, rows, &targets[items], *size)
             });
-            outcome = step.map(|_| optimizer.update(weights, trainer.gradient(), 1.0));
+            outcome = step.map(drop);
         });
         outcome?;
-        Ok(taken)
+        Ok((passes, time(|| optimizer.update(weights, trainer.gradient(), 1.0))))
+    }
+
+    /// Times every operation from now on.
+    pub(super) fn start_profile(&self) {
+        self.trainer.start_profile();
+    }
+
+    /// The rows of each thread since then.
+    pub(super) fn take_profile(&self) -> Vec<Vec<OperationProfile>> {
+        self.trainer.take_profile()
+    }
+
+    /// How many weights the model has.
+    pub(super) fn weight_count(&self) -> usize {
+        self.weights.size()
     }
 
     /// Floating-point operations of a step, counting products only: forward once, backward twice as much.

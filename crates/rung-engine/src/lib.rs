@@ -44,7 +44,7 @@ mod shape;
 
 pub use choice::{Choice, highest};
 pub use kernels::vectorised::vector_instructions;
-pub use native::{DataParallel, Fault, Native, Outcome, StepError, Tensor};
+pub use native::{DataParallel, Fault, Native, OperationProfile, Outcome, StepError, Tensor};
 pub use ops::{
     AccumulatorRounding, Attention, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops,
     Recurrence, Rounding, Unary, rotary_angles, rotary_frequencies,

@@ -22,16 +22,19 @@ mod backward;
 mod data_parallel;
 mod delta;
 mod pool;
+mod profile;
 mod tape;
 mod threaded_attention;
+mod threaded_product;
 mod worker_pool;
 
 pub use data_parallel::{DataParallel, Outcome, StepError};
+pub use profile::OperationProfile;
 pub use tape::{Fault, Tensor};
 
 use crate::composed;
 use crate::kernels::pointwise::{self, Map, Pairing};
-use crate::kernels::product::{FEW_ROWS, Into, Matrix, MatrixMut, TILE, product};
+use crate::kernels::product::{Into, Matrix, MatrixMut, product};
 use crate::kernels::{attention, blocks, convolution, gated, layout, left_to_right, loss, norm, recurrence, rotary};
 use crate::ops::{
     AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Unary,
@@ -41,6 +44,7 @@ use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
 use backward::{Batch, attention_inputs};
 use pool::{Buffer, Pool};
+use profile::Profile;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tape::{Record, Recurrent, Tape, Var, Watch};
@@ -82,47 +86,16 @@ impl<S: Scalar> Native<S> {
         Self { workers: (threads > 1).then(|| Mutex::new(WorkerPool::new(threads))), ..Self::new() }
     }
 
-    /// A product on all threads: rows are shared out, or columns if there are few rows.
-    fn parallel_product(&self, out: &mut [S], columns: usize, left: Matrix<'_, S>, right: Matrix<'_, S>) {
-        let ([rows, inner], work) = (left.extents(), |rows: usize| rows * columns);
-        let workers = self.workers.as_ref().filter(|_| work(rows).saturating_mul(inner) >= FEW_TERMS);
+    /// A product, on all threads if there are more and it is large.
+    fn multiply(&self, out: &mut [S], columns: usize, left: Matrix<'_, S>, right: Matrix<'_, S>) {
+        let [rows, inner] = left.extents();
+        let workers = self.workers.as_ref().filter(|_| threaded_product::is_divisible(rows, columns, inner));
         let Some(workers) = workers else {
             return product(&mut MatrixMut::new(out, rows, columns, columns), Into::Fresh, 1.0, left, right);
         };
+        let mut space = self.pool.take(threaded_product::packed_size::<S>(rows, columns, inner));
         let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
-        if rows <= FEW_ROWS {
-            for (row, out) in out.chunks_exact_mut(columns).enumerate() {
-                let share = columns.div_ceil(workers.threads() * 4).next_multiple_of(16);
-                let parts = Mutex::new(out.chunks_mut(share).enumerate());
-                workers.run(&|_| {
-                    while let Some((index, out)) = next_of(&parts) {
-                        let first = index * share;
-                        let right = right.columns(first..first + out.len());
-                        let length = out.len();
-                        let mut out = MatrixMut::new(out, 1, length, length);
-                        product(&mut out, Into::Fresh, 1.0, left.rows(row..row + 1), right);
-                    }
-                });
-            }
-            return;
-        }
-        // Whole tiles, and what is left over goes to the last part, so that no part has so few rows that it is computed otherwise.
-        let share = (rows / workers.threads() / TILE * TILE).max(TILE);
-        let (mut parts, mut rest, mut first) = (Vec::with_capacity(rows / share), out, 0);
-        while rows - first >= 2 * share {
-            let (part, after) = rest.split_at_mut(share * columns);
-            parts.push((first, part));
-            (rest, first) = (after, first + share);
-        }
-        parts.push((first, rest));
-        let parts = Mutex::new(parts.into_iter());
-        workers.run(&|_| {
-            while let Some((first, out)) = next_of(&parts) {
-                let rows = out.len() / columns;
-                let left = left.rows(first..first + rows);
-                product(&mut MatrixMut::new(out, rows, columns, columns), Into::Fresh, 1.0, left, right);
-            }
-        });
+        threaded_product::product_on(&mut workers, out, columns, left, right, space.write());
     }
 
     /// Uses these weights, with gradients, from now on. What was recorded is forgotten and the gradient is zero.
@@ -175,6 +148,23 @@ impl<S: Scalar> Native<S> {
         self.lock().watch.take().and_then(|watch| watch.fault)
     }
 
+    /// Reads the clock after every operation from now on; see [`take_profile`](Self::take_profile).
+    pub fn start_profile(&self) {
+        self.lock().profile = Some(Profile::new());
+    }
+
+    /// Stops the profile, and gives its rows in the order in which operations first ran. Empty if none was started.
+    pub fn take_profile(&self) -> Vec<OperationProfile> {
+        self.lock().profile.take().map(Profile::into_rows).unwrap_or_default()
+    }
+
+    /// The time up to here belongs to no operation.
+    fn skip_profile(&self) {
+        if let Some(profile) = &mut self.lock().profile {
+            profile.skip();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tape<S>> {
         self.tape.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,7 +179,7 @@ impl<S: Scalar> Native<S> {
         record: impl FnOnce(Var, &Buffer<S>, &mut Tape<S>) -> Record<S>,
     ) -> Tensor<S> {
         let mut tape = self.lock();
-        tape.inspect(operation, &data);
+        tape.end(operation, &data);
         let mut var = Var::None;
         if inputs.iter().any(|input| input.wanted()) {
             var = tape.node();
@@ -255,14 +245,6 @@ fn attention_extents<S: Scalar>(inputs: &Attention<'_, Tensor<S>>) -> attention:
         assert_eq!(bias.shape[2..], [queries, keys], "a bias of attention");
     }
     attention::Extents { batch, queries, keys, heads, key_heads, width, value_width, mask, scale }
-}
-
-/// Products of fewer terms than this are not worth waking a thread for.
-const FEW_TERMS: usize = 1 << 16;
-
-/// The next part of some work.
-fn next_of<T>(parts: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
-    parts.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
 /// The extents of a tensor of known rank.
@@ -343,7 +325,7 @@ impl<S: Scalar> Ops for Native<S> {
             for index in 0..batch.count {
                 let operands = batch.operands(index, (&left.data, flip_left), (&right.data, flip_right));
                 let out = &mut out[index * block..(index + 1) * block];
-                self.parallel_product(out, columns, operands.0, operands.1);
+                self.multiply(out, columns, operands.0, operands.1);
             }
         });
         self.emit("product", shape, data, &[left.var, right.var], |out, _, _| Record::Product {
@@ -497,7 +479,7 @@ impl<S: Scalar> Ops for Native<S> {
             let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
             let fill = |out: &mut [S]| threaded_attention::forward_on(&mut workers, &self.pool, extents, &view, out);
             let data = self.made(shape.size(), fill);
-            self.lock().inspect("attention", &data);
+            self.lock().end("attention", &data);
             return Tensor { data, shape, var: Var::None };
         }
         let mut scratch = self.pool.take(extents.scratch::<S>());
@@ -606,7 +588,7 @@ impl<S: Scalar> Ops for Native<S> {
         recurrence::forward(extents, &record.view(), scratch.write(), results);
         (record.kept, record.errors) = (kept, errors);
         let mut tape = self.lock();
-        tape.inspect("recurrence", &data);
+        tape.end("recurrence", &data);
         let optional = [decay, beta, state].map(|x| x.map_or(Var::None, |x| x.var));
         if [query.var, key.var, value.var].iter().chain(&optional).any(|var| var.wanted()) {
             (record.out, record.last) = (tape.node(), tape.node());
@@ -747,8 +729,9 @@ impl<S: Scalar> Ops for Native<S> {
 impl<S: Scalar> Native<S> {
     /// Records that a bias was added to every row of a tensor that nothing else refers to.
     fn with_bias(&self, y: Tensor<S>, bias: &Tensor<S>) -> Tensor<S> {
+        let mut tape = self.lock();
+        tape.end("bias", &y.data);
         if bias.var.wanted() {
-            let mut tape = self.lock();
             let out = match y.var {
                 Var::Node(_) => y.var,
                 _ => tape.node(),

@@ -75,7 +75,7 @@ impl Extents {
     }
 
     /// Keys that a query sees.
-    pub(super) fn seen(&self, query: usize) -> Range<usize> {
+    pub(crate) fn seen(&self, query: usize) -> Range<usize> {
         self.mask.range(query + self.keys - self.queries, self.keys)
     }
 

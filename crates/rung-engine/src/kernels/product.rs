@@ -141,7 +141,7 @@ pub(crate) enum Into {
 /// Rows of a tile of the result: with two vectors across, twelve sums, which is what sixteen registers hold beside operands.
 pub(crate) const TILE: usize = 6;
 /// Depth of a block: its panel of the right operand stays in the first-level cache.
-const DEPTH: usize = 256;
+pub(crate) const DEPTH: usize = 256;
 /// Rows of a block of the left operand, which stays in the second-level cache while the panels go by.
 const HEIGHT: usize = 16 * TILE;
 /// Rows (or columns, if those lie in one piece) that are packed at a time: few enough that both sides of the copy stay in the
@@ -174,6 +174,16 @@ impl<'a, S: Scalar> Panels<'a, S> {
     /// How many numbers the panels of a matrix take.
     pub(crate) fn size(rows: usize, columns: usize) -> usize {
         rows * columns.next_multiple_of(panel_width::<S>())
+    }
+
+    /// Columns of a panel.
+    pub(crate) fn width() -> usize {
+        panel_width::<S>()
+    }
+
+    /// Panels of a matrix of at most [`DEPTH`] rows that were packed part by part, each part whole panels.
+    pub(crate) fn of_packed(extents: [usize; 2], space: &'a [S]) -> Self {
+        Self { data: &space[..Self::size(extents[0], extents[1])], extents, skipped: 0 }
     }
 
     /// Rearranges a matrix into a space of at least [`Panels::size`].
@@ -418,30 +428,68 @@ fn dots<S: Scalar>(out: &mut MatrixMut<'_, S>, into: Into, factor: S, left: Matr
     let [count, inner] = right.extents;
     for row in 0..left.extents[0] {
         let left = &left.data[row * left.strides[0]..row * left.strides[0] + inner];
-        for column in 0..count {
-            let right = &right.data[column * right.strides[0]..column * right.strides[0] + inner];
-            let out = &mut out.data[row * out.stride + column];
-            let sum = dot(left, right) * factor;
-            *out = if into == Into::Sum { *out + sum } else { sum };
+        let out = &mut out.data[row * out.stride..row * out.stride + count];
+        dot_rows(left, right.data, right.strides[0], factor, into == Into::Sum, out);
+    }
+}
+
+/// Numbers of a vector of partial sums of a dot product.
+const LANES: usize = 16;
+
+/// The lanes of a dot product of two rows of the same length, and the products of what is left over.
+#[inline(always)]
+fn dot_lanes<S: Scalar>(left: &[S], right: &[S]) -> S {
+    let mut lanes = [S::ZERO; LANES];
+    let ((lefts, left_rest), (rights, right_rest)) = (left.as_chunks::<LANES>(), right.as_chunks::<LANES>());
+    for (left, right) in lefts.iter().zip(rights) {
+        for lane in 0..LANES {
+            lanes[lane] = left[lane].mul_add(right[lane], lanes[lane]);
         }
     }
+    sum_lanes(lanes, left_rest, right_rest)
+}
+
+/// The products of what is left over, and then the lanes in their order.
+#[inline(always)]
+fn sum_lanes<S: Scalar>(lanes: [S; LANES], left: &[S], right: &[S]) -> S {
+    let rest = left.iter().zip(right).fold(S::ZERO, |sum, (&left, &right)| left.mul_add(right, sum));
+    lanes.into_iter().fold(rest, |sum, lane| sum + lane)
 }
 
 vectorised! {
     /// Dot product of two rows.
     pub(crate) fn dot<S>(left: &[S], right: &[S]) -> S {
-        let mut lanes = [S::ZERO; 16];
-        let mut sum = S::ZERO;
-        let (mut lefts, mut rights) = (left.chunks_exact(16), right.chunks_exact(16));
-        for (left, right) in lefts.by_ref().zip(rights.by_ref()) {
-            for ((lane, &left), &right) in lanes.iter_mut().zip(left).zip(right) {
-                *lane = left.mul_add(right, *lane);
+        dot_lanes(left, right)
+    }
+
+    /// Dot products of a row with rows that begin `stride` apart, as many as there are results. Four at a time, so that the sums of
+    /// one do not wait for each other; each is taken as by [`dot`].
+    fn dot_rows<S>(left: &[S], right: &[S], stride: usize, factor: S, add: bool, out: &mut [S]) {
+        let store = |out: &mut S, sum: S| *out = if add { *out + sum * factor } else { sum * factor };
+        let row = |column: usize| &right[column * stride..column * stride + left.len()];
+        let whole = out.len() / 4 * 4;
+        let (fours, rest) = out.split_at_mut(whole);
+        for (group, out) in fours.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let rows: [&[S]; 4] = std::array::from_fn(|index| row(4 * group + index));
+            let [a, b, c, d] = rows.map(|row| row.as_chunks::<LANES>().0);
+            let (lefts, left_rest) = left.as_chunks::<LANES>();
+            let mut lanes = [[S::ZERO; LANES]; 4];
+            for ((((left, a), b), c), d) in lefts.iter().zip(a).zip(b).zip(c).zip(d) {
+                for lane in 0..LANES {
+                    lanes[0][lane] = left[lane].mul_add(a[lane], lanes[0][lane]);
+                    lanes[1][lane] = left[lane].mul_add(b[lane], lanes[1][lane]);
+                    lanes[2][lane] = left[lane].mul_add(c[lane], lanes[2][lane]);
+                    lanes[3][lane] = left[lane].mul_add(d[lane], lanes[3][lane]);
+                }
+            }
+            for index in 0..4 {
+                let rest = &rows[index][lefts.len() * LANES..];
+                store(&mut out[index], sum_lanes(lanes[index], left_rest, rest));
             }
         }
-        for (&left, &right) in lefts.remainder().iter().zip(rights.remainder()) {
-            sum = left.mul_add(right, sum);
+        for (index, out) in rest.iter_mut().enumerate() {
+            store(out, dot_lanes(left, row(whole + index)));
         }
-        lanes.into_iter().fold(sum, |sum, lane| sum + lane)
     }
 }
 

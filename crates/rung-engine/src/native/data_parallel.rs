@@ -13,7 +13,7 @@
 //! are taken in another order, and results agree up to rounding.
 
 use super::worker_pool::WorkerPool;
-use super::{Fault, Native, Tensor};
+use super::{Fault, Native, OperationProfile, Tensor};
 use crate::kernels::pointwise::accumulate;
 use crate::kernels::update::{all_finite, sum_of_squares};
 use crate::ops::Ops;
@@ -76,6 +76,16 @@ impl<S: Scalar> DataParallel<S> {
     /// The gradient of the last step, in the order of the weights.
     pub fn gradient(&self) -> &[S] {
         &self.gradient
+    }
+
+    /// Times every operation of every thread from now on; see [`take_profile`](Self::take_profile).
+    pub fn start_profile(&self) {
+        self.workers.iter().for_each(|worker| worker.ops.start_profile());
+    }
+
+    /// Stops the profile, and gives the rows of each thread.
+    pub fn take_profile(&self) -> Vec<Vec<OperationProfile>> {
+        self.workers.iter().map(|worker| worker.ops.take_profile()).collect()
     }
 
     /// Number of threads.
@@ -141,6 +151,7 @@ impl<S: Scalar> Worker<S> {
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
     {
         self.ops.bind(weights);
+        self.ops.skip_profile();
         let mut total = 0.0;
         for start in items.clone().step_by(piece) {
             let share = loss(&self.ops, start..(start + piece).min(items.end));

@@ -1,6 +1,7 @@
 //! The general delta rule on the native executor: kernel, record and reverse.
 
 use crate::kernels::delta::{self, Extents, Gradients, Inputs};
+use crate::native::profile::{Cost, general_delta_cost};
 use crate::native::tape::{Flow, Record, Tensor, Var};
 use crate::native::{Native, extents_of};
 use crate::ops::GeneralDelta;
@@ -18,6 +19,13 @@ pub(crate) struct Replaced<S: Scalar> {
     kept: Buffer<S>,
     pub(crate) out: Var,
     last: Var,
+}
+
+impl<S: Scalar> Replaced<S> {
+    pub(super) fn cost(&self) -> Cost {
+        let Extents { batch, time, heads, .. } = self.extents;
+        general_delta_cost(batch * time * heads, self.extents.state(), &self.inputs)
+    }
 }
 
 impl<S: Scalar> Native<S> {
@@ -47,7 +55,7 @@ impl<S: Scalar> Native<S> {
         delta::forward(extents, &record.view(), scratch.write(), results);
         record.kept = kept;
         let mut tape = self.lock();
-        tape.inspect("general_delta", &data);
+        tape.end("general_delta", &data);
         if record.inputs.iter().chain(&record.state).any(|x| x.var.wanted()) {
             (record.out, record.last) = (tape.node(), tape.node());
         }

@@ -16,6 +16,7 @@ use crate::kernels::update::all_finite;
 use crate::kernels::{attention, blocks, convolution, gated, norm, recurrence};
 use crate::native::delta::Replaced;
 use crate::native::pool::{Buffer, Pool};
+use crate::native::profile::{BACKWARD, FORWARD, Profile};
 use crate::ops::Binary;
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
@@ -248,6 +249,7 @@ pub(crate) struct Tape<S: Scalar> {
     pub(crate) training: bool,
     pub(crate) gradient: Vec<S>,
     pub(crate) watch: Option<Watch>,
+    pub(crate) profile: Option<Profile>,
 }
 
 impl<S: Scalar> Tape<S> {
@@ -262,6 +264,7 @@ impl<S: Scalar> Tape<S> {
             training: false,
             gradient: Vec::new(),
             watch: None,
+            profile: None,
         }
     }
 
@@ -280,6 +283,9 @@ impl<S: Scalar> Tape<S> {
     }
 
     pub(crate) fn push(&mut self, operation: &'static str, record: Record<S>) {
+        if let Some(profile) = &mut self.profile {
+            profile.count(operation, FORWARD, record.cost());
+        }
         let scope = self.watch.as_ref().map(Watch::place);
         self.entries.push(Entry { record, operation, scope });
     }
@@ -291,10 +297,13 @@ impl<S: Scalar> Tape<S> {
         start..self.indices.len()
     }
 
-    /// Looks at a result, if watching.
-    pub(crate) fn inspect(&mut self, operation: &'static str, values: &[S]) {
+    /// Ends an operation: its time goes to the profile, and its result is checked, if either is on.
+    pub(crate) fn end(&mut self, operation: &'static str, values: &[S]) {
+        if let Some(profile) = &mut self.profile {
+            profile.lap(operation, FORWARD);
+        }
         if let Some(watch) = &mut self.watch {
-            watch.inspect(values, operation, None, "forward");
+            watch.inspect(values, operation, None, FORWARD);
         }
     }
 
@@ -313,7 +322,13 @@ impl<S: Scalar> Tape<S> {
         flow.give(loss.var, pool.filled(loss.shape.size(), S::ONE));
         while let Some(entry) = self.entries.pop() {
             (flow.operation, flow.scope) = (entry.operation, entry.scope);
+            if let Some(profile) = &mut self.profile {
+                profile.count(entry.operation, BACKWARD, entry.record.cost());
+            }
             entry.record.backward(&mut flow);
+            if let Some(profile) = &mut self.profile {
+                profile.lap(entry.operation, BACKWARD);
+            }
         }
     }
 }
@@ -376,7 +391,7 @@ impl<S: Scalar> Flow<'_, S> {
 
     fn inspect(&mut self, gradient: &[S]) {
         if let Some(watch) = &mut self.watch {
-            watch.inspect(gradient, self.operation, self.scope.as_deref(), "backward");
+            watch.inspect(gradient, self.operation, self.scope.as_deref(), BACKWARD);
         }
     }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::next_of;
 use super::pool::Pool;
+use super::threaded_product::next_of;
 use super::worker_pool::WorkerPool;
 use crate::kernels::attention::{Extents, Inputs, MANY_QUERIES, forward};
 use crate::ops::AttentionMask;

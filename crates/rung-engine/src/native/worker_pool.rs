@@ -3,11 +3,19 @@
 //! A training step gives every thread the same function to run and waits for all of them. That is all a pool does: it keeps
 //! its threads asleep between steps, wakes them with a function of the thread's number, and returns when the last one is done.
 //! The general thread pools keep queues, and their queues ask the system for memory now and then; a step must not.
+//!
+//! Decoding a token has hundreds of small products, each of which would wake a thread. So a thread that waits reads a counter for
+//! some microseconds before it goes to sleep, and most products find the others awake.
 
 use std::any::Any;
+use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+
+/// How often a counter is read before a thread goes to sleep: some tens of microseconds.
+const SPINS: usize = 4000;
 
 /// A function of the thread's number.
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
@@ -23,15 +31,27 @@ struct SharedState {
     job: Mutex<Job>,
     announced: Condvar,
     finished: Condvar,
+    /// Counts the announcements; a thread works once for each.
+    round: AtomicU64,
+    /// Threads that have not finished the round. Both counters change under the lock of the job alone, and are read without it
+    /// by threads that wait; what they protect is read under the lock.
+    busy: AtomicUsize,
 }
 
 struct Job {
-    /// Counts the announcements; a thread works once for each.
-    round: u64,
     work: Option<&'static Work<'static>>,
-    busy: usize,
     panic: Option<Box<dyn Any + Send>>,
     closing: bool,
+}
+
+/// Waits for a condition for a short while, without sleeping.
+fn spin_until(mut condition: impl FnMut() -> bool) {
+    for _ in 0..SPINS {
+        if condition() {
+            return;
+        }
+        spin_loop();
+    }
 }
 
 impl SharedState {
@@ -39,27 +59,35 @@ impl SharedState {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn round(&self) -> u64 {
+        self.round.load(Ordering::Acquire)
+    }
+
+    fn busy(&self) -> usize {
+        self.busy.load(Ordering::Acquire)
+    }
+
     /// What the other threads do until the pool is dropped.
     fn serve(&self, number: usize) {
         let mut seen = 0;
         loop {
+            spin_until(|| self.round() != seen);
             let mut job = self.lock();
-            while job.round == seen && !job.closing {
+            while self.round() == seen && !job.closing {
                 job = self.announced.wait(job).unwrap_or_else(PoisonError::into_inner);
             }
             if job.closing {
                 return;
             }
-            seen = job.round;
+            seen = self.round();
             let work = job.work.expect("an announcement has work");
             drop(job);
             let outcome = catch_unwind(AssertUnwindSafe(|| work(number)));
             let mut job = self.lock();
-            job.busy -= 1;
             if let Err(panic) = outcome {
                 job.panic = Some(panic);
             }
-            if job.busy == 0 {
+            if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finished.notify_one();
             }
         }
@@ -72,9 +100,13 @@ impl WorkerPool {
     /// # Panics
     /// If the system refuses the threads.
     pub(super) fn new(threads: usize) -> Self {
-        let job = Job { round: 0, work: None, busy: 0, panic: None, closing: false };
-        let shared =
-            Arc::new(SharedState { job: Mutex::new(job), announced: Condvar::new(), finished: Condvar::new() });
+        let shared = Arc::new(SharedState {
+            job: Mutex::new(Job { work: None, panic: None, closing: false }),
+            announced: Condvar::new(),
+            finished: Condvar::new(),
+            round: AtomicU64::new(0),
+            busy: AtomicUsize::new(0),
+        });
         let spawn = |number: usize| {
             let shared = Arc::clone(&shared);
             let name = format!("rung {number}");
@@ -100,14 +132,15 @@ impl WorkerPool {
         let shared = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
         {
             let mut job = self.shared.lock();
-            job.round += 1;
             job.work = Some(shared);
-            job.busy = self.others.len();
+            self.shared.busy.store(self.others.len(), Ordering::Release);
+            self.shared.round.fetch_add(1, Ordering::AcqRel);
         }
         self.shared.announced.notify_all();
         let own = catch_unwind(AssertUnwindSafe(|| work(0)));
+        spin_until(|| self.shared.busy() == 0);
         let mut job = self.shared.lock();
-        while job.busy > 0 {
+        while self.shared.busy() > 0 {
             job = self.shared.finished.wait(job).unwrap_or_else(PoisonError::into_inner);
         }
         job.work = None;

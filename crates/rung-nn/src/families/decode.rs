@@ -48,6 +48,11 @@ impl<'a> Decoder<'a> {
         Ok(self.ops.values(&self.model.logits(&self.ops, &last)))
     }
 
+    /// What runs the operations, for a profile of them.
+    pub fn executor(&self) -> &Native<f32> {
+        &self.ops
+    }
+
     /// Tokens so far.
     pub fn seen(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.seen)

@@ -3,6 +3,7 @@
 //! ```text
 //! rung bench --only train --shape M --mixer full --against torch
 //! rung bench --only exponents --json
+//! rung bench --profile --shape M --mixer full
 //! rung bench --only checkpoint --model SmolLM2-135M-Instruct.Q4_1.gguf --against transformers,llama.cpp
 //! ```
 //!
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_bench::checkpoint::{CheckpointBench, Side, Software, Work};
+use rung_bench::profile::{self, StepProfile};
 use rung_bench::{Bench, CaseFilter, Measurement, Section, cases};
 use serde_json::{Value, json};
 
@@ -43,9 +45,12 @@ pub struct BenchCommand {
     /// --only checkpoint: `transformers`, `llama.cpp` (F32, and the file as it is), or both with a comma between.
     #[arg(long, value_name = "torch|PYTHON|LIST")]
     against: Option<String>,
-    /// Hugging Face directory or GGUF file, for --only checkpoint.
+    /// Hugging Face directory or GGUF file, for --only checkpoint or --profile.
     #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
+    /// Show where the time of a training step goes, operation by operation; with --model, that of prefill and decoding.
+    #[arg(long, conflicts_with_all = ["only", "against"])]
+    profile: bool,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -78,6 +83,9 @@ impl BenchCommand {
             if !(1..=max).contains(&found) {
                 bail!("{option}: found {found}, expected 1 to {max}");
             }
+        }
+        if self.profile {
+            return self.run_profile(threads);
         }
         let only = match (self.only, &self.model) {
             (Some(Part::Checkpoint), Some(model)) => return self.run_checkpoint(model, threads),
@@ -118,6 +126,35 @@ impl BenchCommand {
 }
 
 impl BenchCommand {
+    fn run_profile(&self, threads: usize) -> anyhow::Result<ExitCode> {
+        let mut rows = Vec::new();
+        let mut show = |step: &StepProfile| -> anyhow::Result<()> {
+            if self.json {
+                rows.push(profile_fields(step));
+                return Ok(());
+            }
+            print(&profile_table(step, threads)?)
+        };
+        if let Some(model) = &self.model {
+            let wait = spinner("profiling prefill and decoding".to_owned());
+            let steps = profile::checkpoint(model, threads, self.steps);
+            wait.finish_and_clear();
+            steps?.iter().try_for_each(&mut show)?;
+        } else {
+            let filter = CaseFilter { only: None, shape: self.shape.clone(), mixer: self.mixer.clone() };
+            for (mixer, size) in profile::steps(&filter)? {
+                let wait = spinner(format!("profiling {mixer} {}", size.name));
+                let step = profile::profile(mixer, size, threads, self.steps);
+                wait.finish_and_clear();
+                show(&step?)?;
+            }
+        }
+        if self.json {
+            print_json(&Value::Array(rows))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
     fn run_checkpoint(&self, model: &Path, threads: usize) -> anyhow::Result<ExitCode> {
         let against = self.against.as_deref().map(Software::parse_list).transpose()?.unwrap_or_default();
         let wait = spinner("opening the checkpoint on every side".to_owned());
@@ -153,6 +190,60 @@ impl BenchCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A step's operations, the longest first, with fractions of peak FLOP/s and of memory bandwidth.
+fn profile_table(step: &StepProfile, threads: usize) -> Result<String, std::fmt::Error> {
+    let (peak, bandwidth) = (step.peak / 1e9, step.bandwidth / 1e9);
+    let mut text = format!(
+        "{} {} on {threads} threads: {:.2} ms (mean, profiled); peak {peak:.0} GFLOP/s, memory {bandwidth:.0} GB/s (measured)\n\
+         operation                pass         calls         ms   of step     GFLOP   of peak        MB  of memory\n",
+        step.mixer, step.shape, step.milliseconds,
+    );
+    let percent = |part: f64| if part > 0.0 { format!("{:.0}%", 100.0 * part) } else { "-".to_owned() };
+    for row in &step.rows {
+        let seconds = row.milliseconds * 1e-3;
+        writeln!(
+            text,
+            "{:23}  {:8}  {:>8.0}  {:>9.3}  {:>8}  {:>8.2}  {:>8}  {:>8.1}  {:>9}",
+            row.operation,
+            row.pass,
+            row.calls,
+            row.milliseconds,
+            percent(row.milliseconds / step.milliseconds),
+            row.flops / 1e9,
+            percent(row.flops / seconds / step.peak),
+            row.bytes / 1e6,
+            percent(row.bytes / seconds / step.bandwidth),
+        )?;
+    }
+    let bound = step.bound();
+    if bound <= 0.0 {
+        return Ok(text + "\n");
+    }
+    writeln!(
+        text,
+        "bound {bound:.2} ms: products at peak, then the update at memory bandwidth; the step takes {:.2} times that\n",
+        step.milliseconds / bound
+    )?;
+    Ok(text)
+}
+
+fn profile_fields(step: &StepProfile) -> Value {
+    let rows: Vec<Value> = step
+        .rows
+        .iter()
+        .map(|row| {
+            json!({
+                "operation": row.operation, "pass": row.pass, "calls": row.calls, "ms": row.milliseconds,
+                "flops": row.flops, "bytes": row.bytes,
+            })
+        })
+        .collect();
+    json!({
+        "mixer": step.mixer, "shape": step.shape, "ms": step.milliseconds, "bound_ms": step.bound(),
+        "peak_flops_per_s": step.peak, "bytes_per_s": step.bandwidth, "rows": rows,
+    })
 }
 
 fn checkpoint_line(work: Work, side: &Side) -> String {
