@@ -85,12 +85,7 @@ pub fn steps(choice: &CaseFilter) -> Result<Vec<(&'static str, Size)>, BenchErro
 ///
 /// # Errors
 /// A step meets a number that is not finite.
-pub fn profile(
-    mixer: &'static str,
-    size: Size,
-    threads: usize,
-    repetitions: usize,
-) -> Result<StepProfile, BenchError> {
+pub fn profile(mixer: &'static str, size: Size, threads: usize, repetitions: usize) -> Result<StepProfile, BenchError> {
     let mut training = Training::new(mixer, size, true, threads)?;
     for _ in 0..super::WARM_UP {
         training.step()?;

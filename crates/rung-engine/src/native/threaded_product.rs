@@ -46,14 +46,7 @@ pub(super) fn product_on<S: Scalar>(
             while let Some((first, out)) = next_of(&parts) {
                 let rows = out.len() / columns;
                 let left = left.rows(first..first + rows).columns(terms.clone());
-                product_with(
-                    &mut MatrixMut::new(out, rows, columns, columns),
-                    into,
-                    1.0,
-                    left,
-                    panels,
-                    0..terms.len(),
-                );
+                product_with(&mut MatrixMut::new(out, rows, columns, columns), into, 1.0, left, panels, 0..terms.len());
             }
         });
     }
