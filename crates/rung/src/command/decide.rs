@@ -55,7 +55,7 @@ impl Decide {
         match &verdict {
             Verdict::Solved(found) => construction = json!(found.name),
             Verdict::Impossible(found) => {
-                certificate = certificate::write(&found.certificate, &stack.text, &stack.conventions())
+                certificate = certificate::write(&found.certificate, &stack.text, &stack.conventions());
             }
             Verdict::Unknown(Unknown::NotExcludable(steps)) => {
                 let names: Vec<&str> = steps.iter().filter_map(|step| step.shortcut).collect();
