@@ -3,19 +3,19 @@
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
-use crate::summary::Rate;
+use crate::summary::AccuracyRow;
 
 /// One model's ladder.
-pub struct Ladder<'a> {
+pub struct ModelLadder<'a> {
     /// What it is called in the legend.
     pub name: String,
     /// Its rates.
-    pub rates: &'a [Rate],
+    pub rates: &'a [AccuracyRow],
 }
 
 /// A chart of one or several ladders, with chance and the threshold drawn in.
-pub fn chart(ladders: &[Ladder<'_>], threshold: f64) -> LineChart {
-    let mut lines: Vec<(String, Vec<&Rate>)> = Vec::new();
+pub fn chart(ladders: &[ModelLadder<'_>], threshold: f64) -> LineChart {
+    let mut lines: Vec<(String, Vec<&AccuracyRow>)> = Vec::new();
     for ladder in ladders {
         for rate in ladder.rates {
             let mut name = format!("{} rows, {}", rate.entries, rate.variant);
@@ -48,7 +48,7 @@ pub fn chart(ladders: &[Ladder<'_>], threshold: f64) -> LineChart {
     let count = lines.len() as f64;
     for (index, (name, rates)) in lines.into_iter().enumerate() {
         let point =
-            |rate: &&Rate| Point::new(rate.hops as f64, rate.accuracy).between(rate.interval.0, rate.interval.1);
+            |rate: &&AccuracyRow| Point::new(rate.hops as f64, rate.accuracy).between(rate.interval.0, rate.interval.1);
         let series = Series::line_and_points(name, rates.iter().map(point).collect());
         // Intervals of several lines stand side by side.
         let aside = 0.05 * (index as f64 - (count - 1.0) / 2.0);

@@ -4,11 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::prompt::{Cell, Question, Variant, Writer};
-use crate::record::Record;
+use crate::prompt::{Cell, PromptWriter, Question, Variant};
+use crate::record::AnswerRecord;
 use crate::score::{Answer, ReadBy, read_chain_of_thought, read_token};
 use crate::symbols::Symbols;
-use crate::{AskError, Model};
+use crate::{AnsweringModel, AskError};
 
 /// Tokens that a chain of thought may have.
 const CHAIN_OF_THOUGHT_TOKENS: usize = 256;
@@ -18,7 +18,7 @@ const CHAIN_OF_THOUGHT_TOKENS: usize = 256;
 #[serde(deny_unknown_fields)]
 pub struct Grid {
     /// Wording of all prompts.
-    pub writer: Writer,
+    pub writer: PromptWriter,
     /// Numbers of hops.
     pub hops: Vec<usize>,
     /// Table sizes.
@@ -58,7 +58,7 @@ impl Grid {
 
 /// How hard a server is pressed.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RequestPolicy {
     /// Requests under way at once.
     pub concurrency: usize,
     /// Requests a second at most; none for no limit.
@@ -69,7 +69,7 @@ pub struct Pace {
     pub first_wait: Duration,
 }
 
-impl Default for Pace {
+impl Default for RequestPolicy {
     fn default() -> Self {
         Self { concurrency: 8, rate: None, retries: 6, first_wait: Duration::from_millis(500) }
     }
@@ -77,7 +77,7 @@ impl Default for Pace {
 
 /// How a run ended.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct LadderOutcome {
     /// Questions answered in this run.
     pub answered: usize,
     /// Questions that are still open, because attempts ran out or the run was stopped.
@@ -91,19 +91,19 @@ pub struct Outcome {
 /// # Errors
 /// The record cannot be written, a cell cannot be asked, or a request is refused for good.
 pub fn run(
-    model: &dyn Model,
+    model: &dyn AnsweringModel,
     grid: &Grid,
-    record: &mut Record,
-    pace: Pace,
+    record: &mut AnswerRecord,
+    pace: RequestPolicy,
     stop: &AtomicBool,
     progress: &(dyn Fn(usize) + Sync),
-) -> Result<Outcome, AskError> {
+) -> Result<LadderOutcome, AskError> {
     let all = grid.questions()?;
     let total = all.len();
     let open: Vec<(Cell, Question)> = all.into_iter().filter(|(_, question)| !record.has(&question.id)).collect();
     let start = total - open.len();
     let (next, limiter) = (AtomicUsize::new(0), RateLimiter::new(pace.rate));
-    let shared = Mutex::new((record, Outcome::default(), None::<AskError>));
+    let shared = Mutex::new((record, LadderOutcome::default(), None::<AskError>));
     let worker = || {
         while !stop.load(Ordering::Relaxed) {
             let Some((cell, question)) = open.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
@@ -142,10 +142,10 @@ pub fn run(
 
 /// Asks one question, again after failures that may pass.
 fn attempt(
-    model: &dyn Model,
+    model: &dyn AnsweringModel,
     cell: &Cell,
     question: &Question,
-    pace: Pace,
+    pace: RequestPolicy,
     limiter: &RateLimiter,
     stop: &AtomicBool,
 ) -> Result<Answer, AskError> {
@@ -169,8 +169,8 @@ fn attempt(
 /// Asks one question once.
 ///
 /// # Errors
-/// As [`Model::next_token`].
-pub fn ask(model: &dyn Model, cell: &Cell, question: &Question) -> Result<Answer, AskError> {
+/// As [`AnsweringModel::next_token`].
+pub fn ask(model: &dyn AnsweringModel, cell: &Cell, question: &Question) -> Result<Answer, AskError> {
     let (found, read_by, mass, reasoned) = if cell.variant.chain_of_thought {
         let reply = model.write(&question.text, CHAIN_OF_THOUGHT_TOKENS)?;
         (read_chain_of_thought(question, &reply), ReadBy::ChainOfThought, None, false)

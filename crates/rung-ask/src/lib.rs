@@ -10,7 +10,7 @@
 //!
 //! - [`prompt`] writes questions: composition of look-up tables, k-hop induction, associative recall, 2-Sum, state tracking.
 //! - [`symbols`] picks answer symbols that are single tokens for the model asked.
-//! - [`server`] speaks the protocols of inference servers; a checkpoint that Rung runs itself implements the same [`Model`].
+//! - [`server`] speaks the protocols of inference servers; a checkpoint that Rung runs itself implements the same [`AnsweringModel`].
 //! - [`record`] appends every answer when it arrives, so that an interrupted run resumes and asks nothing twice.
 //! - [`ladder`] runs a grid of questions; [`summary`] turns answers into accuracies with intervals.
 //! - [`harness`] writes the same questions as tasks of other evaluation harnesses.
@@ -40,4 +40,4 @@ pub mod summary;
 pub mod symbols;
 pub mod test_server;
 
-pub use model::{AskError, Description, Model, Reply, TokenProbability};
+pub use model::{AnsweringModel, AskError, Reply, ServerDescription, TokenProbability};

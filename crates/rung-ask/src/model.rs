@@ -1,9 +1,9 @@
 //! What can be asked: a server, or a checkpoint that Rung runs itself.
 
 /// A language model that answers prompts. Called from several threads at once.
-pub trait Model: Sync {
+pub trait AnsweringModel: Sync {
     /// What answers, for the record.
-    fn describe(&self) -> Description;
+    fn describe(&self) -> ServerDescription;
 
     /// The tokens of a text without special tokens, or none if the model does not say.
     ///
@@ -26,7 +26,7 @@ pub trait Model: Sync {
 
 /// What answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Description {
+pub struct ServerDescription {
     /// How it is spoken to: a protocol's name, or `rung` for a checkpoint that runs here.
     pub protocol: String,
     /// The model's own name, if it says one.

@@ -10,7 +10,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::AskError;
-use crate::Description;
+use crate::ServerDescription;
 use crate::ladder::Grid;
 use crate::score::Answer;
 
@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 2 << 30;
 /// The first line: what is asked, of whom.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+pub struct RecordHeader {
     /// The format of the file.
     pub rung_ask: u32,
     /// Version of the program that began it.
@@ -31,32 +31,32 @@ pub struct Header {
     /// The address or path of the model, without credentials.
     pub target: String,
     /// What answers there.
-    pub model: Description,
+    pub model: ServerDescription,
     /// The questions.
     pub grid: Grid,
 }
 
-impl Header {
+impl RecordHeader {
     /// A header of this version.
-    pub fn new(target: String, model: Description, grid: Grid) -> Self {
+    pub fn new(target: String, model: ServerDescription, grid: Grid) -> Self {
         Self { rung_ask: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), target, model, grid }
     }
 }
 
 /// A record that is open for writing. One process at a time.
-pub struct Record {
+pub struct AnswerRecord {
     path: PathBuf,
     file: File,
-    header: Header,
+    header: RecordHeader,
     answers: BTreeMap<String, Answer>,
 }
 
-impl Record {
+impl AnswerRecord {
     /// Opens or creates a record. An existing one must have the same questions.
     ///
     /// # Errors
     /// It cannot be read or written, is of other questions, or another process writes it.
-    pub fn open(path: &Path, header: Header) -> Result<Self, AskError> {
+    pub fn open(path: &Path, header: RecordHeader) -> Result<Self, AskError> {
         let error = |cause: std::io::Error| AskError::file(path, cause);
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(error)?;
         if file.try_lock().is_err() {
@@ -133,7 +133,7 @@ impl Record {
 ///
 /// # Errors
 /// It cannot be read, or is no record.
-pub fn read(path: &Path) -> Result<(Header, Vec<Answer>), AskError> {
+pub fn read(path: &Path) -> Result<(RecordHeader, Vec<Answer>), AskError> {
     let mut file = File::open(path).map_err(|cause| AskError::file(path, cause))?;
     let text = read_all(&mut file, path)?;
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -159,13 +159,13 @@ fn read_all(file: &mut File, path: &Path) -> Result<String, AskError> {
     String::from_utf8(text).map_err(|cause| AskError::file(path, cause))
 }
 
-fn parse(text: &str, path: &Path) -> Result<(Header, BTreeMap<String, Answer>), AskError> {
+fn parse(text: &str, path: &Path) -> Result<(RecordHeader, BTreeMap<String, Answer>), AskError> {
     let error = |line: usize, cause: serde_json::Error| AskError::file(path, format!("line {}: {cause}", line + 1));
     let mut lines = text.lines().enumerate();
     let Some((_, first)) = lines.next() else {
         return Err(AskError::file(path, "found no whole line, expected a record of `rung ask`"));
     };
-    let header: Header = serde_json::from_str(first).map_err(|cause| error(0, cause))?;
+    let header: RecordHeader = serde_json::from_str(first).map_err(|cause| error(0, cause))?;
     if header.rung_ask != FORMAT {
         return Err(AskError::file(path, format!("found format {}, expected {FORMAT}", header.rung_ask)));
     }

@@ -8,7 +8,7 @@ use crate::score::{Answer, ReadBy};
 
 /// Accuracy of one variant at one number of hops and rows.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Rate {
+pub struct AccuracyRow {
     /// How the prompt was put.
     pub variant: String,
     /// Rows of a table.
@@ -36,7 +36,7 @@ pub struct Rate {
 }
 
 /// All rates, by variant, rows and hops.
-pub fn rates(answers: &[Answer]) -> Vec<Rate> {
+pub fn rates(answers: &[Answer]) -> Vec<AccuracyRow> {
     let mut cells: BTreeMap<(&str, usize, usize), Vec<&Answer>> = BTreeMap::new();
     for answer in answers {
         cells.entry((&answer.variant, answer.entries, answer.hops)).or_default().push(answer);
@@ -44,11 +44,11 @@ pub fn rates(answers: &[Answer]) -> Vec<Rate> {
     cells.into_iter().map(|((variant, entries, hops), answers)| rate(variant, entries, hops, &answers)).collect()
 }
 
-fn rate(variant: &str, entries: usize, hops: usize, answers: &[&Answer]) -> Rate {
+fn rate(variant: &str, entries: usize, hops: usize, answers: &[&Answer]) -> AccuracyRow {
     let (reasoned, counted): (Vec<&Answer>, Vec<&Answer>) = answers.iter().partition(|answer| answer.reasoned);
     let right = counted.iter().filter(|answer| answer.is_right()).count();
     let masses: Vec<f64> = counted.iter().filter_map(|answer| answer.mass).collect();
-    Rate {
+    AccuracyRow {
         variant: variant.to_owned(),
         entries,
         hops,
@@ -65,8 +65,8 @@ fn rate(variant: &str, entries: usize, hops: usize, answers: &[&Answer]) -> Rate
 }
 
 /// The largest number of hops up to which every interval lies above `threshold`; none if the first does not.
-pub fn measured_hops(rates: &[Rate], variant: &str, entries: usize, threshold: f64) -> Option<usize> {
-    let mut cells: Vec<&Rate> =
+pub fn measured_hops(rates: &[AccuracyRow], variant: &str, entries: usize, threshold: f64) -> Option<usize> {
+    let mut cells: Vec<&AccuracyRow> =
         rates.iter().filter(|rate| rate.variant == variant && rate.entries == entries).collect();
     cells.sort_by_key(|rate| rate.hops);
     cells.iter().take_while(|rate| rate.interval.0 > threshold).last().map(|rate| rate.hops)

@@ -4,7 +4,7 @@
 //! tokenizer knows: candidates are put to it, with the white space that stands before the answer. A server that has no tokenizer
 //! to ask gets capital letters, and the record says that this was not checked.
 
-use crate::{AskError, Model};
+use crate::{AnsweringModel, AskError};
 
 /// Candidates beyond capital letters: short common words that most vocabularies hold as one token.
 const WORDS: &[&str] = &[
@@ -38,7 +38,7 @@ pub fn letters(count: usize) -> Vec<String> {
 ///
 /// # Errors
 /// The model cannot be reached, or has fewer such tokens.
-pub fn choose(model: &dyn Model, lead: &str, count: usize) -> Result<Symbols, AskError> {
+pub fn choose(model: &dyn AnsweringModel, lead: &str, count: usize) -> Result<Symbols, AskError> {
     let mut symbols = Vec::new();
     for candidate in candidates() {
         if symbols.len() == count {
@@ -60,7 +60,7 @@ pub fn choose(model: &dyn Model, lead: &str, count: usize) -> Result<Symbols, As
 ///
 /// # Errors
 /// The model cannot be reached, or one of them is not one token.
-pub fn check(model: &dyn Model, lead: &str, symbols: &[String]) -> Result<Symbols, AskError> {
+pub fn check(model: &dyn AnsweringModel, lead: &str, symbols: &[String]) -> Result<Symbols, AskError> {
     let mut fitting = 0;
     for symbol in symbols {
         match is_one_token(model, lead, symbol)? {
@@ -83,7 +83,7 @@ fn unchecked(count: usize) -> Result<Symbols, AskError> {
 }
 
 /// Whether a symbol adds exactly one token to what stands before it; none if the model does not tokenize.
-fn is_one_token(model: &dyn Model, lead: &str, symbol: &str) -> Result<Option<bool>, AskError> {
+fn is_one_token(model: &dyn AnsweringModel, lead: &str, symbol: &str) -> Result<Option<bool>, AskError> {
     let context = "Answer:";
     let (Some(before), Some(after)) = (model.tokenize(context)?, model.tokenize(&format!("{context}{lead}{symbol}"))?)
     else {
@@ -95,14 +95,14 @@ fn is_one_token(model: &dyn Model, lead: &str, symbol: &str) -> Result<Option<bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Description, Reply};
+    use crate::{Reply, ServerDescription};
 
     /// A model whose tokens are characters, so that only single letters fit without a lead.
     struct Characters;
 
-    impl Model for Characters {
-        fn describe(&self) -> Description {
-            Description::default()
+    impl AnsweringModel for Characters {
+        fn describe(&self) -> ServerDescription {
+            ServerDescription::default()
         }
         fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {
             Ok(Some(text.chars().map(u32::from).collect()))

@@ -16,7 +16,7 @@ use crate::prompt::{CHAT_ENDING, Question};
 
 /// What goes wrong at the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ServerFault {
     /// The reply takes a while, but comes.
     Slow,
     /// Status 429 with `Retry-After: 0`.
@@ -33,7 +33,7 @@ pub enum Fault {
     ConnectionReset,
 }
 
-impl Fault {
+impl ServerFault {
     /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Slow,
@@ -48,7 +48,7 @@ impl Fault {
 
 /// Which protocol it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
+pub enum TestProtocol {
     /// llama.cpp's own.
     LlamaCpp,
     /// `/v1/completions` and a tokenizer, as vLLM.
@@ -64,12 +64,12 @@ pub struct TestServer {
 }
 
 struct Shared {
-    speaks: Speaks,
+    speaks: TestProtocol,
     /// By prompt: the right symbol, and one that is wrong.
     answers: HashMap<String, (String, String)>,
     most_hops: usize,
     hops: HashMap<String, usize>,
-    faults: Vec<Fault>,
+    faults: Vec<ServerFault>,
     attempts: Mutex<HashMap<String, usize>>,
     next_fault: AtomicUsize,
     authorization: Mutex<Option<String>>,
@@ -81,7 +81,12 @@ impl TestServer {
     ///
     /// # Errors
     /// No port of the loopback interface can be had.
-    pub fn start(speaks: Speaks, questions: &[Question], most_hops: usize, faults: &[Fault]) -> std::io::Result<Self> {
+    pub fn start(
+        speaks: TestProtocol,
+        questions: &[Question],
+        most_hops: usize,
+        faults: &[ServerFault],
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let wrong = |question: &Question| question.symbols.iter().find(|symbol| **symbol != question.answer).cloned();
@@ -159,17 +164,17 @@ impl Shared {
     fn reply(&self, path: &str, body: &Value) -> Option<(u16, String)> {
         let found = |value: Value| Some((200, value.to_string()));
         match (path, self.speaks) {
-            ("/props", Speaks::LlamaCpp) => found(json!({"default_generation_settings": {}})),
+            ("/props", TestProtocol::LlamaCpp) => found(json!({"default_generation_settings": {}})),
             ("/v1/models", _) => found(json!({"data": [{"id": "test-model"}]})),
-            ("/tokenize", Speaks::LlamaCpp | Speaks::Completions) => {
+            ("/tokenize", TestProtocol::LlamaCpp | TestProtocol::Completions) => {
                 let text = body["content"].as_str().or(body["prompt"].as_str()).unwrap_or_default();
                 let tokens: Vec<usize> = text.split(' ').map(str::len).collect();
                 found(json!({"tokens": tokens}))
             }
-            ("/completion", Speaks::LlamaCpp) | ("/v1/completions", Speaks::Completions) => {
+            ("/completion", TestProtocol::LlamaCpp) | ("/v1/completions", TestProtocol::Completions) => {
                 self.answer(path, body["prompt"].as_str()?)
             }
-            ("/v1/chat/completions", Speaks::Chat) => {
+            ("/v1/chat/completions", TestProtocol::Chat) => {
                 let prompt = body["messages"][0]["content"].as_str()?;
                 self.answer(path, prompt.strip_suffix(CHAT_ENDING).unwrap_or(prompt))
             }
@@ -195,16 +200,16 @@ impl Shared {
         }
         let fault = self.faults[self.next_fault.fetch_add(1, Ordering::Relaxed) % self.faults.len()];
         match fault {
-            Fault::Slow => {
+            ServerFault::Slow => {
                 std::thread::sleep(Duration::from_millis(50));
                 Some((200, whole))
             }
-            Fault::TooManyRequests => Some((429, "{}".to_owned())),
-            Fault::InternalError => Some((500, "{}".to_owned())),
-            Fault::TruncatedJson => Some((200, whole[..whole.len() / 2].to_owned())),
-            Fault::WrongShape => Some((200, "[1, 2]".to_owned())),
-            Fault::MissingProbabilities => Some((200, reply_of(path, &text, None).to_string())),
-            Fault::ConnectionReset => None,
+            ServerFault::TooManyRequests => Some((429, "{}".to_owned())),
+            ServerFault::InternalError => Some((500, "{}".to_owned())),
+            ServerFault::TruncatedJson => Some((200, whole[..whole.len() / 2].to_owned())),
+            ServerFault::WrongShape => Some((200, "[1, 2]".to_owned())),
+            ServerFault::MissingProbabilities => Some((200, reply_of(path, &text, None).to_string())),
+            ServerFault::ConnectionReset => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rung_ask::prompt::{Cell, Question, Style, TableOrder, Variant, Writer, answer_symbols, parse_task};
+use rung_ask::prompt::{Cell, PromptWriter, Question, Style, TableOrder, Variant, answer_symbols, parse_task};
 use rung_ask::symbols::letters;
 
 const QUESTIONS: u64 = 1500;
@@ -59,7 +59,7 @@ fn ladders_are_balanced_in_every_style_and_order() {
         for order in [TableOrder::Hard, TableOrder::Easy] {
             for hops in [1, 2, 3] {
                 let cell = Cell { hops, entries: 8, tables: 3, variant: Variant { order, ..Variant::default() } };
-                let writer = Writer { style, ..Writer::default() };
+                let writer = PromptWriter { style, ..PromptWriter::default() };
                 let questions: Vec<Question> =
                     (0..QUESTIONS).map(|index| writer.ladder_question(&cell, &letters(8), 3, index).unwrap()).collect();
                 // The last table shown has its values last: in the easy order that is the table of the last hop.
@@ -84,7 +84,9 @@ fn tasks_are_balanced() {
         let task = parse_task(spec).unwrap();
         let symbols = answer_symbols(&*task).unwrap().unwrap_or_else(letters);
         let questions: Vec<Question> = (0..QUESTIONS)
-            .map(|index| Writer::default().task_question(&*task, &Variant::default(), &symbols, 5, index).unwrap())
+            .map(|index| {
+                PromptWriter::default().task_question(&*task, &Variant::default(), &symbols, 5, index).unwrap()
+            })
             .collect();
         assert_balanced(spec, &questions);
     }
@@ -93,7 +95,7 @@ fn tasks_are_balanced() {
 #[test]
 fn the_control_without_hops_asks_for_the_start() {
     let cell = Cell { hops: 0, entries: 8, tables: 2, ..Cell::default() };
-    let question = Writer::default().ladder_question(&cell, &letters(8), 1, 0).unwrap();
+    let question = PromptWriter::default().ladder_question(&cell, &letters(8), 1, 0).unwrap();
     assert!(question.text.contains(&format!("Start with {}.", question.answer)));
 }
 
@@ -101,7 +103,7 @@ fn the_control_without_hops_asks_for_the_start() {
 fn same_seed_same_prompts_and_equal_tables_for_all_hops() {
     let ask = |hops: usize, seed: u64| {
         let cell = Cell { hops, entries: 4, tables: 3, ..Cell::default() };
-        Writer { shots: 2, ..Writer::default() }.ladder_question(&cell, &letters(4), seed, 9).unwrap()
+        PromptWriter { shots: 2, ..PromptWriter::default() }.ladder_question(&cell, &letters(4), seed, 9).unwrap()
     };
     assert_eq!(ask(2, 1), ask(2, 1));
     assert_ne!(ask(2, 1).text, ask(2, 2).text);

@@ -3,18 +3,18 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rung_ask::Model as _;
-use rung_ask::ladder::{Grid, Pace, run};
-use rung_ask::prompt::{Question, Variant, Writer};
-use rung_ask::record::{Header, Record, read};
-use rung_ask::server::{Protocol, Server};
+use rung_ask::AnsweringModel as _;
+use rung_ask::ladder::{Grid, RequestPolicy, run};
+use rung_ask::prompt::{PromptWriter, Question, Variant};
+use rung_ask::record::{AnswerRecord, RecordHeader, read};
+use rung_ask::server::{ModelServer, ServerProtocol};
 use rung_ask::summary::{measured_hops, rates};
 use rung_ask::symbols::{Symbols, letters};
-use rung_ask::test_server::{Fault, Speaks, TestServer};
+use rung_ask::test_server::{ServerFault, TestProtocol, TestServer};
 
 fn grid(count: u64) -> Grid {
     let symbols = Symbols { symbols: letters(4), checked: false };
-    let (writer, variants) = (Writer::default(), vec![Variant::default()]);
+    let (writer, variants) = (PromptWriter::default(), vec![Variant::default()]);
     Grid { writer, hops: vec![0, 1, 2, 3, 4], entries: vec![4], variants, count, seed: 1, symbols }
 }
 
@@ -22,8 +22,8 @@ fn questions(grid: &Grid) -> Vec<Question> {
     grid.questions().unwrap().into_iter().map(|(_, question)| question).collect()
 }
 
-fn pace() -> Pace {
-    Pace { first_wait: Duration::from_millis(5), ..Pace::default() }
+fn pace() -> RequestPolicy {
+    RequestPolicy { first_wait: Duration::from_millis(5), ..RequestPolicy::default() }
 }
 
 fn scratch(name: &str) -> std::path::PathBuf {
@@ -34,25 +34,25 @@ fn scratch(name: &str) -> std::path::PathBuf {
     folder
 }
 
-fn connect(server: &TestServer) -> Server {
-    Server::connect(&server.url(), None, None, Duration::from_secs(5)).unwrap()
+fn connect(server: &TestServer) -> ModelServer {
+    ModelServer::connect(&server.url(), None, None, Duration::from_secs(5)).unwrap()
 }
 
 #[test]
 fn five_hundred_questions_under_faults_lose_and_double_nothing() {
     let protocols = [
-        (Speaks::LlamaCpp, Protocol::LlamaCpp),
-        (Speaks::Completions, Protocol::Completions),
-        (Speaks::Chat, Protocol::Chat),
+        (TestProtocol::LlamaCpp, ServerProtocol::LlamaCpp),
+        (TestProtocol::Completions, ServerProtocol::Completions),
+        (TestProtocol::Chat, ServerProtocol::Chat),
     ];
     let (grid, folder) = (grid(100), scratch("faults"));
     for (speaks, protocol) in protocols {
-        let server = TestServer::start(speaks, &questions(&grid), 2, &Fault::ALL).unwrap();
+        let server = TestServer::start(speaks, &questions(&grid), 2, &ServerFault::ALL).unwrap();
         let model = connect(&server);
         assert_eq!(model.protocol(), protocol);
         let path = folder.join(format!("{}.jsonl", protocol.name()));
-        let header = Header::new(server.url(), model.describe(), grid.clone());
-        let mut record = Record::open(&path, header).unwrap();
+        let header = RecordHeader::new(server.url(), model.describe(), grid.clone());
+        let mut record = AnswerRecord::open(&path, header).unwrap();
         let outcome = run(&model, &grid, &mut record, pace(), &AtomicBool::new(false), &|_| ()).unwrap();
         assert_eq!((outcome.answered, outcome.open), (500, 0), "{:?}", outcome.failure);
         let (_, answers) = read(&path).unwrap();
@@ -69,18 +69,20 @@ fn five_hundred_questions_under_faults_lose_and_double_nothing() {
 #[test]
 fn a_record_resumes_after_a_torn_line_to_the_same_bytes() {
     let (grid, folder) = (grid(20), scratch("torn"));
-    let server = TestServer::start(Speaks::LlamaCpp, &questions(&grid), 2, &[]).unwrap();
+    let server = TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 2, &[]).unwrap();
     let model = connect(&server);
-    let header = || Header::new("test".to_owned(), model.describe(), grid.clone());
+    let header = || RecordHeader::new("test".to_owned(), model.describe(), grid.clone());
     let (whole, torn) = (folder.join("whole.jsonl"), folder.join("torn.jsonl"));
-    run(&model, &grid, &mut Record::open(&whole, header()).unwrap(), pace(), &AtomicBool::new(false), &|_| ()).unwrap();
+    run(&model, &grid, &mut AnswerRecord::open(&whole, header()).unwrap(), pace(), &AtomicBool::new(false), &|_| ())
+        .unwrap();
 
     // Half of the answers, and a line that a power cut left behind.
     let text = std::fs::read_to_string(&whole).unwrap();
     let half: String = text.lines().take(50).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&torn, format!("{half}{{\"id\": \"one pa\u{e9}")).unwrap();
     let before: usize = server.attempts().values().sum();
-    run(&model, &grid, &mut Record::open(&torn, header()).unwrap(), pace(), &AtomicBool::new(false), &|_| ()).unwrap();
+    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), pace(), &AtomicBool::new(false), &|_| ())
+        .unwrap();
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text);
     assert_eq!(server.attempts().values().sum::<usize>() - before, 51, "only what was missing is asked");
 }
@@ -89,9 +91,18 @@ fn a_record_resumes_after_a_torn_line_to_the_same_bytes() {
 fn a_record_of_other_questions_is_refused() {
     let (grid_a, folder) = (grid(1), scratch("other"));
     let path = folder.join("a.jsonl");
-    drop(Record::open(&path, Header::new(String::new(), rung_ask::Description::default(), grid_a.clone())).unwrap());
+    drop(
+        AnswerRecord::open(
+            &path,
+            RecordHeader::new(String::new(), rung_ask::ServerDescription::default(), grid_a.clone()),
+        )
+        .unwrap(),
+    );
     let other = Grid { seed: 2, ..grid_a };
-    let error = Record::open(&path, Header::new(String::new(), rung_ask::Description::default(), other)).err().unwrap();
+    let error =
+        AnswerRecord::open(&path, RecordHeader::new(String::new(), rung_ask::ServerDescription::default(), other))
+            .err()
+            .unwrap();
     assert!(error.to_string().contains("other questions"), "{error}");
     std::fs::write(&path, "{}\n").unwrap();
     assert!(read(&path).is_err());
@@ -100,15 +111,16 @@ fn a_record_of_other_questions_is_refused() {
 #[test]
 fn attempts_run_out_and_leave_the_question_open() {
     let (grid, folder) = (grid(1), scratch("open"));
-    let server = TestServer::start(Speaks::LlamaCpp, &questions(&grid), 9, &[Fault::InternalError]).unwrap();
+    let server =
+        TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
-    let header = || Header::new(String::new(), model.describe(), grid.clone());
-    let (path, none) = (folder.join("a.jsonl"), Pace { retries: 0, ..pace() });
+    let header = || RecordHeader::new(String::new(), model.describe(), grid.clone());
+    let (path, none) = (folder.join("a.jsonl"), RequestPolicy { retries: 0, ..pace() });
     let stop = AtomicBool::new(false);
-    let outcome = run(&model, &grid, &mut Record::open(&path, header()).unwrap(), none, &stop, &|_| ()).unwrap();
+    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &stop, &|_| ()).unwrap();
     assert_eq!((outcome.answered, outcome.open), (0, 5));
     assert!(outcome.failure.unwrap().contains("status 500"));
     // The server answers the second time: a further run asks only what is open.
-    let outcome = run(&model, &grid, &mut Record::open(&path, header()).unwrap(), none, &stop, &|_| ()).unwrap();
+    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &stop, &|_| ()).unwrap();
     assert_eq!((outcome.answered, outcome.open), (5, 0));
 }

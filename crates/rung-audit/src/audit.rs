@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use rung_theory::bound::sparse::Sparse;
-use rung_theory::stack::mixer::Selection;
-use rung_theory::stack::{Capacity, Defaults, Layer, Mixer, Plan, Reach};
+use rung_theory::stack::mixer::TokenSelection;
+use rung_theory::stack::{Capacity, Defaults, Layer, Mixer, MixerReach, Plan};
 
 use crate::config::Config;
 use crate::cost::{self, BF16, CacheBytes, Dtype, FP32, MixerCost, Storage};
 use crate::dialect::{self, Decision};
 use crate::geometry::{self, MixerSizes};
-use crate::json::Value;
-use crate::layout::{Attention, AttentionKind, FeedForwardKind, Join, LayerSpec, Layout, Recurrent};
+use crate::json::JsonValue;
+use crate::layout::{AttentionKind, AttentionScope, FeedForwardKind, Join, LayerSpec, Layout, Recurrent};
 use crate::parameters::{self, ParameterCount};
 use crate::{AuditError, feed_forward, recurrent};
 
@@ -26,7 +26,7 @@ pub type BoundOracle<'a> = dyn Fn(&Plan, usize) -> BoundSearch + 'a;
 
 /// Context length and number formats of an audit.
 #[derive(Clone, Copy)]
-pub struct Options<'a> {
+pub struct AuditOptions<'a> {
     /// Context length in tokens.
     pub context: u64,
     /// Number format of keys and values.
@@ -37,13 +37,13 @@ pub struct Options<'a> {
     pub bound_oracle: Option<&'a BoundOracle<'a>>,
 }
 
-impl Default for Options<'_> {
+impl Default for AuditOptions<'_> {
     fn default() -> Self {
         Self { context: DEFAULT_CONTEXT, kv_dtype: BF16, state_dtype: None, bound_oracle: None }
     }
 }
 
-impl std::fmt::Debug for Options<'_> {
+impl std::fmt::Debug for AuditOptions<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { context, kv_dtype, state_dtype, bound_oracle } = self;
         write!(out, "Options {{ {context}, {kv_dtype:?}, {state_dtype:?}, bound_oracle: {} }}", bound_oracle.is_some())
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Options<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLayer {
     /// How it attends; `None` if that is unknown.
-    pub attention: Option<Attention>,
+    pub attention: Option<AttentionScope>,
     /// The recurrence's mixer, by Rung's name; `unknown` if there is one and the file does not say which.
     pub recurrent: Option<&'static str>,
     /// Its feed-forward part.
@@ -72,12 +72,12 @@ pub struct AuditLayer {
 impl AuditLayer {
     /// Whether anything in it mixes tokens, as far as known.
     pub fn mixes(&self) -> bool {
-        self.attention != Some(Attention::None) || self.recurrent.is_some()
+        self.attention != Some(AttentionScope::None) || self.recurrent.is_some()
     }
 
     /// Whether it counts as a full layer: it can read any token of the past.
     pub fn is_full(&self) -> bool {
-        matches!(self.attention, Some(Attention::Full | Attention::Sparse))
+        matches!(self.attention, Some(AttentionScope::Full | AttentionScope::Sparse))
     }
 
     /// One letter: F full, S sparse, W window, r recurrent, P and p full and window in parallel with a recurrence,
@@ -85,13 +85,13 @@ impl AuditLayer {
     pub fn letter(&self) -> char {
         match (self.attention, self.recurrent.is_some()) {
             (None, _) => '?',
-            (Some(Attention::Full), false) => 'F',
-            (Some(Attention::Sparse), _) => 'S',
-            (Some(Attention::Full), true) => 'P',
-            (Some(Attention::Window), false) => 'W',
-            (Some(Attention::Window), true) => 'p',
-            (Some(Attention::None), true) => 'r',
-            (Some(Attention::None), false) => '.',
+            (Some(AttentionScope::Full), false) => 'F',
+            (Some(AttentionScope::Sparse), _) => 'S',
+            (Some(AttentionScope::Full), true) => 'P',
+            (Some(AttentionScope::Window), false) => 'W',
+            (Some(AttentionScope::Window), true) => 'p',
+            (Some(AttentionScope::None), true) => 'r',
+            (Some(AttentionScope::None), false) => '.',
         }
     }
 }
@@ -232,7 +232,7 @@ impl Audit {
     }
 
     /// Computes everything that follows from the layers.
-    pub(crate) fn derive(&mut self, options: &Options) -> Result<(), AuditError> {
+    pub(crate) fn derive(&mut self, options: &AuditOptions) -> Result<(), AuditError> {
         (self.plan, self.capacity, self.cache, self.mixer_cost) = (None, None, None, None);
         (self.all_full, self.block_sparse, self.next_hop_bound) = (None, None, None);
         if self.layers.is_empty() || self.layers.iter().any(|layer| layer.attention.is_none()) {
@@ -279,12 +279,12 @@ fn plan_layers(layer: &AuditLayer) -> impl Iterator<Item = (&Layer, bool)> {
 }
 
 fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
-    let selection_of = |mixer: &Mixer| -> Option<(Selection, u64)> {
+    let selection_of = |mixer: &Mixer| -> Option<(TokenSelection, u64)> {
         match mixer.facts().reach {
-            Reach::Full(message) => {
+            MixerReach::Full(message) => {
                 message.selection.filter(|selection| selection.block > 1).map(|selection| (selection, mixer.bits()))
             }
-            Reach::Bounded => None,
+            MixerReach::Bounded => None,
         }
     };
     let all: Vec<_> = plan.layers.iter().flat_map(|layer| layer.mixers.iter()).filter_map(selection_of).collect();
@@ -306,7 +306,7 @@ fn block_sparse(plan: &Plan, context: u64) -> Option<BlockSparse> {
 }
 
 /// Reads the layers of a config.
-pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &Options) -> Result<Audit, AuditError> {
+pub(crate) fn audit(config: &Config, model: &str, source: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if !(1..=MAX_CONTEXT).contains(&options.context) {
         let why = format!("a context has 1 to {MAX_CONTEXT} tokens");
         return Err(AuditError::Request { text: options.context.to_string(), why });
@@ -373,7 +373,7 @@ fn undecided(config: &Config, fields: &[String]) -> Result<String, AuditError> {
 /// The number format that the first of several fields names; one that names none is noted.
 fn named_dtype(config: &Config, names: &[&str], assumed: &mut Vec<String>) -> Option<Dtype> {
     for name in names {
-        let Some(Value::Text(word)) = config.get_anywhere(name) else { continue };
+        let Some(JsonValue::Text(word)) = config.get_anywhere(name) else { continue };
         match word.parse() {
             Ok(dtype) => return Some(dtype),
             Err(_) => {
@@ -486,7 +486,7 @@ impl MixerBuilder<'_> {
                 MixerSizes::Known(name, numbers) => self.build(name, &numbers, BF16.bits)?,
                 MixerSizes::Missing(fields) => {
                     missing.push(format!("the sizes of attention are not given; looked for {}", fields.join(", ")));
-                    let name = if spec.kind.attention() == Some(Attention::Window) { "window" } else { "full" };
+                    let name = if spec.kind.attention() == Some(AttentionScope::Window) { "window" } else { "full" };
                     self.build(name, &[], BF16.bits)?
                 }
             });
@@ -536,7 +536,7 @@ impl MixerBuilder<'_> {
         let mixers = || audit.layers.iter().flat_map(|layer| &layer.plan_layers).flat_map(|layer| layer.mixers.iter());
         let whole = |mixer: &&Mixer| {
             let facts = mixer.facts();
-            matches!(facts.reach, Reach::Full(_)) && mixer.unrestricted().is_none() && facts.selection().is_none()
+            matches!(facts.reach, MixerReach::Full(_)) && mixer.unrestricted().is_none() && facts.selection().is_none()
         };
         if let Some(mixer) = mixers().find(whole) {
             return Ok(Some(Layer::new(mixer.clone())));
@@ -570,8 +570,8 @@ fn note_assumptions(config: &Config, audit: &mut Audit) -> Result<(), AuditError
     if audit.width.is_none() {
         note("Weights and FLOPs are not counted: the model's width is not given.".to_owned());
     }
-    let attention = audit.layers.iter().any(|layer| !matches!(layer.attention, Some(Attention::None) | None));
-    let window = audit.layers.iter().any(|layer| layer.attention == Some(Attention::Window));
+    let attention = audit.layers.iter().any(|layer| !matches!(layer.attention, Some(AttentionScope::None) | None));
+    let window = audit.layers.iter().any(|layer| layer.attention == Some(AttentionScope::Window));
     let full = audit.layers.iter().any(AuditLayer::is_full);
     let recurrent = audit.layers.iter().any(|layer| layer.recurrent.is_some());
     let mut note = |what: String| audit.assumed.push(what);

@@ -5,7 +5,7 @@
 //! A field that is `null` counts as absent, as it does in the libraries that write these files.
 
 use crate::AuditError;
-use crate::json::Value;
+use crate::json::JsonValue;
 
 /// The deepest stack that is read: hundreds of times the deepest model.
 pub(crate) const MAX_LAYERS: u64 = 1 << 16;
@@ -24,19 +24,19 @@ const LAYER_LISTS: [&str; 4] = ["layers_block_type", "layer_types", "hybrid_over
 /// A view of one object, with the path that leads to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config<'a> {
-    value: &'a Value,
+    value: &'a JsonValue,
     /// The whole file: wrappers name the architecture outside.
-    root: &'a Value,
+    root: &'a JsonValue,
     path: &'a str,
     /// Fields of one layer that differ from the model's, and where they stand.
-    overlay: Option<&'a Value>,
+    overlay: Option<&'a JsonValue>,
     /// Whether the fields are those of a GGUF header.
     pub(crate) gguf: bool,
 }
 
 /// The object that describes the language model, and the path to it.
-pub(crate) fn find_model(root: &Value) -> Result<(&Value, String), AuditError> {
-    let Value::Object(_) = root else {
+pub(crate) fn find_model(root: &JsonValue) -> Result<(&JsonValue, String), AuditError> {
+    let JsonValue::Object(_) = root else {
         return Err(AuditError::field("(the whole file)", root.describe(), "an object"));
     };
     let mut value = root;
@@ -44,7 +44,7 @@ pub(crate) fn find_model(root: &Value) -> Result<(&Value, String), AuditError> {
     // A wrapper may hold a wrapper, no deeper.
     for _ in 0..2 {
         let inner = INNER.iter().find_map(|&key| match value.get(key) {
-            Some(found @ Value::Object(_)) if describes_model(found) => Some((key, found)),
+            Some(found @ JsonValue::Object(_)) if describes_model(found) => Some((key, found)),
             _ => None,
         });
         let Some((key, found)) = inner else { break };
@@ -54,13 +54,13 @@ pub(crate) fn find_model(root: &Value) -> Result<(&Value, String), AuditError> {
     Ok((value, path))
 }
 
-fn describes_model(value: &Value) -> bool {
+fn describes_model(value: &JsonValue) -> bool {
     let any = |keys: &[&str]| keys.iter().any(|key| value.get(key).is_some());
     any(&NUM_LAYERS) || any(&LAYER_LISTS) || any(&INNER)
 }
 
 impl<'a> Config<'a> {
-    pub(crate) fn new(root: &'a Value, value: &'a Value, path: &'a str, gguf: bool) -> Self {
+    pub(crate) fn new(root: &'a JsonValue, value: &'a JsonValue, path: &'a str, gguf: bool) -> Self {
         Self { value, root, path, overlay: None, gguf }
     }
 
@@ -73,15 +73,15 @@ impl<'a> Config<'a> {
     }
 
     /// A field that is present and not null. `a.b` looks inside the object `a`, unless such a name exists as it is.
-    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a JsonValue> {
         let direct = self.overlay.and_then(|fields| fields.get(name)).or_else(|| self.value.get(name));
         let nested = || name.split_once('.').and_then(|(outer, inner)| self.value.get(outer)?.get(inner));
-        direct.or_else(nested).filter(|value| **value != Value::Null)
+        direct.or_else(nested).filter(|value| **value != JsonValue::Null)
     }
 
     /// All fields of the model.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        let fields = if let Value::Object(fields) = self.value { fields.as_slice() } else { &[] };
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'a str, &'a JsonValue)> {
+        let fields = if let JsonValue::Object(fields) = self.value { fields.as_slice() } else { &[] };
         fields.iter().map(|(name, value)| (name.as_str(), value))
     }
 
@@ -92,13 +92,13 @@ impl<'a> Config<'a> {
     }
 
     /// A field of the model, or of the wrapper around it.
-    pub(crate) fn get_anywhere(&self, name: &str) -> Option<&'a Value> {
-        self.get(name).or_else(|| self.root.get(name)).filter(|value| **value != Value::Null)
+    pub(crate) fn get_anywhere(&self, name: &str) -> Option<&'a JsonValue> {
+        self.get(name).or_else(|| self.root.get(name)).filter(|value| **value != JsonValue::Null)
     }
 
     /// A flag of the model, or of the wrapper around it; anything else counts as absent.
     pub(crate) fn flag_anywhere(&self, name: &str) -> Option<bool> {
-        if let Value::Bool(flag) = self.get_anywhere(name)? { Some(*flag) } else { None }
+        if let JsonValue::Bool(flag) = self.get_anywhere(name)? { Some(*flag) } else { None }
     }
 
     /// Whether a field is there, `null` included.
@@ -111,7 +111,7 @@ impl<'a> Config<'a> {
         self.get(name).is_some()
     }
 
-    pub(crate) fn field_error(&self, name: &str, value: &Value, expected: &str) -> AuditError {
+    pub(crate) fn field_error(&self, name: &str, value: &JsonValue, expected: &str) -> AuditError {
         AuditError::field(self.path_of(name), value.describe(), expected)
     }
 
@@ -147,7 +147,7 @@ impl<'a> Config<'a> {
     /// A size that may also be given as the word `auto`, which counts as absent.
     pub(crate) fn size_or_auto(&self, name: &str) -> Result<Option<u64>, AuditError> {
         match self.get(name) {
-            Some(Value::Text(word)) if word == "auto" => Ok(None),
+            Some(JsonValue::Text(word)) if word == "auto" => Ok(None),
             _ => self.size(name),
         }
     }
@@ -156,7 +156,7 @@ impl<'a> Config<'a> {
     pub(crate) fn scaled(&self, name: &str, size: u64, default: f64) -> Result<u64, AuditError> {
         let factor = match self.get(name) {
             None => default,
-            Some(value @ Value::Number(text)) => match text.parse::<f64>() {
+            Some(value @ JsonValue::Number(text)) => match text.parse::<f64>() {
                 Ok(factor) if factor > 0.0 && factor <= 1024.0 => factor,
                 _ => return Err(self.field_error(name, value, "a factor above 0 and at most 1024")),
             },
@@ -179,7 +179,7 @@ impl<'a> Config<'a> {
     pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, AuditError> {
         match self.get(name) {
             None => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(JsonValue::Bool(flag)) => Ok(Some(*flag)),
             Some(value) => match as_u64(value) {
                 Some(0) => Ok(Some(false)),
                 Some(1) => Ok(Some(true)),
@@ -191,18 +191,18 @@ impl<'a> Config<'a> {
     pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>, AuditError> {
         match self.get(name) {
             None => Ok(None),
-            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(JsonValue::Text(text)) => Ok(Some(text)),
             Some(value) => Err(self.field_error(name, value, "a text")),
         }
     }
 
-    pub(crate) fn list(&self, name: &str) -> Result<Option<&'a [Value]>, AuditError> {
+    pub(crate) fn list(&self, name: &str) -> Result<Option<&'a [JsonValue]>, AuditError> {
         match self.get(name) {
             None => Ok(None),
-            Some(value @ Value::List(items)) if items.len() as u64 > MAX_LAYERS => {
+            Some(value @ JsonValue::List(items)) if items.len() as u64 > MAX_LAYERS => {
                 Err(self.field_error(name, value, &format!("at most {MAX_LAYERS} items")))
             }
-            Some(Value::List(items)) => Ok(Some(items)),
+            Some(JsonValue::List(items)) => Ok(Some(items)),
             Some(value) => Err(self.field_error(name, value, "a list")),
         }
     }
@@ -210,8 +210,8 @@ impl<'a> Config<'a> {
     /// A list of words.
     pub(crate) fn words(&self, name: &str) -> Result<Option<Vec<&'a str>>, AuditError> {
         let Some(items) = self.list(name)? else { return Ok(None) };
-        let word = |(index, item): (usize, &'a Value)| match item {
-            Value::Text(word) => Ok(word.as_str()),
+        let word = |(index, item): (usize, &'a JsonValue)| match item {
+            JsonValue::Text(word) => Ok(word.as_str()),
             other => Err(self.field_error(&format!("{name}[{index}]"), other, "a word")),
         };
         items.iter().enumerate().map(word).collect::<Result<_, _>>().map(Some)
@@ -220,9 +220,9 @@ impl<'a> Config<'a> {
     /// A list of whole numbers.
     pub(crate) fn numbers(&self, name: &str) -> Result<Option<Vec<u64>>, AuditError> {
         let Some(items) = self.list(name)? else { return Ok(None) };
-        let number = |(index, item): (usize, &Value)| match (as_u64(item), item) {
+        let number = |(index, item): (usize, &JsonValue)| match (as_u64(item), item) {
             (Some(number), _) if number <= MAX_SIZE => Ok(number),
-            (_, Value::Bool(flag)) => Ok(u64::from(*flag)),
+            (_, JsonValue::Bool(flag)) => Ok(u64::from(*flag)),
             _ => Err(self.field_error(&format!("{name}[{index}]"), item, &format!("a whole number up to {MAX_SIZE}"))),
         };
         items.iter().enumerate().map(number).collect::<Result<_, _>>().map(Some)
@@ -245,14 +245,14 @@ impl<'a> Config<'a> {
 
     /// The architecture's name of the wrapper, or of the model itself where there is none.
     pub(crate) fn outer_type(&self) -> Option<&'a str> {
-        if let Some(Value::Text(name)) = self.root.get("model_type") { Some(name) } else { None }
+        if let Some(JsonValue::Text(name)) = self.root.get("model_type") { Some(name) } else { None }
     }
 
     /// The first name under `architectures`.
     pub(crate) fn architecture(&self) -> Option<&'a str> {
         match self.get("architectures").or_else(|| self.root.get("architectures"))? {
-            Value::List(items) => match items.first()? {
-                Value::Text(text) => Some(text),
+            JsonValue::List(items) => match items.first()? {
+                JsonValue::Text(text) => Some(text),
                 _ => None,
             },
             _ => None,
@@ -282,8 +282,10 @@ impl<'a> Config<'a> {
         }
         for name in LAYER_LISTS {
             match self.get(name) {
-                Some(Value::List(_)) => return Ok(self.list(name)?.map(<[Value]>::len).filter(|&length| length > 0)),
-                Some(Value::Text(text)) if text.len() as u64 <= MAX_LAYERS => return Ok(Some(text.len())),
+                Some(JsonValue::List(_)) => {
+                    return Ok(self.list(name)?.map(<[JsonValue]>::len).filter(|&length| length > 0));
+                }
+                Some(JsonValue::Text(text)) if text.len() as u64 <= MAX_LAYERS => return Ok(Some(text.len())),
                 _ => {}
             }
         }
@@ -297,8 +299,8 @@ impl<'a> Config<'a> {
 }
 
 /// A number that is whole: `4`, `4.0` and `4e0` are, `4.5` and `-4` are not.
-pub(crate) fn as_u64(value: &Value) -> Option<u64> {
-    let Value::Number(text) = value else { return None };
+pub(crate) fn as_u64(value: &JsonValue) -> Option<u64> {
+    let JsonValue::Number(text) = value else { return None };
     if let Ok(number) = text.parse() {
         return Some(number);
     }

@@ -4,7 +4,7 @@
 //! at the state's, short convolutions at 16 bits. A window is counted with the tokens it holds, at most the context. A
 //! layer that reads another's cache has none of its own.
 
-use rung_theory::stack::{Layer, Mixer, Reach};
+use rung_theory::stack::{Layer, Mixer, MixerReach};
 
 use crate::AuditError;
 
@@ -138,7 +138,7 @@ pub(crate) fn mixer_cost<'a>(
     for (layer, shares_weights) in layers {
         for mixer in layer.mixers.iter() {
             let facts = mixer.facts();
-            let counted = !(shares_weights && matches!(facts.reach, Reach::Full(_)));
+            let counted = !(shares_weights && matches!(facts.reach, MixerReach::Full(_)));
             parameters = parameters.saturating_add(if counted { facts.parameters } else { 0 });
             // In prefill, token t attends to t earlier tokens: half the prompt on average, fewer where reach is limited.
             let reach = facts.flops.max_attended.unwrap_or(u128::MAX).min(context);

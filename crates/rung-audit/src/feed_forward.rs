@@ -5,7 +5,7 @@
 
 use crate::AuditError;
 use crate::config::{Config, as_u64};
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::FeedForwardKind;
 
 /// One per layer, used where the layout itself does not say.
@@ -36,7 +36,7 @@ pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<Fe
         }
     }
     match config.get("moe_layer_freq") {
-        Some(Value::List(items)) if items.len() == num_layers => keep(&|index| as_u64(&items[index]) == Some(1)),
+        Some(JsonValue::List(items)) if items.len() == num_layers => keep(&|index| as_u64(&items[index]) == Some(1)),
         Some(value) => {
             if let Some(step) = as_u64(value).filter(|&step| step > 1) {
                 keep(&|index| (index as u64).is_multiple_of(step));
@@ -44,11 +44,11 @@ pub(crate) fn feed_forwards(config: &Config, num_layers: usize) -> Result<Vec<Fe
         }
         None => {}
     }
-    if let Some(Value::List(items)) = config.get("mlp_only_layers") {
+    if let Some(JsonValue::List(items)) = config.get("mlp_only_layers") {
         keep(&|index| !items.iter().any(|item| as_u64(item) == Some(index as u64)));
     }
-    if let Some(Value::List(items)) = config.get("mlp_layer_types") {
-        keep(&|index| !matches!(items.get(index), Some(Value::Text(word)) if word == "dense"));
+    if let Some(JsonValue::List(items)) = config.get("mlp_layer_types") {
+        keep(&|index| !matches!(items.get(index), Some(JsonValue::Text(word)) if word == "dense"));
     }
     Ok(flags.into_iter().map(|flag| if flag { FeedForwardKind::Experts } else { FeedForwardKind::Dense }).collect())
 }

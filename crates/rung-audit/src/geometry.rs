@@ -58,7 +58,7 @@ struct Heads {
 /// A per-layer list such as GGUF's `head_count_kv` is read by its dialect; here it counts as absent.
 fn scalar(config: &Config, names: &[&str]) -> Result<Option<u64>, AuditError> {
     for name in names {
-        let list = matches!(config.get(name), Some(crate::json::Value::List(_)));
+        let list = matches!(config.get(name), Some(crate::json::JsonValue::List(_)));
         // Falcon-H1 and others write 0 where nothing applies.
         if !list && let Some(found) = config.count(name)?.filter(|&found| found > 0) {
             return Ok(Some(found));

@@ -2,13 +2,13 @@
 //!
 //! A header is: the magic, a version, two counts, then keys with typed values, some of them lists of a hundred thousand
 //! tokens, then names, extents, formats and places of the tensors. An audit keeps only the fields under the architecture's own
-//! name and stops before the tensors; [`Header::read`] keeps everything, for who wants to run the model. Whatever is not kept
+//! name and stops before the tensors; [`GgufHeader::read`] keeps everything, for who wants to run the model. Whatever is not kept
 //! is skipped without being stored, so memory is bounded by what is kept and time by the bytes that are really there.
 
 use std::io::Read;
 
 use crate::AuditError;
-use crate::json::Value;
+use crate::json::JsonValue;
 
 /// A header longer than this is refused: the largest vocabularies take a tenth of it.
 const MAX_HEADER: u64 = 256 << 20;
@@ -34,35 +34,35 @@ pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 
 /// A whole header.
 #[derive(Clone, Debug)]
-pub struct Header {
+pub struct GgufHeader {
     /// Keys and values in the order written.
-    pub fields: Vec<(String, Value)>,
+    pub fields: Vec<(String, JsonValue)>,
     /// Tensors in the order written.
-    pub tensors: Vec<TensorPlace>,
+    pub tensors: Vec<GgufTensor>,
     /// Where the tensors' bytes start in the file.
     pub data_start: u64,
 }
 
 /// Where a tensor of a GGUF file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorPlace {
+pub struct GgufTensor {
     /// Its name.
     pub name: String,
     /// Extents, the fastest first, as GGUF has them.
     pub extents: Vec<u64>,
     /// The number of its format: 0 is F32, 1 F16, 30 BF16, others are blocks of few bits.
     pub format: u32,
-    /// Bytes from [`Header::data_start`].
+    /// Bytes from [`GgufHeader::data_start`].
     pub offset: u64,
 }
 
-impl Header {
+impl GgufHeader {
     /// Reads everything before the tensors' bytes.
     ///
     /// # Errors
     /// The header is malformed or claims more than any real one has.
     pub fn read(from: impl Read) -> Result<Self, AuditError> {
-        let mut reader = Reader::new(from, Keep::All);
+        let mut reader = Reader::new(from, KeptValues::All);
         let (tensors, fields) = reader.fields()?;
         if tensors > MAX_TENSORS {
             return Err(reader.error(format!("it claims {tensors} tensors; at most {MAX_TENSORS} are read")));
@@ -81,14 +81,14 @@ impl Header {
     }
 
     /// The value of a key.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&JsonValue> {
         self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 }
 
 /// Which values are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum KeptValues {
     /// All but vocabularies and long lists.
     ForAudit,
     /// All.
@@ -99,7 +99,7 @@ struct Reader<R> {
     from: R,
     at: u64,
     key: String,
-    keep: Keep,
+    keep: KeptValues,
     /// Version 1 wrote lengths in 32 bits.
     short_lengths: bool,
     /// List items kept so far.
@@ -108,16 +108,16 @@ struct Reader<R> {
 
 /// Reads a header and gives the fields of its architecture as one flat object, with `model_type` for the
 /// architecture and `name` for the model.
-pub(crate) fn read(from: impl Read) -> Result<(Value, Option<String>), AuditError> {
-    let (_, fields) = Reader::new(from, Keep::ForAudit).fields()?;
+pub(crate) fn read(from: impl Read) -> Result<(JsonValue, Option<String>), AuditError> {
+    let (_, fields) = Reader::new(from, KeptValues::ForAudit).fields()?;
     Ok(of_architecture(fields))
 }
 
 /// The fields under the architecture's name, without that name.
-fn of_architecture(fields: Vec<(String, Value)>) -> (Value, Option<String>) {
+fn of_architecture(fields: Vec<(String, JsonValue)>) -> (JsonValue, Option<String>) {
     let text = |wanted: &str| {
         fields.iter().find_map(|(key, value)| match value {
-            Value::Text(text) if key == wanted => Some(text.clone()),
+            JsonValue::Text(text) if key == wanted => Some(text.clone()),
             _ => None,
         })
     };
@@ -130,18 +130,18 @@ fn of_architecture(fields: Vec<(String, Value)>) -> (Value, Option<String>) {
         }
     }
     if let Some(architecture) = architecture {
-        inner.push(("model_type".to_owned(), Value::Text(architecture)));
+        inner.push(("model_type".to_owned(), JsonValue::Text(architecture)));
     }
-    (Value::Object(inner), name)
+    (JsonValue::Object(inner), name)
 }
 
 impl<R: Read> Reader<R> {
-    fn new(from: R, keep: Keep) -> Self {
+    fn new(from: R, keep: KeptValues) -> Self {
         Self { from, at: 0, key: String::new(), keep, short_lengths: false, items: 0 }
     }
 
     /// The number of tensors, and the keys with the values that are kept.
-    fn fields(&mut self) -> Result<(u64, Vec<(String, Value)>), AuditError> {
+    fn fields(&mut self) -> Result<(u64, Vec<(String, JsonValue)>), AuditError> {
         let magic: [u8; 4] = self.bytes()?;
         if &magic != MAGIC {
             return Err(self.error("it does not start with GGUF"));
@@ -160,14 +160,14 @@ impl<R: Read> Reader<R> {
         if keys > MAX_KEYS {
             return Err(self.error(format!("it claims {keys} keys; at most {MAX_KEYS} are read")));
         }
-        let mut fields: Vec<(String, Value)> = Vec::new();
+        let mut fields: Vec<(String, JsonValue)> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..keys {
             self.key.clear();
             let key = self.text(MAX_TEXT)?;
             self.key.clone_from(&key);
             let kind = u32::from_le_bytes(self.bytes()?);
-            let keep = self.keep == Keep::All || !key.starts_with("tokenizer.");
+            let keep = self.keep == KeptValues::All || !key.starts_with("tokenizer.");
             let value = self.value(kind, keep, 0)?;
             if !seen.insert(key.clone()) {
                 return Err(self.error("the key occurs twice"));
@@ -180,7 +180,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Name, extents, format and place of the next tensor.
-    fn place(&mut self) -> Result<TensorPlace, AuditError> {
+    fn place(&mut self) -> Result<GgufTensor, AuditError> {
         self.key.clear();
         let name = self.text(MAX_TEXT)?;
         self.key.clone_from(&name);
@@ -193,7 +193,7 @@ impl<R: Read> Reader<R> {
             extents.push(self.length()?);
         }
         let format = u32::from_le_bytes(self.bytes()?);
-        Ok(TensorPlace { name, extents, format, offset: u64::from_le_bytes(self.bytes()?) })
+        Ok(GgufTensor { name, extents, format, offset: u64::from_le_bytes(self.bytes()?) })
     }
 
     fn error(&self, what: impl Into<String>) -> AuditError {
@@ -250,8 +250,8 @@ impl<R: Read> Reader<R> {
     }
 
     /// A value, or nothing if it is of no use to an audit.
-    fn value(&mut self, kind: u32, keep: bool, depth: usize) -> Result<Option<Value>, AuditError> {
-        let number = |text: String| Some(Value::Number(text));
+    fn value(&mut self, kind: u32, keep: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
+        let number = |text: String| Some(JsonValue::Number(text));
         Ok(match kind {
             0 => number(u8::from_le_bytes(self.bytes()?).to_string()),
             1 => number(i8::from_le_bytes(self.bytes()?).to_string()),
@@ -260,7 +260,7 @@ impl<R: Read> Reader<R> {
             4 => number(u32::from_le_bytes(self.bytes()?).to_string()),
             5 => number(i32::from_le_bytes(self.bytes()?).to_string()),
             6 => number(f32::from_le_bytes(self.bytes()?).to_string()),
-            7 => Some(Value::Bool(u8::from_le_bytes(self.bytes()?) != 0)),
+            7 => Some(JsonValue::Bool(u8::from_le_bytes(self.bytes()?) != 0)),
             8 => return self.text_value(keep),
             9 => return self.list(keep, depth),
             10 => number(u64::from_le_bytes(self.bytes()?).to_string()),
@@ -271,7 +271,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Long texts (chat templates) are skipped.
-    fn text_value(&mut self, keep: bool) -> Result<Option<Value>, AuditError> {
+    fn text_value(&mut self, keep: bool) -> Result<Option<JsonValue>, AuditError> {
         let length = self.length()?;
         if !keep || length > MAX_TEXT {
             self.skip(length)?;
@@ -279,10 +279,10 @@ impl<R: Read> Reader<R> {
         }
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes)?;
-        Ok(Some(Value::Text(String::from_utf8_lossy(&bytes).into_owned())))
+        Ok(Some(JsonValue::Text(String::from_utf8_lossy(&bytes).into_owned())))
     }
 
-    fn list(&mut self, keep: bool, depth: usize) -> Result<Option<Value>, AuditError> {
+    fn list(&mut self, keep: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
         if depth == 2 {
             return Err(self.error("lists are nested more than 2 deep"));
         }
@@ -296,8 +296,8 @@ impl<R: Read> Reader<R> {
             _ => None,
         };
         let (most, most_in_all) = match self.keep {
-            Keep::ForAudit => (MAX_KEPT_ITEMS, MAX_ITEMS),
-            Keep::All => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
+            KeptValues::ForAudit => (MAX_KEPT_ITEMS, MAX_ITEMS),
+            KeptValues::All => (MAX_VOCABULARY_ITEMS, MAX_VOCABULARY_ITEMS),
         };
         let keep = keep && count <= most && self.items + count <= most_in_all;
         self.items += if keep { count } else { 0 };
@@ -310,9 +310,9 @@ impl<R: Read> Reader<R> {
         for _ in 0..count {
             let item = self.value(kind, keep, depth + 1)?;
             if keep {
-                items.push(item.unwrap_or(Value::Null));
+                items.push(item.unwrap_or(JsonValue::Null));
             }
         }
-        Ok(keep.then_some(Value::List(items)))
+        Ok(keep.then_some(JsonValue::List(items)))
     }
 }

@@ -6,14 +6,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::json::{MAX_BYTES, Value};
-use crate::{Audit, AuditError, Options, audit, audit_preset, audit_text, gguf, preset_text};
+use crate::json::{JsonValue, MAX_BYTES};
+use crate::{Audit, AuditError, AuditOptions, audit, audit_preset, audit_text, gguf, preset_text};
 
 /// Audits whatever a user names: `-` for standard input, a file, a directory that holds `config.json`, or a preset.
 ///
 /// # Errors
 /// Nothing has that name, or what it names is malformed.
-pub fn audit_named(name: &str, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_named(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if name == "-" {
         return audit_reader(std::io::stdin().lock(), "stdin", options);
     }
@@ -21,7 +21,7 @@ pub fn audit_named(name: &str, options: &Options) -> Result<Audit, AuditError> {
     if path.exists() { audit_path(path, options) } else { preset(name, options) }
 }
 
-fn preset(name: &str, options: &Options) -> Result<Audit, AuditError> {
+fn preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     // A name with a separator or an ending is meant as a path.
     let looks_like_path =
         name.contains(['/', '\\']) || Path::new(name).extension().is_some_and(|end| end == "json" || end == "gguf");
@@ -35,7 +35,7 @@ fn preset(name: &str, options: &Options) -> Result<Audit, AuditError> {
 ///
 /// # Errors
 /// It cannot be read, or is malformed.
-pub fn audit_path(path: &Path, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_path(path: &Path, options: &AuditOptions) -> Result<Audit, AuditError> {
     let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     let io = |error: std::io::Error| AuditError::Io { path: file.display().to_string(), why: error.to_string() };
     let open = std::fs::File::open(&file).map_err(io)?;
@@ -72,14 +72,14 @@ pub fn find_configs(folder: &Path) -> Option<Vec<PathBuf>> {
 ///
 /// # Errors
 /// It cannot be read, is longer than any config, or is malformed.
-pub fn audit_reader(mut from: impl Read, model: &str, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_reader(mut from: impl Read, model: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     let io = |error: std::io::Error| AuditError::Io { path: model.to_owned(), why: error.to_string() };
     let mut start = Vec::with_capacity(4);
     from.by_ref().take(4).read_to_end(&mut start).map_err(io)?;
     if start == gguf::MAGIC {
         let (value, name) = gguf::read(start.as_slice().chain(from))?;
         let architecture = match value.get("model_type") {
-            Some(Value::Text(architecture)) => architecture.as_str(),
+            Some(JsonValue::Text(architecture)) => architecture.as_str(),
             _ => "",
         };
         let config = Config::new(&value, &value, architecture, true);
@@ -94,7 +94,7 @@ pub fn audit_reader(mut from: impl Read, model: &str, options: &Options) -> Resu
 ///
 /// # Errors
 /// They are malformed.
-pub fn audit_bytes(bytes: &[u8], model: &str, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_bytes(bytes: &[u8], model: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if bytes.starts_with(gguf::MAGIC) {
         return audit_reader(bytes, model, options);
     }

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 64;
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum JsonValue {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -28,12 +28,12 @@ pub enum Value {
     /// A string.
     Text(String),
     /// An array.
-    List(Vec<Value>),
+    List(Vec<JsonValue>),
     /// In the order written, without repeated keys.
-    Object(Vec<(String, Value)>),
+    Object(Vec<(String, JsonValue)>),
 }
 
-impl Value {
+impl JsonValue {
     /// The value of a key of an object.
     pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
@@ -67,7 +67,7 @@ fn shorten(text: &str) -> String {
 ///
 /// # Errors
 /// It is not JSON, nests too deep, holds too many values, or repeats a key.
-pub fn parse(text: &str) -> Result<Value, AuditError> {
+pub fn parse(text: &str) -> Result<JsonValue, AuditError> {
     if text.len() as u64 > MAX_BYTES {
         return Err(AuditError::TooLong { limit: MAX_BYTES });
     }
@@ -139,7 +139,7 @@ impl Reader<'_> {
         found
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, AuditError> {
+    fn value(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.values += 1;
         if self.values > MAX_VALUES {
             return Err(self.error(format!("more than {MAX_VALUES} values")));
@@ -149,15 +149,15 @@ impl Reader<'_> {
             Some(b'{' | b'[') if depth == MAX_DEPTH => Err(self.error(format!("nested more than {MAX_DEPTH} deep"))),
             Some(b'{') => self.object(depth),
             Some(b'[') => self.list(depth),
-            Some(b'"') => self.string().map(Value::Text),
+            Some(b'"') => self.string().map(JsonValue::Text),
             Some(byte) if byte == b'-' || byte.is_ascii_alphanumeric() => self.bare(),
             Some(_) => Err(self.error("expected a value")),
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, AuditError> {
+    fn object(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.at += 1;
-        let mut fields: Vec<(String, Value)> = Vec::new();
+        let mut fields: Vec<(String, JsonValue)> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         while !self.take(b'}') {
             if !fields.is_empty() {
@@ -176,10 +176,10 @@ impl Reader<'_> {
             self.path.pop();
             fields.push((key, value));
         }
-        Ok(Value::Object(fields))
+        Ok(JsonValue::Object(fields))
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, AuditError> {
+    fn list(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.at += 1;
         let mut items = Vec::new();
         while !self.take(b']') {
@@ -191,7 +191,7 @@ impl Reader<'_> {
             self.path.pop();
             items.push(item);
         }
-        Ok(Value::List(items))
+        Ok(JsonValue::List(items))
     }
 
     fn string(&mut self) -> Result<String, AuditError> {
@@ -262,7 +262,7 @@ impl Reader<'_> {
     }
 
     /// A number, `true`, `false`, `null`, or the words that Python writes for numbers that are none.
-    fn bare(&mut self) -> Result<Value, AuditError> {
+    fn bare(&mut self) -> Result<JsonValue, AuditError> {
         let start = self.at;
         let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
         while self.bytes.get(self.at).is_some_and(belongs) {
@@ -270,11 +270,11 @@ impl Reader<'_> {
         }
         let word = &self.text[start..self.at];
         match word {
-            "null" => Ok(Value::Null),
-            "true" => Ok(Value::Bool(true)),
-            "false" => Ok(Value::Bool(false)),
-            "NaN" | "Infinity" | "-Infinity" => Ok(Value::Number(word.to_owned())),
-            _ if is_number(word) => Ok(Value::Number(word.to_owned())),
+            "null" => Ok(JsonValue::Null),
+            "true" => Ok(JsonValue::Bool(true)),
+            "false" => Ok(JsonValue::Bool(false)),
+            "NaN" | "Infinity" | "-Infinity" => Ok(JsonValue::Number(word.to_owned())),
+            _ if is_number(word) => Ok(JsonValue::Number(word.to_owned())),
             _ => {
                 let what = format!("`{}` is no value", shorten(word));
                 self.at = start;
@@ -315,7 +315,7 @@ mod tests {
             parse("\u{feff} {\"a\": [1, -2.5e3, Infinity, NaN], \"b\\u00e9\\ud83d\\ude00\": null, \"c\": true}\n")
                 .unwrap();
         assert_eq!(value.get("a").unwrap().describe(), "a list of 4");
-        assert_eq!(value.get("bé😀"), Some(&Value::Null));
+        assert_eq!(value.get("bé😀"), Some(&JsonValue::Null));
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
             (r#""\ud83d\ude00\ud83d\ude01""#, "😀😁"),
             (r#""\ud7ff\ue000""#, "\u{d7ff}\u{e000}"),
         ] {
-            assert_eq!(parse(text).unwrap(), Value::Text(expected.to_owned()), "{text}");
+            assert_eq!(parse(text).unwrap(), JsonValue::Text(expected.to_owned()), "{text}");
         }
     }
 

@@ -36,14 +36,14 @@ pub(crate) enum AttentionKind {
 
 impl AttentionKind {
     /// What two dialects must agree on, and what reports show.
-    pub(crate) fn attention(&self) -> Option<Attention> {
+    pub(crate) fn attention(&self) -> Option<AttentionScope> {
         Some(match self {
-            Self::Full => Attention::Full,
-            Self::Window(_) | Self::Chunked => Attention::Window,
+            Self::Full => AttentionScope::Full,
+            Self::Window(_) | Self::Chunked => AttentionScope::Window,
             Self::TokenSparse { .. } | Self::BlockSparse | Self::QuerySparse | Self::Compressed { .. } => {
-                Attention::Sparse
+                AttentionScope::Sparse
             }
-            Self::None => Attention::None,
+            Self::None => AttentionScope::None,
             Self::Unknown { .. } => return None,
         })
     }
@@ -51,7 +51,7 @@ impl AttentionKind {
 
 /// How a layer attends, as reports name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Attention {
+pub enum AttentionScope {
     /// Every earlier token.
     Full,
     /// Only the last so many tokens, or those of the same chunk.
@@ -62,7 +62,7 @@ pub enum Attention {
     None,
 }
 
-impl Attention {
+impl AttentionScope {
     /// The name in reports and JSON.
     pub fn word(self) -> &'static str {
         match self {
@@ -220,14 +220,14 @@ impl Layout {
         for (index, (a, b)) in self.layers.iter().zip(&other.layers).enumerate() {
             let differ = match (a.kind.attention(), b.kind.attention()) {
                 (Some(first), Some(second)) => {
-                    first != second || (a.recurrent.is_some() != b.recurrent.is_some() && first == Attention::None)
+                    first != second || (a.recurrent.is_some() != b.recurrent.is_some() && first == AttentionScope::None)
                 }
                 _ => false,
             };
             if differ {
                 let says = |spec: &LayerSpec| match (spec.kind.attention(), &spec.recurrent) {
-                    (Some(Attention::None), Some(_)) => "recurrent",
-                    (kind, _) => kind.map_or("unknown", Attention::word),
+                    (Some(AttentionScope::None), Some(_)) => "recurrent",
+                    (kind, _) => kind.map_or("unknown", AttentionScope::word),
                 };
                 let why = format!("for layer {index} the first says {}, the second {}", says(a), says(b));
                 let (first, second) = (a.decided_by.clone(), b.decided_by.clone());

@@ -57,13 +57,13 @@ pub mod what_if;
 
 pub use audit::{
     AllFull, Audit, AuditLayer, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT, NextHopBound,
-    Options,
+    AuditOptions,
 };
 pub use certify::{MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, certify};
 pub use cost::{BF16, CacheBytes, Dtype, FP32, MixerCost};
 pub use error::AuditError;
 pub use input::{audit_bytes, audit_named, audit_path, audit_reader, find_configs};
-pub use layout::{Attention, FeedForwardKind};
+pub use layout::{AttentionScope, FeedForwardKind};
 pub use parameters::ParameterCount;
 pub use presets::{audit_preset, preset_config, preset_text, presets};
 pub use size::{parse_bytes, parse_tokens};
@@ -76,11 +76,11 @@ use config::{Config, find_model};
 ///
 /// # Errors
 /// The text is malformed or contradicts itself. A layout that the file does not give is no error: see [`Audit::unknown`].
-pub fn audit_text(text: &str, model: &str, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_text(text: &str, model: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     audit_value(&json::parse(text)?, model, "config.json", options)
 }
 
-fn audit_value(root: &json::Value, model: &str, source: &str, options: &Options) -> Result<Audit, AuditError> {
+fn audit_value(root: &json::JsonValue, model: &str, source: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     let (value, path) = find_model(root)?;
     audit::audit(&Config::new(root, value, &path, false), model, source, options)
 }

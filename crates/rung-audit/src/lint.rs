@@ -4,8 +4,8 @@
 //! Adding a check: write a function of the config and the audit, and add it to `CHECKS`.
 
 use crate::config::Config;
-use crate::layout::Attention;
-use crate::{Audit, AuditError, Options, json};
+use crate::layout::AttentionScope;
+use crate::{Audit, AuditError, AuditOptions, json};
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ pub fn lint(text: &str) -> Result<Vec<LintFinding>, AuditError> {
     let (value, path) = crate::config::find_model(&root)?;
     let config = Config::new(&root, value, &path, false);
     let mut found = Vec::new();
-    match crate::audit::audit(&config, "config", "config.json", &Options::default()) {
+    match crate::audit::audit(&config, "config", "config.json", &AuditOptions::default()) {
         Ok(audit) => {
             unknown(&audit, &mut found);
             for check in CHECKS {
@@ -193,7 +193,7 @@ fn layer_counts(config: &Config, _: &Audit, found: &mut Vec<LintFinding>) {
 fn windows(config: &Config, audit: &Audit, found: &mut Vec<LintFinding>) {
     let window = config.get("sliding_window").and_then(crate::config::as_u64);
     let (Some(window), Some(context)) = (window, audit.trained_context) else { return };
-    let used = audit.layers.iter().any(|layer| layer.attention == Some(Attention::Window));
+    let used = audit.layers.iter().any(|layer| layer.attention == Some(AttentionScope::Window));
     if used && window >= context {
         let reason = format!("a window of {window} tokens never binds in a context of {context}");
         let fix = "use full attention, or a smaller window";

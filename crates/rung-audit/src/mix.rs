@@ -3,8 +3,8 @@
 //! Every mix is the model with its layers changed by [`what_if`], planned by the same
 //! code as any other model.
 
-use crate::engine::{Engine, MemoryPlan, Settings, plan};
-use crate::{Audit, AuditError, MixerCost, Options, what_if};
+use crate::engine::{Engine, EngineSettings, MemoryPlan, plan};
+use crate::{Audit, AuditError, AuditOptions, MixerCost, what_if};
 
 /// The ratios compared: layers that are not full to layers that are.
 const RATIOS: &[&str] = &["0:1", "1:1", "3:1", "5:1", "7:1", "11:1"];
@@ -31,8 +31,8 @@ pub struct LayerMix {
 pub fn mixes(
     audit: &Audit,
     engine: &'static Engine,
-    settings: &Settings,
-    options: &Options,
+    settings: &EngineSettings,
+    options: &AuditOptions,
 ) -> Result<Vec<LayerMix>, AuditError> {
     let mut rows = vec![mix("as it is", audit, engine, settings)?];
     let slots = audit.mixing_layers();
@@ -47,7 +47,7 @@ pub fn mixes(
     Ok(rows)
 }
 
-fn mix(name: &str, audit: &Audit, engine: &'static Engine, settings: &Settings) -> Result<LayerMix, AuditError> {
+fn mix(name: &str, audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -> Result<LayerMix, AuditError> {
     let refuse = || AuditError::Request {
         text: audit.model.clone(),
         why: "the model's layers are not all known, so they cannot be mixed".to_owned(),

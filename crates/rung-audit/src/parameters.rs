@@ -21,7 +21,7 @@ pub struct ParameterCount {
 
 /// What a class adds to its projections.
 #[derive(Clone, Copy, Debug, Default)]
-struct Class {
+struct ModelClass {
     /// Biases of queries, keys and values; of the output.
     qkv_bias: bool,
     output_bias: bool,
@@ -45,7 +45,7 @@ struct Class {
     tied: bool,
 }
 
-const PLAIN: Class = Class {
+const PLAIN: ModelClass = ModelClass {
     qkv_bias: false,
     output_bias: false,
     head_norms: false,
@@ -58,37 +58,37 @@ const PLAIN: Class = Class {
     shared_width: 0,
     tied: false,
 };
-const WITH_HEAD_NORMS: Class = Class { head_norms: true, ..PLAIN };
+const WITH_HEAD_NORMS: ModelClass = ModelClass { head_norms: true, ..PLAIN };
 
-static CLASSES: &[(&str, Class)] = &[
+static CLASSES: &[(&str, ModelClass)] = &[
     ("llama", PLAIN),
     ("mistral", PLAIN),
     ("mixtral", PLAIN),
     ("phi3", PLAIN),
     ("deepseek_v3", PLAIN),
-    ("qwen2", Class { qkv_bias: true, ..PLAIN }),
-    ("qwen2_moe", Class { qkv_bias: true, ..PLAIN }),
+    ("qwen2", ModelClass { qkv_bias: true, ..PLAIN }),
+    ("qwen2_moe", ModelClass { qkv_bias: true, ..PLAIN }),
     ("qwen3", WITH_HEAD_NORMS),
     ("qwen3_moe", WITH_HEAD_NORMS),
-    ("qwen3_next", Class { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
-    ("qwen3_5", Class { gated: true, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_text", Class { gated: true, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_moe", Class { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
-    ("qwen3_5_moe_text", Class { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
-    ("gemma", Class { tied: true, ..PLAIN }),
-    ("gemma2", Class { norms: 4, tied: true, ..PLAIN }),
-    ("gemma3_text", Class { norms: 4, tied: true, ..WITH_HEAD_NORMS }),
-    ("gpt_oss", Class { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..PLAIN }),
-    ("lfm2", Class { tied: true, ..WITH_HEAD_NORMS }),
-    ("mamba", Class { tied: true, ..PLAIN }),
+    ("qwen3_next", ModelClass { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
+    ("qwen3_5", ModelClass { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_text", ModelClass { gated: true, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe", ModelClass { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
+    ("qwen3_5_moe_text", ModelClass { gated: true, shared_width: 512, ..WITH_HEAD_NORMS }),
+    ("gemma", ModelClass { tied: true, ..PLAIN }),
+    ("gemma2", ModelClass { norms: 4, tied: true, ..PLAIN }),
+    ("gemma3_text", ModelClass { norms: 4, tied: true, ..WITH_HEAD_NORMS }),
+    ("gpt_oss", ModelClass { qkv_bias: true, output_bias: true, sinks: true, expert_bias: true, ..PLAIN }),
+    ("lfm2", ModelClass { tied: true, ..WITH_HEAD_NORMS }),
+    ("mamba", ModelClass { tied: true, ..PLAIN }),
     ("mamba2", PLAIN),
 ];
 
 /// Classes whose embeddings and feed-forward parts are known, but not all biases, norms and gates.
-static PARTLY_KNOWN: &[(&str, Class)] = &[
-    ("llama4_text", Class { shared_expert: true, ..PLAIN }),
-    ("nemotron_h", Class { ungated: true, ..PLAIN }),
-    ("recurrent_gemma", Class { tied: true, ..PLAIN }),
+static PARTLY_KNOWN: &[(&str, ModelClass)] = &[
+    ("llama4_text", ModelClass { shared_expert: true, ..PLAIN }),
+    ("nemotron_h", ModelClass { ungated: true, ..PLAIN }),
+    ("recurrent_gemma", ModelClass { tied: true, ..PLAIN }),
 ];
 
 /// Counts the weights, where the vocabulary and the feed-forward sizes are known.
@@ -97,14 +97,14 @@ pub(crate) fn count(config: &Config, audit: &Audit) -> Result<Option<ParameterCo
         return Ok(None);
     }
     let (Some(width), Some(vocabulary)) = (audit.width, config.size("vocab_size")?) else { return Ok(None) };
-    let find = |classes: &[(&str, Class)]| {
-        let ours = |(name, _): &&(&str, Class)| config.model_type().is_ok_and(|found| found == Some(name));
+    let find = |classes: &[(&str, ModelClass)]| {
+        let ours = |(name, _): &&(&str, ModelClass)| config.model_type().is_ok_and(|found| found == Some(name));
         classes.iter().find(ours).map(|(_, class)| *class)
     };
     let known = find(CLASSES);
     let exact = known.is_some();
     // The authors' own Mamba code ties them.
-    let other = || Class { tied: config.has_key("ssm_cfg"), ..PLAIN };
+    let other = || ModelClass { tied: config.has_key("ssm_cfg"), ..PLAIN };
     let class = known.or_else(|| find(PARTLY_KNOWN)).unwrap_or_else(other);
     let tied = config.flag_anywhere("tie_word_embeddings").unwrap_or(class.tied);
     let embeddings = to_u128(width) * to_u128(vocabulary) * if tied { 1 } else { 2 };
@@ -128,14 +128,14 @@ fn to_u128(number: u64) -> u128 {
     u128::from(number)
 }
 
-fn norms(layer: &AuditLayer, class: Class) -> u64 {
+fn norms(layer: &AuditLayer, class: ModelClass) -> u64 {
     match (layer.mixes(), layer.feed_forward) {
         (true, FeedForwardKind::None) | (false, _) => 1,
         (true, _) => class.norms,
     }
 }
 
-fn mixer_weights(layer: &AuditLayer, class: Class) -> u128 {
+fn mixer_weights(layer: &AuditLayer, class: ModelClass) -> u128 {
     if layer.shares_weights {
         return 0;
     }
@@ -144,7 +144,7 @@ fn mixer_weights(layer: &AuditLayer, class: Class) -> u128 {
 }
 
 /// Biases, norms and gates that the count of a mixer's projections leaves out.
-fn extra_weights(mixer: &Mixer, class: Class) -> u128 {
+fn extra_weights(mixer: &Mixer, class: ModelClass) -> u128 {
     let Some(heads) = mixer.facts().attention else { return mixer.facts().small_parameters };
     let [query, kv, key, value] = [heads.query, heads.kv, heads.key, heads.value].map(to_u128);
     let if_set = |flag: bool, weights: u128| if flag { weights } else { 0 };
@@ -162,7 +162,7 @@ fn feed_forward_weights(
     config: &Config,
     layer: &AuditLayer,
     width: u64,
-    class: Class,
+    class: ModelClass,
 ) -> Result<Option<(u128, u128)>, AuditError> {
     let matrices = if class.ungated { 2 } else { 3 };
     let network = |inner: u64| matrices * to_u128(width) * to_u128(inner);
@@ -191,7 +191,7 @@ fn feed_forward_weights(
 }
 
 /// Experts that every token uses: so many of the routed experts' size, or one of its own size, with or without a gate.
-fn shared_weights(config: &Config, width: u64, inner: u64, class: Class) -> Result<u128, AuditError> {
+fn shared_weights(config: &Config, width: u64, inner: u64, class: ModelClass) -> Result<u128, AuditError> {
     let own = config.count("shared_expert_intermediate_size")?.unwrap_or(class.shared_width);
     if own > 0 {
         return Ok(3 * to_u128(width) * to_u128(own) + to_u128(width));

@@ -10,7 +10,7 @@
 
 use rung_theory::stack::Layer;
 
-use crate::audit::Options;
+use crate::audit::AuditOptions;
 use crate::what_if::{self, Target};
 use crate::{Audit, AuditError, AuditLayer, cost};
 
@@ -82,7 +82,7 @@ pub struct PlacementReport {
 ///
 /// # Errors
 /// The model's layers are not all known, or a full layer's sizes are not.
-pub fn search(audit: &Audit, budget: u64, options: &Options) -> Result<PlacementReport, AuditError> {
+pub fn search(audit: &Audit, budget: u64, options: &AuditOptions) -> Result<PlacementReport, AuditError> {
     let refuse = |why: &str| AuditError::Request { text: audit.model.clone(), why: why.to_owned() };
     let (Some(capacity), Some(cache), true) = (&audit.capacity, audit.cache, audit.unknown.is_empty()) else {
         return Err(refuse("the model's layers are not all known, so they cannot be placed"));

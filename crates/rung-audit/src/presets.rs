@@ -2,8 +2,8 @@
 //!
 //! Adding one: put `presets/NAME.json` beside the others and its name into the list below.
 
-use crate::json::{self, Value};
-use crate::{Audit, AuditError, Options};
+use crate::json::{self, JsonValue};
+use crate::{Audit, AuditError, AuditOptions};
 
 macro_rules! presets {
     ($($name:literal),* $(,)?) => {
@@ -87,7 +87,7 @@ pub fn preset_config(name: &str) -> Option<String> {
 ///
 /// # Errors
 /// There is none of that name; a preset itself never fails, which a test checks.
-pub fn audit_preset(name: &str, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     let Some(text) = preset_text(name) else {
         let hint = rung_theory::spec::nearest(name, presets());
         let hint = match hint {
@@ -98,16 +98,16 @@ pub fn audit_preset(name: &str, options: &Options) -> Result<Audit, AuditError> 
     };
     let value = json::parse(text)?;
     let text_of = |key: &str| match value.get(key) {
-        Some(Value::Text(text)) => text.clone(),
+        Some(JsonValue::Text(text)) => text.clone(),
         _ => String::new(),
     };
     let (model, source) = (text_of("name"), format!("{}: {}", text_of("model"), text_of("source")));
-    let config = value.get("config").unwrap_or(&Value::Null);
+    let config = value.get("config").unwrap_or(&JsonValue::Null);
     let mut audit = crate::audit_value(config, &model, &source, options)?;
-    if let Some(Value::List(fields)) = value.get("unverified") {
+    if let Some(JsonValue::List(fields)) = value.get("unverified") {
         let names: Vec<&str> = fields
             .iter()
-            .filter_map(|field| if let Value::Text(name) = field { Some(name.as_str()) } else { None })
+            .filter_map(|field| if let JsonValue::Text(name) = field { Some(name.as_str()) } else { None })
             .collect();
         audit.assumed.push(format!("Not seen in the original file: {}.", names.join(", ")));
     }

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::geometry::MixerSizes;
 use crate::layout::Recurrent;
 
-type Read = fn(&Config) -> Result<Option<MixerSizes>, AuditError>;
+type ReadSizes = fn(&Config) -> Result<Option<MixerSizes>, AuditError>;
 
 /// One way of writing down the sizes of a recurrence.
 struct SizeFormat {
@@ -17,7 +17,7 @@ struct SizeFormat {
     mixers: &'static [&'static str],
     /// The fields that mark it, for messages.
     fields: &'static str,
-    read: Read,
+    read: ReadSizes,
 }
 
 /// Every format; the fields that mark them exclude each other.

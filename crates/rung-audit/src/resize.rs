@@ -2,7 +2,7 @@
 //!
 //! Recurrences and latent attention have sizes of other kinds and stay as they are.
 
-use rung_theory::spec::Value;
+use rung_theory::spec::SpecValue;
 use rung_theory::stack::{Defaults, Layer, Mixer};
 
 use crate::{Audit, AuditError};
@@ -37,7 +37,7 @@ fn set(mixer: &Mixer, options: &[&str], number: u64, width: Option<u64>) -> Resu
     let mut spec = mixer.spec();
     for (name, value) in &mut spec.options {
         if options.contains(&name.as_str()) {
-            *value = Value::Number(number);
+            *value = SpecValue::Number(number);
         }
     }
     let defaults = Defaults { model_width: width, ..Defaults::default() };

@@ -1,16 +1,16 @@
 //! A stack in the stack grammar, audited like a model: the same cache, rungs, edits and engine plans.
 
-use rung_theory::stack::{Defaults, Layer, Mixer, Plan, Reach};
+use rung_theory::stack::{Defaults, Layer, Mixer, MixerReach, Plan};
 
-use crate::audit::{Audit, AuditLayer, Options};
+use crate::audit::{Audit, AuditLayer, AuditOptions};
 use crate::cost::{self, FP32, Storage};
-use crate::{Attention, AuditError, FeedForwardKind, geometry};
+use crate::{AttentionScope, AuditError, FeedForwardKind, geometry};
 
 /// Audits a stack such as `(gdn*3 full)*12`; sizes that its mixers do not give are those of `defaults`.
 ///
 /// # Errors
 /// The text is no stack, or a total does not fit 64 bits.
-pub fn audit_stack(text: &str, defaults: &Defaults, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_stack(text: &str, defaults: &Defaults, options: &AuditOptions) -> Result<Audit, AuditError> {
     let refuse = |why: String| AuditError::Request { text: text.chars().take(80).collect(), why };
     let plan = Plan::parse(text, defaults).map_err(|error| refuse(error.to_string()))?;
     let full = plan.layers.iter().find(|layer| layer.mixers.iter().any(|mixer| matches!(mixer.name(), "full" | "mla")));
@@ -50,21 +50,21 @@ pub fn audit_stack(text: &str, defaults: &Defaults, options: &Options) -> Result
 }
 
 fn is_full(mixer: &Mixer) -> bool {
-    matches!(mixer.facts().reach, Reach::Full(_))
+    matches!(mixer.facts().reach, MixerReach::Full(_))
 }
 
 fn read(layer: &Layer) -> AuditLayer {
-    let (mut attention, mut recurrent) = (Attention::None, None);
+    let (mut attention, mut recurrent) = (AttentionScope::None, None);
     for mixer in layer.mixers.iter() {
         let facts = mixer.facts();
         match &facts.reach {
-            Reach::Full(_) if facts.selection().is_none() => attention = Attention::Full,
-            Reach::Full(_) => attention = Attention::Sparse,
-            Reach::Bounded if facts.window_per_token > 0 => {
-                attention = if attention == Attention::None { Attention::Window } else { attention };
+            MixerReach::Full(_) if facts.selection().is_none() => attention = AttentionScope::Full,
+            MixerReach::Full(_) => attention = AttentionScope::Sparse,
+            MixerReach::Bounded if facts.window_per_token > 0 => {
+                attention = if attention == AttentionScope::None { AttentionScope::Window } else { attention };
             }
-            Reach::Bounded if facts.crossing() > 0 => recurrent = Some(mixer.name()),
-            Reach::Bounded => {}
+            MixerReach::Bounded if facts.crossing() > 0 => recurrent = Some(mixer.name()),
+            MixerReach::Bounded => {}
         }
     }
     AuditLayer {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_stack_costs_what_the_model_it_was_taken_from_costs() {
-        let options = Options::default();
+        let options = AuditOptions::default();
         for name in ["qwen3.5-9b", "gemma-3-27b", "falcon-h1-1.5b", "deepseek-v3.2", "mamba2-2.7b", "llama-3.1-8b"] {
             let model = audit_preset(name, &options).unwrap();
             let plan = model.plan.as_ref().unwrap();
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn stacks_take_edits_and_bad_ones_are_refused() {
-        let options = Options::default();
+        let options = AuditOptions::default();
         let audit = audit_stack("(gdn*3 full)*2", &Defaults::default(), &options).unwrap();
         assert_eq!(audit.layer_letters(), "rrrFrrrF");
         assert_eq!(what_if::apply(&audit, "every=2", &options).unwrap().layer_letters(), "rFrFrFrF");

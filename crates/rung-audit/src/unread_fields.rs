@@ -5,7 +5,7 @@
 
 use crate::config::{Config, as_u64};
 use crate::dialect::DIALECTS;
-use crate::json::Value;
+use crate::json::JsonValue;
 
 /// Lists per layer that change no cache, or are read outside the dialects.
 const IGNORED: &[&str] = &[
@@ -88,9 +88,9 @@ pub(crate) fn unread_fields(config: &Config, num_layers: usize) -> Vec<String> {
     found
 }
 
-fn is_per_layer(value: &Value, num_layers: usize) -> bool {
-    let Value::List(items) = value else { return false };
-    let plain = |item: &Value| matches!(item, Value::Text(_) | Value::Bool(_)) || as_u64(item).is_some();
+fn is_per_layer(value: &JsonValue, num_layers: usize) -> bool {
+    let JsonValue::List(items) = value else { return false };
+    let plain = |item: &JsonValue| matches!(item, JsonValue::Text(_) | JsonValue::Bool(_)) || as_u64(item).is_some();
     num_layers > 2 && items.len() == num_layers && items.iter().all(plain)
 }
 
@@ -103,7 +103,7 @@ fn is_known(name: &str) -> bool {
         || DIALECTS.iter().any(|dialect| dialect.fields.iter().any(is_named))
 }
 
-fn is_suspect(name: &str, value: &Value) -> bool {
-    let empty = matches!(value, Value::Null | Value::Bool(false));
+fn is_suspect(name: &str, value: &JsonValue) -> bool {
+    let empty = matches!(value, JsonValue::Null | JsonValue::Bool(false));
     !empty && CACHE_PREFIXES.iter().any(|start| name.starts_with(start)) && !READ_FIELDS.contains(&name)
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::json::{self, Value};
+use crate::json::{self, JsonValue};
 use crate::{Audit, AuditError, parse_bytes};
 
 const INDEX: &str = "model.safetensors.index.json";
@@ -87,7 +87,7 @@ fn file_bytes(path: &Path) -> Result<u64, AuditError> {
     let text = std::fs::read_to_string(path).map_err(io)?;
     let value = json::parse(&text)?;
     let size = value.get("metadata").and_then(|metadata| metadata.get("total_size"));
-    let found = size.map_or_else(|| "nothing".to_owned(), Value::describe);
+    let found = size.map_or_else(|| "nothing".to_owned(), JsonValue::describe);
     size.and_then(crate::config::as_u64).filter(|size| *size > 0).ok_or_else(|| AuditError::Field {
         path: "metadata.total_size".to_owned(),
         found,

@@ -14,10 +14,10 @@
 //! sizes are derived from its full layers and the audit says so.
 
 use rung_theory::stack::mixer::DEFAULT_RECURRENCE;
-use rung_theory::stack::{Layer, Mixer, Reach};
+use rung_theory::stack::{Layer, Mixer, MixerReach};
 
-use crate::audit::Options;
-use crate::layout::Attention;
+use crate::audit::AuditOptions;
+use crate::layout::AttentionScope;
 use crate::{Audit, AuditError, AuditLayer, geometry, resize};
 
 /// What an edit makes of a layer.
@@ -47,8 +47,8 @@ impl Target {
     fn matches(self, layer: &AuditLayer) -> bool {
         match self {
             Self::Full => layer.is_full(),
-            Self::Recurrent => layer.attention == Some(Attention::None) && layer.recurrent.is_some(),
-            Self::Window => layer.attention == Some(Attention::Window),
+            Self::Recurrent => layer.attention == Some(AttentionScope::None) && layer.recurrent.is_some(),
+            Self::Window => layer.attention == Some(AttentionScope::Window),
             Self::None => !layer.mixes(),
         }
     }
@@ -58,7 +58,7 @@ impl Target {
 ///
 /// # Errors
 /// The edit is not understood, names a layer that is not there, or the model's own layers are not all known.
-pub fn apply(audit: &Audit, edits: &str, options: &Options) -> Result<Audit, AuditError> {
+pub fn apply(audit: &Audit, edits: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if audit.capacity.is_none() || !audit.unknown.is_empty() {
         return Err(refuse(edits, "the model's own layers are not all known, so nothing can be changed in them"));
     }
@@ -156,7 +156,7 @@ pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<
         Target::Full => {
             let layer =
                 audit.full_template.clone().ok_or_else(|| refuse(edit, "the sizes of a full layer are not known"))?;
-            (Attention::Full, None, layer)
+            (AttentionScope::Full, None, layer)
         }
         Target::Recurrent => {
             let existing = audit.layers.iter().find(|layer| layer.recurrent.is_some()).and_then(|layer| {
@@ -173,10 +173,10 @@ pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<
                 Some(found) => found,
                 None => (Some(DEFAULT_RECURRENCE), default_recurrent_layer(audit, edit)?),
             };
-            (Attention::None, name, layer)
+            (AttentionScope::None, name, layer)
         }
-        Target::Window => (Attention::Window, None, default_window_layer(audit, edit)?),
-        Target::None => (Attention::None, None, Layer::new(build(audit, "none", &[], 16)?)),
+        Target::Window => (AttentionScope::Window, None, default_window_layer(audit, edit)?),
+        Target::None => (AttentionScope::None, None, Layer::new(build(audit, "none", &[], 16)?)),
     };
     Ok(AuditLayer {
         attention: Some(attention),
@@ -191,7 +191,7 @@ pub(crate) fn template(audit: &mut Audit, target: Target, edit: &str) -> Result<
 
 fn is_recurrent(mixer: &Mixer) -> bool {
     let facts = mixer.facts();
-    !matches!(facts.reach, Reach::Full(_)) && facts.window_per_token == 0 && facts.crossing() > 0
+    !matches!(facts.reach, MixerReach::Full(_)) && facts.window_per_token == 0 && facts.crossing() > 0
 }
 
 fn build(audit: &Audit, name: &str, numbers: &[(&'static str, u64)], bits: u64) -> Result<Mixer, AuditError> {

@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use rung_audit::{AuditError, Options, audit_bytes, audit_named, audit_reader, audit_text};
+use rung_audit::{AuditError, AuditOptions, audit_bytes, audit_named, audit_reader, audit_text};
 
 fn error(text: &str) -> String {
-    audit_text(text, "test", &Options::default()).unwrap_err().to_string()
+    audit_text(text, "test", &AuditOptions::default()).unwrap_err().to_string()
 }
 
 const SIZES: &str = r#""hidden_size": 64, "num_attention_heads": 4"#;
@@ -26,7 +26,7 @@ fn text_that_is_no_config() {
 
 #[test]
 fn bytes_that_are_no_text() {
-    let read = |bytes: &[u8]| audit_bytes(bytes, "test", &Options::default());
+    let read = |bytes: &[u8]| audit_bytes(bytes, "test", &AuditOptions::default());
     assert_eq!(read(b"{\"a\": \"\xff\"}").unwrap_err(), AuditError::NotUtf8 { offset: 7 });
     // A byte-order mark is skipped; the other encodings' marks are not UTF-8.
     let marked = b"\xef\xbb\xbf{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2}";
@@ -44,7 +44,7 @@ fn a_gigabyte_is_not_read() {
         }
     }
     let start = Instant::now();
-    let error = audit_reader(Endless, "test", &Options::default()).unwrap_err();
+    let error = audit_reader(Endless, "test", &AuditOptions::default()).unwrap_err();
     assert_eq!(error, AuditError::TooLong { limit: 16 << 20 });
     assert!(start.elapsed() < Duration::from_secs(5));
 }
@@ -88,7 +88,8 @@ fn totals_that_do_not_fit() {
     let text = r#"{"model_type": "llama", "num_hidden_layers": 65536, "hidden_size": 16777216, "num_attention_heads": 16777216,
         "num_key_value_heads": 16777216, "head_dim": 16777216}"#;
     assert!(error(text).contains("does not fit 64 bits"));
-    let refused = audit_text("{}", "test", &Options { context: 0, ..Options::default() }).unwrap_err().to_string();
+    let refused =
+        audit_text("{}", "test", &AuditOptions { context: 0, ..AuditOptions::default() }).unwrap_err().to_string();
     assert!(refused.contains("a context has 1 to"));
 }
 
@@ -139,7 +140,7 @@ fn fields_that_contradict_each_other() {
 
 #[test]
 fn names_that_lead_nowhere() {
-    let named = |name: &str| audit_named(name, &Options::default()).unwrap_err().to_string();
+    let named = |name: &str| audit_named(name, &AuditOptions::default()).unwrap_err().to_string();
     assert_eq!(
         named("qwen3.5-9c"),
         "there is no file, directory or preset `qwen3.5-9c`; did you mean the preset `qwen3.5-9b`?"
@@ -160,13 +161,13 @@ fn the_deepest_stack_is_quick() {
             "linear_num_value_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 4}}"#
     );
     let start = Instant::now();
-    let audit = audit_text(&text, "test", &Options::default()).unwrap();
+    let audit = audit_text(&text, "test", &AuditOptions::default()).unwrap();
     assert_eq!(audit.capacity.unwrap().rungs, 32_768);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     // All words different and none known.
     let words: Vec<String> = (0..65_536).map(|index| format!("\"word{index}\"")).collect();
     let text = format!(r#"{{"num_hidden_layers": 65536, {SIZES}, "layer_types": [{}]}}"#, words.join(","));
     let start = Instant::now();
-    assert!(audit_text(&text, "test", &Options::default()).unwrap().unknown.len() < 100);
+    assert!(audit_text(&text, "test", &AuditOptions::default()).unwrap().unknown.len() < 100);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use rung_audit::{Attention, Audit, Options, audit_path, audit_text, dialect};
+use rung_audit::{AttentionScope, Audit, AuditOptions, audit_path, audit_text, dialect};
 
 fn file(name: &str) -> Audit {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
-    audit_path(&path, &Options::default()).unwrap()
+    audit_path(&path, &AuditOptions::default()).unwrap()
 }
 
 fn text(text: &str) -> Audit {
-    audit_text(text, "test", &Options::default()).unwrap()
+    audit_text(text, "test", &AuditOptions::default()).unwrap()
 }
 
 /// A config of one line, with attention sizes that need no thought: 2 * 2 * 4 numbers, 32 bytes, per token.
@@ -60,7 +60,7 @@ fn kimi_style_lists_may_move_their_base() {
     let both = r#""kda_layer_index_base": 0, "kda_layers": [0, 1, 2], "full_attn_layers": [3]"#;
     assert_eq!(text(&config(both)).layer_letters(), "rrrF");
     let gap = r#""kda_layers": [1, 2], "full_attn_layers": [4]"#;
-    let error = audit_text(&config(gap), "test", &Options::default()).unwrap_err().to_string();
+    let error = audit_text(&config(gap), "test", &AuditOptions::default()).unwrap_err().to_string();
     assert!(error.contains("layer 3 (from 1) is in neither of them"), "{error}");
 }
 
@@ -79,7 +79,7 @@ fn mimo_style_list_is_inverted_and_has_two_geometries() {
 fn falcon_h1_style_layers_are_both() {
     let audit = file("falcon-h1-style.json");
     assert_eq!(audit.layer_letters(), "PPPP");
-    assert_eq!((audit.layers[0].attention, audit.layers[0].recurrent), (Some(Attention::Full), Some("mamba2")));
+    assert_eq!((audit.layers[0].attention, audit.layers[0].recurrent), (Some(AttentionScope::Full), Some("mamba2")));
     assert_eq!(audit.layers[0].decided_by, "model_type");
     let (capacity, cache) = (audit.capacity.unwrap(), audit.cache.unwrap());
     // State beside attention earns nothing.
@@ -314,7 +314,7 @@ fn layer_types_win_over_the_pattern_that_transformers_saves() {
     let text = format!(
         r#"{{"num_hidden_layers": 6, "hidden_size": 32, "num_attention_heads": 8, "sliding_window_pattern": 6, "sliding_window": 8, {types}}}"#
     );
-    assert!(audit_text(&text, "test", &Options::default()).is_err());
+    assert!(audit_text(&text, "test", &AuditOptions::default()).is_err());
 }
 
 #[test]

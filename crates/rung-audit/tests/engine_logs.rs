@@ -3,8 +3,8 @@
 mod plans;
 
 use plans::{figure, settings};
-use rung_audit::engine::{Settings, engine, plan};
-use rung_audit::{Audit, Options, audit_preset, audit_text};
+use rung_audit::engine::{EngineSettings, engine, plan};
+use rung_audit::{Audit, AuditOptions, audit_preset, audit_text};
 use serde_json::Value;
 
 const GIB: f64 = 1_073_741_824.0;
@@ -16,9 +16,9 @@ fn data() -> Value {
 fn audit(data: &Value, model: &str) -> Audit {
     let config = &data["configs"][model];
     if config.is_null() {
-        return audit_preset(model, &Options::default()).unwrap();
+        return audit_preset(model, &AuditOptions::default()).unwrap();
     }
-    audit_text(&config.to_string(), model, &Options::default()).unwrap()
+    audit_text(&config.to_string(), model, &AuditOptions::default()).unwrap()
 }
 
 /// Whether a value prints as the log does.
@@ -34,7 +34,7 @@ fn prints_as(value: f64, row: &Value) -> bool {
 }
 
 /// Settings as printed; the memory line is rounded to 0.01 GiB, so every number of blocks that it allows is tried.
-fn candidates(audit: &Audit, row: &Value) -> Vec<Settings> {
+fn candidates(audit: &Audit, row: &Value) -> Vec<EngineSettings> {
     let base = settings(&row["settings"]);
     let Some(available) = row["settings"]["available_gib"].as_f64() else { return vec![base] };
     let engine = engine(row["engine"].as_str().unwrap()).unwrap();

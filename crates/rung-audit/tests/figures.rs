@@ -1,6 +1,6 @@
 //! Every preset against what is known of it: published cache sizes to the byte, full layers, rungs, strips.
 
-use rung_audit::{Options, audit_preset, presets};
+use rung_audit::{AuditOptions, audit_preset, presets};
 
 const KIB: u64 = 1024;
 
@@ -79,7 +79,7 @@ const STRIPS: &[(&str, usize, usize, &str)] = &[
 #[test]
 fn published_cache_sizes_to_the_byte() {
     for (name, per_token, state, window) in FIGURES {
-        let cache = audit_preset(name, &Options::default()).unwrap().cache.unwrap();
+        let cache = audit_preset(name, &AuditOptions::default()).unwrap().cache.unwrap();
         assert_eq!((cache.per_token, cache.state, cache.window), (per_token, state, window), "{name}");
     }
 }
@@ -88,7 +88,7 @@ fn published_cache_sizes_to_the_byte() {
 fn full_layers_rungs_and_strip_of_every_preset() {
     assert_eq!(presets().len(), STRIPS.len());
     for &(name, full, rungs, strip) in STRIPS {
-        let audit = audit_preset(name, &Options::default()).unwrap();
+        let audit = audit_preset(name, &AuditOptions::default()).unwrap();
         assert_eq!(audit.unknown, Vec::<String>::new(), "{name}");
         assert_eq!(audit.layer_letters(), strip, "{name}");
         let capacity = audit.capacity.unwrap();
@@ -98,14 +98,18 @@ fn full_layers_rungs_and_strip_of_every_preset() {
 
 #[test]
 fn sizes_follow_context_and_precision() {
-    let at = |name: &str, options: Options| audit_preset(name, &options).unwrap().cache.unwrap();
+    let at = |name: &str, options: AuditOptions| audit_preset(name, &options).unwrap().cache.unwrap();
     // A window is charged no more tokens than there are.
-    let short = at("gpt-oss-20b", Options { context: 100, ..Options::default() });
+    let short = at("gpt-oss-20b", AuditOptions { context: 100, ..AuditOptions::default() });
     assert_eq!(short.window, 12 * 100 * 2048);
     assert_eq!(short.total, 100 * 24_576 + short.window);
     let small = at(
         "qwen3.5-9b",
-        Options { kv_dtype: "fp8".parse().unwrap(), state_dtype: Some(rung_audit::BF16), ..Options::default() },
+        AuditOptions {
+            kv_dtype: "fp8".parse().unwrap(),
+            state_dtype: Some(rung_audit::BF16),
+            ..AuditOptions::default()
+        },
     );
     assert_eq!(small.per_token, 16_384);
     // 24 layers: half the state, the convolutions as before.
@@ -114,7 +118,7 @@ fn sizes_follow_context_and_precision() {
 
 #[test]
 fn special_caches() {
-    let at = |name: &str| audit_preset(name, &Options::default()).unwrap();
+    let at = |name: &str| audit_preset(name, &AuditOptions::default()).unwrap();
     // The last ten layers read earlier caches: four full layers and sixteen windows keep one.
     let shared = at("gemma-3n-e2b").cache.unwrap();
     assert_eq!((shared.per_token, shared.window), (4 * 2048, 16 * 512 * 2048));
@@ -133,9 +137,9 @@ fn special_caches() {
 #[test]
 fn mamba_sizes_are_those_that_are_built() {
     // `expand` says 16, the inner width is 8192.
-    let falcon = audit_preset("falcon-mamba-7b", &Options::default()).unwrap().cache.unwrap();
+    let falcon = audit_preset("falcon-mamba-7b", &AuditOptions::default()).unwrap().cache.unwrap();
     assert_eq!(falcon.state, 64 * (8192 * 16 * 4 + 3 * 8192 * 2));
     // `mamba_expand` says 2, the heads say 1536 channels.
-    let small = audit_preset("falcon-h1-0.5b", &Options::default()).unwrap().cache.unwrap();
+    let small = audit_preset("falcon-h1-0.5b", &AuditOptions::default()).unwrap().cache.unwrap();
     assert_eq!(small.state, 36 * (24 * 64 * 128 * 4 + 3 * (24 * 64 + 2 * 128) * 2));
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Meta, qwen};
 use proptest::prelude::*;
 use rung_audit::report::{html, json, text};
-use rung_audit::{Options, audit_bytes, preset_text, presets, what_if};
+use rung_audit::{AuditOptions, audit_bytes, preset_text, presets, what_if};
 
 /// The config of a preset, without its wrapper.
 fn config(index: usize) -> String {
@@ -16,7 +16,7 @@ fn config(index: usize) -> String {
 
 /// An audit of anything ends, and so does every report of it.
 fn survives(bytes: &[u8]) {
-    let options = Options::default();
+    let options = AuditOptions::default();
     let Ok(audit) = audit_bytes(bytes, "fuzz", &options) else { return };
     let _ = (
         text::audit(&audit, true),
@@ -104,7 +104,7 @@ proptest! {
     fn any_bytes_and_any_edit(bytes in prop::collection::vec(any::<u8>(), 0..200), edit in "[a-z0-9=:, -]{0,20}") {
         survives(&bytes);
         survives(&[b"GGUF".as_slice(), &bytes].concat());
-        let audit = rung_audit::audit_preset("lfm2-1.2b", &Options::default()).unwrap();
-        let _ = what_if::apply(&audit, &edit, &Options::default());
+        let audit = rung_audit::audit_preset("lfm2-1.2b", &AuditOptions::default()).unwrap();
+        let _ = what_if::apply(&audit, &edit, &AuditOptions::default());
     }
 }

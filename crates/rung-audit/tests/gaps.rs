@@ -1,12 +1,12 @@
 //! Layouts and sizes that were once unknown, refused or read too low, one small config each.
 
-use rung_audit::{Audit, Options, audit_text};
+use rung_audit::{Audit, AuditOptions, audit_text};
 
 fn read(fields: &str) -> Result<Audit, String> {
     let config = format!(
         r#"{{"num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4, {fields}}}"#
     );
-    audit_text(&config, "test", &Options::default()).map_err(|error| error.to_string())
+    audit_text(&config, "test", &AuditOptions::default()).map_err(|error| error.to_string())
 }
 
 fn fully_known(fields: &str) -> Audit {
@@ -154,7 +154,7 @@ fn other_models_are_named() {
 }
 
 #[test]
-fn lists_per_layer_that_nobody_reads_make_the_model_unknown() {
+fn lists_per_layer_that_no_dialect_reads_make_the_model_unknown() {
     for field in
         [r#""kv_planes_per_layer": [1, 1, 2, 2]"#, r#""attention_modes": ["a", "b", "a", "b"]"#, r#""index_planes": 3"#]
     {
@@ -185,7 +185,7 @@ fn a_draft_that_shares_every_cache_keeps_nothing() {
         "layer_types": ["full_attention", "full_attention"], "num_kv_shared_layers": 2"#;
     let wrapped = |name: &str| {
         let text = format!(r#"{{"model_type": "{name}", "text_config": {{{inner}}}}}"#);
-        audit_text(&text, "test", &Options::default())
+        audit_text(&text, "test", &AuditOptions::default())
     };
     assert_eq!(wrapped("gemma4_assistant").unwrap().cache.unwrap().total, 0);
     assert!(wrapped("gemma4").unwrap_err().to_string().contains("fewer than 2 layers"));

@@ -3,10 +3,10 @@
 mod common;
 
 use common::{Meta, header, qwen};
-use rung_audit::{Audit, AuditError, Options, audit_bytes, audit_path};
+use rung_audit::{Audit, AuditError, AuditOptions, audit_bytes, audit_path};
 
 fn read(bytes: &[u8]) -> Result<Audit, AuditError> {
-    audit_bytes(bytes, "test", &Options::default())
+    audit_bytes(bytes, "test", &AuditOptions::default())
 }
 
 #[test]
@@ -15,7 +15,7 @@ fn a_file_of_which_only_the_header_is_read() {
     bytes.extend(vec![0xff; 4096]);
     let path = std::env::temp_dir().join(format!("rung-audit-{}.gguf", std::process::id()));
     std::fs::write(&path, bytes).unwrap();
-    let audit = audit_path(&path, &Options::default());
+    let audit = audit_path(&path, &AuditOptions::default());
     std::fs::remove_file(&path).unwrap();
     let audit = audit.unwrap();
     assert_eq!((audit.model.as_str(), audit.layer_letters().as_str()), ("A Small Hybrid", "rrrFrrrF"));

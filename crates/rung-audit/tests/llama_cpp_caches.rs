@@ -5,8 +5,8 @@
 mod common;
 
 use common::{Meta, header};
-use rung_audit::engine::{Settings, engine, plan};
-use rung_audit::{Options, audit_bytes};
+use rung_audit::engine::{EngineSettings, engine, plan};
+use rung_audit::{AuditOptions, audit_bytes};
 use serde_json::Value;
 
 const MIB: f64 = 1_048_576.0;
@@ -39,11 +39,11 @@ fn plans_equal_what_llama_cpp_logs() {
     for line in include_str!("data/llama_cpp_caches.jsonl").lines().skip(1) {
         let row: Value = serde_json::from_str(line).unwrap();
         let name = row["architecture"].as_str().unwrap();
-        let audit = audit_bytes(&file(&row), name, &Options::default()).unwrap();
-        let settings = Settings {
+        let audit = audit_bytes(&file(&row), name, &AuditOptions::default()).unwrap();
+        let settings = EngineSettings {
             context: row["context"].as_u64(),
             requests: row["requests"].as_u64().unwrap(),
-            ..Settings::default()
+            ..EngineSettings::default()
         };
         let found = plan(&audit, engine("llama.cpp").unwrap(), &settings).unwrap();
         assert!(found.unknown.is_empty(), "{name}: {:?}", found.unknown);

@@ -1,6 +1,6 @@
 //! Numbers of weights against published counts.
 
-use rung_audit::{Options, audit_preset, audit_text};
+use rung_audit::{AuditOptions, audit_preset, audit_text};
 use serde_json::Value;
 
 #[test]
@@ -9,7 +9,7 @@ fn weights_equal_the_published_counts() {
     let models = data["models"].as_array().unwrap();
     assert!(models.len() >= 10);
     for model in models {
-        let audit = audit_text(&model["config"].to_string(), "test", &Options::default()).unwrap();
+        let audit = audit_text(&model["config"].to_string(), "test", &AuditOptions::default()).unwrap();
         let found = audit.parameters.unwrap_or_else(|| panic!("{}: {:?}", model["name"], audit.unknown));
         assert_eq!((found.total, found.exact), (model["total"].as_u64().unwrap(), true), "{}", model["name"]);
         if let Some(billions) = model["published_active_billions"].as_f64() {
@@ -31,7 +31,7 @@ fn weights_equal_the_published_counts() {
 fn classes_whose_norms_are_not_known_are_marked() {
     let config = r#"{"model_type": "olmo", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2,
         "intermediate_size": 16, "vocab_size": 10, "tie_word_embeddings": true}"#;
-    let found = audit_text(config, "test", &Options::default()).unwrap().parameters.unwrap();
+    let found = audit_text(config, "test", &AuditOptions::default()).unwrap().parameters.unwrap();
     assert!(!found.exact);
     assert_eq!(found.total, 10 * 8 + 8 + 2 * (4 * 8 * 8 + 3 * 8 * 16 + 2 * 8));
 }
@@ -39,7 +39,7 @@ fn classes_whose_norms_are_not_known_are_marked() {
 #[test]
 fn without_a_vocabulary_nothing_is_counted() {
     let config = r#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}"#;
-    assert_eq!(audit_text(config, "test", &Options::default()).unwrap().parameters, None);
+    assert_eq!(audit_text(config, "test", &AuditOptions::default()).unwrap().parameters, None);
 }
 
 /// Parameters of the class that transformers 5.23 builds on the meta device from a preset's config. Left out are presets whose config
@@ -86,7 +86,7 @@ const BUILT_BY_TRANSFORMERS: &[(&str, u64)] = &[
 #[test]
 fn presets_have_the_weights_that_transformers_builds() {
     let counts = BUILT_BY_TRANSFORMERS.iter().map(|&(name, built)| {
-        let found = audit_preset(name, &Options::default()).unwrap().parameters.unwrap();
+        let found = audit_preset(name, &AuditOptions::default()).unwrap().parameters.unwrap();
         // Small parts of some classes are left out, which `exact` says.
         let off = (found.total as f64 / built as f64 - 1.0).abs();
         let allowed = if found.exact { 0.0 } else { 0.01 };

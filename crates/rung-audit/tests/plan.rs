@@ -2,20 +2,20 @@
 
 mod schema;
 
-use rung_audit::engine::{ENGINES, MemoryPlan, Settings, engine, plan};
+use rung_audit::engine::{ENGINES, EngineSettings, MemoryPlan, engine, plan};
 use rung_audit::mix::mixes;
 use rung_audit::report::{mix, plan as report};
-use rung_audit::{Audit, Options, audit_preset, audit_text, presets, what_if};
+use rung_audit::{Audit, AuditOptions, audit_preset, audit_text, presets, what_if};
 use schema::validate;
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
 
 fn preset(name: &str) -> Audit {
-    audit_preset(name, &Options::default()).unwrap()
+    audit_preset(name, &AuditOptions::default()).unwrap()
 }
 
-fn planned(model: &str, name: &str, settings: &Settings) -> MemoryPlan {
+fn planned(model: &str, name: &str, settings: &EngineSettings) -> MemoryPlan {
     plan(&preset(model), engine(name).unwrap(), settings).unwrap()
 }
 
@@ -24,13 +24,13 @@ fn check(value: &Value) -> Result<(), String> {
     validate(&schema, &schema, value, "$")
 }
 
-fn at(context: u64, requests: u64) -> Settings {
-    Settings { context: Some(context), requests, ..Settings::default() }
+fn at(context: u64, requests: u64) -> EngineSettings {
+    EngineSettings { context: Some(context), requests, ..EngineSettings::default() }
 }
 
 #[test]
 fn json_follows_the_published_schema() {
-    let settings = Settings { memory: Some(80 * GIB), weights: Some(20 * GIB), ..at(32_768, 4) };
+    let settings = EngineSettings { memory: Some(80 * GIB), weights: Some(20 * GIB), ..at(32_768, 4) };
     for name in presets() {
         for engine in ENGINES {
             let found = plan(&preset(name), engine, &settings).unwrap();
@@ -67,7 +67,7 @@ fn what_fits_is_the_largest_that_fits() {
         ("granite-4.0-h-tiny", "transformers"),
         ("llama-3.1-8b", "tensorrt-llm"),
     ] {
-        let settings = Settings { memory: Some(48 * GIB), weights: Some(20 * GIB), ..at(8192, 2) };
+        let settings = EngineSettings { memory: Some(48 * GIB), weights: Some(20 * GIB), ..at(8192, 2) };
         let found = planned(model, name, &settings);
         let (left, longest) = (found.available_bytes.unwrap(), found.context_fit.unwrap());
         let used = |context: u64| planned(model, name, &at(context, 2)).cache_bytes.unwrap();
@@ -86,13 +86,14 @@ fn recurrent_models_without_a_cache_that_grows_are_planned() {
 #[test]
 fn bad_settings_are_refused() {
     let audit = preset("qwen3.6-27b");
-    let refuse = |settings: Settings| plan(&audit, engine("vllm").unwrap(), &settings).unwrap_err().to_string();
-    assert!(refuse(Settings { memory: Some(0), ..at(1, 1) }).contains("no memory"));
-    assert!(refuse(Settings { tp: 7, ..at(1, 1) }).contains("cannot be divided"));
-    assert!(refuse(Settings { tp: u64::MAX, ..at(1, 1) }).contains("at most"));
+    let refuse = |settings: EngineSettings| plan(&audit, engine("vllm").unwrap(), &settings).unwrap_err().to_string();
+    assert!(refuse(EngineSettings { memory: Some(0), ..at(1, 1) }).contains("no memory"));
+    assert!(refuse(EngineSettings { tp: 7, ..at(1, 1) }).contains("cannot be divided"));
+    assert!(refuse(EngineSettings { tp: u64::MAX, ..at(1, 1) }).contains("at most"));
     assert!(refuse(at(u64::MAX, 1)).contains("a context has"));
-    assert!(refuse(Settings { version: Some("latest".to_owned()), ..at(1, 1) }).contains("a release such as"));
-    let option = |name: &str, value: &str| Settings { options: vec![(name.to_owned(), value.to_owned())], ..at(1, 1) };
+    assert!(refuse(EngineSettings { version: Some("latest".to_owned()), ..at(1, 1) }).contains("a release such as"));
+    let option =
+        |name: &str, value: &str| EngineSettings { options: vec![(name.to_owned(), value.to_owned())], ..at(1, 1) };
     assert!(refuse(option("block_sizes", "16")).contains("no option of vllm; it has gpu_memory_utilization"));
     assert!(refuse(option("mamba_cache_mode", "some")).contains("none, align or all"));
     assert!(refuse(option("kernel_block", "0")).contains("1 to 1048576"));
@@ -101,7 +102,7 @@ fn bad_settings_are_refused() {
 
 #[test]
 fn weights_that_do_not_fit_leave_nothing() {
-    let settings = Settings { memory: Some(GIB), weights: Some(20 * GIB), ..at(8192, 1) };
+    let settings = EngineSettings { memory: Some(GIB), weights: Some(20 * GIB), ..at(8192, 1) };
     for engine in ENGINES {
         let found = plan(&preset("qwen3-8b"), engine, &settings).unwrap();
         assert_eq!((found.tokens_fit, found.requests_fit), (Some(0), Some(0)), "{}", engine.name);
@@ -110,7 +111,7 @@ fn weights_that_do_not_fit_leave_nothing() {
 
 #[test]
 fn absurd_sizes_saturate_instead_of_wrapping() {
-    let settings = Settings { memory: Some(u64::MAX), weights: Some(1), ..at(1 << 40, 1 << 20) };
+    let settings = EngineSettings { memory: Some(u64::MAX), weights: Some(1), ..at(1 << 40, 1 << 20) };
     for engine in ENGINES {
         let found = plan(&preset("llama-3.1-8b"), engine, &settings).unwrap();
         assert!(found.cache_bytes.unwrap() >= 1 << 50, "{}", engine.name);
@@ -122,7 +123,7 @@ fn layers_without_a_rule_are_said_and_left_out_only_if_asked() {
     let found = planned("deepseek-v4-flash", "vllm", &at(8192, 1));
     assert_eq!(found.cache_bytes, None);
     assert!(found.unknown.iter().any(|why| why.contains("compressed caches")), "{:?}", found.unknown);
-    let partial = planned("deepseek-v4-flash", "vllm", &Settings { partial: true, ..at(8192, 1) });
+    let partial = planned("deepseek-v4-flash", "vllm", &EngineSettings { partial: true, ..at(8192, 1) });
     assert!(partial.cache_bytes.is_some() && !partial.unknown.is_empty());
     assert!(partial.assumed.iter().any(|what| what.contains("too low")), "{:?}", partial.assumed);
 }
@@ -130,7 +131,7 @@ fn layers_without_a_rule_are_said_and_left_out_only_if_asked() {
 #[test]
 fn edits_change_the_plan() {
     let audit = preset("qwen3.6-27b");
-    let edited = what_if::apply(&audit, "every=8", &Options::default()).unwrap();
+    let edited = what_if::apply(&audit, "every=8", &AuditOptions::default()).unwrap();
     let vllm = engine("vllm").unwrap();
     let bytes = |audit: &Audit| plan(audit, vllm, &at(131_072, 1)).unwrap().bytes_per_token.unwrap();
     assert_eq!(bytes(&audit), 2 * bytes(&edited));
@@ -138,7 +139,8 @@ fn edits_change_the_plan() {
 
 #[test]
 fn tensor_parallelism_shares_heads_but_not_latents() {
-    let bytes = |model: &str, tp: u64| planned(model, "sglang", &Settings { tp, ..at(8192, 1) }).kv_bytes.unwrap();
+    let bytes =
+        |model: &str, tp: u64| planned(model, "sglang", &EngineSettings { tp, ..at(8192, 1) }).kv_bytes.unwrap();
     assert_eq!(bytes("llama-3.1-8b", 1), 8 * bytes("llama-3.1-8b", 8));
     assert_eq!(bytes("kimi-linear-48b-a3b", 1), bytes("kimi-linear-48b-a3b", 8));
 }
@@ -146,8 +148,8 @@ fn tensor_parallelism_shares_heads_but_not_latents() {
 #[test]
 fn ratios_are_compared_under_an_engine() {
     let audit = preset("qwen3.6-27b");
-    let settings = Settings { memory: Some(80 * GIB), weights: Some(54 * GIB), ..at(131_072, 1) };
-    let found = mixes(&audit, engine("vllm").unwrap(), &settings, &Options::default()).unwrap();
+    let settings = EngineSettings { memory: Some(80 * GIB), weights: Some(54 * GIB), ..at(131_072, 1) };
+    let found = mixes(&audit, engine("vllm").unwrap(), &settings, &AuditOptions::default()).unwrap();
     let row = |name: &str| found.iter().find(|mix| mix.name == name).unwrap();
     assert_eq!(row("as it is").plan.bytes_per_token, row("3:1").plan.bytes_per_token);
     assert_eq!(row("0:1").full, 64);
@@ -166,7 +168,7 @@ fn transformers_follows_the_dtype_of_the_config() {
         )
     };
     let bytes = |text: &str| {
-        let audit = audit_text(text, "test", &Options::default()).unwrap();
+        let audit = audit_text(text, "test", &AuditOptions::default()).unwrap();
         plan(&audit, engine("transformers").unwrap(), &at(10, 1)).unwrap().kv_bytes.unwrap()
     };
     assert_eq!(bytes(&config("")), 2 * 10 * 16 * 2);

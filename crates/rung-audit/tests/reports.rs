@@ -5,14 +5,14 @@ mod schema;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
 use rung_audit::{
-    Attention, Audit, BoundSearch, Options, audit_preset, audit_text, parse_bytes, placement, presets, what_if,
+    AttentionScope, Audit, BoundSearch, AuditOptions, audit_preset, audit_text, parse_bytes, placement, presets, what_if,
 };
 use rung_figure::figure::Chart as _;
 use schema::validate;
 use serde_json::{Value, json};
 
 fn preset(name: &str) -> Audit {
-    audit_preset(name, &Options::default()).unwrap()
+    audit_preset(name, &AuditOptions::default()).unwrap()
 }
 
 fn all() -> Vec<Audit> {
@@ -30,10 +30,10 @@ fn json_follows_the_published_schema() {
     let audit = preset("nemotron-3-nano-30b-a3b");
     check(&json::audit(&audit)).unwrap();
     let unknown =
-        audit_text(r#"{"num_hidden_layers": 1, "layer_types": ["odd"]}"#, "test", &Options::default()).unwrap();
+        audit_text(r#"{"num_hidden_layers": 1, "layer_types": ["odd"]}"#, "test", &AuditOptions::default()).unwrap();
     check(&json::audit(&unknown)).unwrap();
-    check(&json::audit(&audit_text("{}", "test", &Options::default()).unwrap())).unwrap();
-    let edited = what_if::apply(&audit, "every=2", &Options::default()).unwrap();
+    check(&json::audit(&audit_text("{}", "test", &AuditOptions::default()).unwrap())).unwrap();
+    let edited = what_if::apply(&audit, "every=2", &AuditOptions::default()).unwrap();
     check(&json::what_ifs(std::slice::from_ref(&audit), &[edited])).unwrap();
     // The validator does refuse.
     let mut wrong = json::audit(&audit);
@@ -74,7 +74,7 @@ fn lower_bounds_are_quoted() {
             5 => BoundSearch::From { log2_tokens: log2 },
             _ => BoundSearch::Skipped,
         };
-        let options = Options { bound_oracle: Some(&oracle), ..Options::default() };
+        let options = AuditOptions { bound_oracle: Some(&oracle), ..AuditOptions::default() };
         text::audit(&audit_preset("jamba-v0.1", &options).unwrap(), false)
     };
     assert!(reach(10.0).contains("5 hops are proved impossible from 2^10.0 tokens on"));
@@ -138,7 +138,7 @@ fn tables_are_sorted() {
 
 #[test]
 fn edits_do_what_they_say() {
-    let edit = |name: &str, edit: &str| what_if::apply(&preset(name), edit, &Options::default()).unwrap();
+    let edit = |name: &str, edit: &str| what_if::apply(&preset(name), edit, &AuditOptions::default()).unwrap();
     assert_eq!(edit("lfm2-1.2b", "7=full").layer_letters(), "rrFrrFrFFrFrFrFr");
     assert_eq!(edit("lfm2-1.2b", "first=full").layer_letters(), "FrFrrFrrFrFrFrFr");
     assert_eq!(edit("lfm2-1.2b", "every=4").layer_letters(), "rrrFrrrFrrrFrrrF");
@@ -154,18 +154,18 @@ fn edits_do_what_they_say() {
     assert_eq!(after.layers[0].decided_by, "what-if 0=full");
     // A stack of one kind is given the other, and the report says so.
     let made = edit("llama-3.1-8b", "every=4");
-    assert_eq!((made.layers[0].attention, made.layers[0].recurrent), (Some(Attention::None), Some("gdn")));
+    assert_eq!((made.layers[0].attention, made.layers[0].recurrent), (Some(AttentionScope::None), Some("gdn")));
     assert!(made.assumed.iter().any(|note| note.contains("Gated DeltaNet")));
     for wrong in ["", "7", "99=full", "7=odd", "every=0", "every=99", "ratio=5", "ratio=5:0", "5-3=full", "=", "x=full"]
     {
-        assert!(what_if::apply(&preset("lfm2-1.2b"), wrong, &Options::default()).is_err(), "{wrong}");
+        assert!(what_if::apply(&preset("lfm2-1.2b"), wrong, &AuditOptions::default()).is_err(), "{wrong}");
     }
 }
 
 #[test]
 fn placements_fit_and_are_the_best() {
     let audit = preset("lfm2-1.2b");
-    let advice = placement::search(&audit, 1 << 30, &Options::default()).unwrap();
+    let advice = placement::search(&audit, 1 << 30, &AuditOptions::default()).unwrap();
     // 256 MiB a full layer, 8 KiB another: three fit a gibibyte.
     assert_eq!((advice.full_bytes, advice.other_bytes, advice.rungs), (268_435_456, 8192, Some(3)));
     let group = &advice.groups[0];
@@ -174,18 +174,18 @@ fn placements_fit_and_are_the_best() {
         let edits: Vec<String> = (0..16)
             .map(|index| format!("{index}={}", if one.full.contains(&index) { "full" } else { "recurrent" }))
             .collect();
-        let made = what_if::apply(&audit, &edits.join(","), &Options::default()).unwrap();
+        let made = what_if::apply(&audit, &edits.join(","), &AuditOptions::default()).unwrap();
         assert_eq!((made.capacity.unwrap().rungs, made.cache.unwrap().total), (3, group.bytes), "{}", one.why);
         assert_eq!(made.layers.iter().map(rung_audit::AuditLayer::letter).collect::<String>(), one.letters);
     }
     // One layer short of all is as good as all, and cheaper.
-    let rich = placement::search(&audit, 1 << 40, &Options::default()).unwrap();
+    let rich = placement::search(&audit, 1 << 40, &AuditOptions::default()).unwrap();
     assert_eq!(rich.rungs, Some(15));
     assert_eq!(
         rich.groups.iter().map(|group| (group.full, group.count)).collect::<Vec<_>>(),
         [(15, Some(2)), (16, Some(1))]
     );
-    assert_eq!(placement::search(&audit, 1, &Options::default()).unwrap().rungs, None);
+    assert_eq!(placement::search(&audit, 1, &AuditOptions::default()).unwrap().rungs, None);
 }
 
 #[test]
@@ -196,9 +196,10 @@ fn placements_are_the_best_by_brute_force() {
         )
     };
     for depth in 1..=7 {
-        let audit = audit_text(&config(depth), "small", &Options { context: 16, ..Options::default() }).unwrap();
+        let audit =
+            audit_text(&config(depth), "small", &AuditOptions { context: 16, ..AuditOptions::default() }).unwrap();
         for budget in [0_u64, 64, 600, 1100, 1700, 3000, 5000] {
-            let options = Options { context: 16, ..Options::default() };
+            let options = AuditOptions { context: 16, ..AuditOptions::default() };
             let advice = placement::search(&audit, budget, &options).unwrap();
             let mut best: Option<usize> = None;
             let mut counts = std::collections::BTreeMap::new();

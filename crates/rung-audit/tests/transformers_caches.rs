@@ -2,8 +2,8 @@
 //!
 //! `oracle/transformers_cache.py` counted them; its output is stored in `data/`, so no Python is needed here.
 
-use rung_audit::engine::{MemoryPlan, Settings, engine, plan};
-use rung_audit::{Options, audit_text};
+use rung_audit::engine::{EngineSettings, MemoryPlan, engine, plan};
+use rung_audit::{AuditOptions, audit_text};
 use serde_json::Value;
 
 /// Elements of a dtype at the two lengths, as bytes.
@@ -19,9 +19,9 @@ fn rows() -> Vec<Value> {
 
 fn planned(row: &Value, context: u64) -> Result<MemoryPlan, String> {
     let audit =
-        audit_text(&row["config"].to_string(), "tiny", &Options::default()).map_err(|error| error.to_string())?;
+        audit_text(&row["config"].to_string(), "tiny", &AuditOptions::default()).map_err(|error| error.to_string())?;
     let dtype = row["dtype"].as_str().unwrap().parse().unwrap();
-    let settings = Settings { context: Some(context), kv_format: Some(dtype), ..Settings::default() };
+    let settings = EngineSettings { context: Some(context), kv_format: Some(dtype), ..EngineSettings::default() };
     let found = plan(&audit, engine("transformers").unwrap(), &settings).map_err(|error| error.to_string())?;
     if found.unknown.is_empty() { Ok(found) } else { Err(format!("unknown: {}", found.unknown.join("; "))) }
 }

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use rung_nn::families::decode::Decoder;
+use rung_nn::families::decode::CheckpointDecoder;
 use rung_nn::families::{self, Checkpoint};
 
 use super::measure::{Times, time};
@@ -63,14 +63,14 @@ impl Software {
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Workload {
     /// A prompt at once.
     Prefill,
     /// One more token.
     Decode,
 }
 
-impl Work {
+impl Workload {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Prefill, Self::Decode];
 
@@ -123,7 +123,7 @@ impl Work {
 
 /// The times of one side.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Side {
+pub struct SoftwareTimes {
     /// Software and version.
     pub about: String,
     /// Milliseconds; of one token, when decoding.
@@ -158,8 +158,8 @@ impl CheckpointBench {
     ///
     /// # Errors
     /// A peer fails, or the model has fewer than a thousand tokens.
-    pub fn measure(&mut self, work: Work) -> Result<Vec<Side>, BenchError> {
-        let mut decoder = Decoder::new(&self.checkpoint.model, &self.checkpoint.weights, self.threads);
+    pub fn measure(&mut self, work: Workload) -> Result<Vec<SoftwareTimes>, BenchError> {
+        let mut decoder = CheckpointDecoder::new(&self.checkpoint.model, &self.checkpoint.weights, self.threads);
         let mut run = || work.run(&mut decoder);
         let request = format!("{} {PROMPT}", work.name());
         for _ in 0..WARM_UP {
@@ -180,15 +180,15 @@ impl CheckpointBench {
                 }
             }
         }
-        let side = |(peer, times): (&Peer, Times)| Side {
+        let side = |(peer, times): (&Peer, Times)| SoftwareTimes {
             about: peer.about.clone(),
             ratio: Some(times.median() / ours.median()),
             ratio_of_fastest: Some(times.fastest() / ours.fastest()),
             times,
         };
-        let others: Vec<Side> = self.peers.iter().zip(theirs).map(side).collect();
+        let others: Vec<SoftwareTimes> = self.peers.iter().zip(theirs).map(side).collect();
         let about = format!("rung {}, f32", env!("CARGO_PKG_VERSION"));
-        let own = Side { about, times: ours, ratio: None, ratio_of_fastest: None };
+        let own = SoftwareTimes { about, times: ours, ratio: None, ratio_of_fastest: None };
         Ok(std::iter::once(own).chain(others).collect())
     }
 }

@@ -1,6 +1,6 @@
 """The work of `rung bench --only checkpoint` in other software, on the same checkpoint.
 
-`rung bench` starts it with the software, the number of threads and the checkpoint as arguments, and speaks to it over pipes, in turns with its own
+`rung bench` starts it with the software, the number of threads and the checkpoint as arguments, and speaks to it over pipes, interleaved with its own
 measurements. A request is one line,
 
     prefill TOKENS repetitions          decode TOKENS repetitions

@@ -7,13 +7,13 @@
 //! Like those models it takes only the positions that have a loss through the last layer's MLP: the gradient is the same.
 //! With `all_positions` it does the same arithmetic as PyTorch too.
 
-use rung_engine::{Attention, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
+use rung_engine::{AttentionInputs, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
 
 use super::{CHUNK, Size, VOCABULARY, pseudo_random};
 
 /// What mixes tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mixer {
+pub enum DecoderMixer {
     /// Causal softmax attention.
     Softmax,
     /// Linear attention with the feature map `elu + 1`, not normalised.
@@ -46,9 +46,9 @@ struct Block {
 }
 
 /// The model.
-pub struct Decoder {
+pub struct BenchDecoder {
     size: Size,
-    mixer: Mixer,
+    mixer: DecoderMixer,
     all_positions: bool,
     tokens: Parameter,
     positions: Parameter,
@@ -81,7 +81,7 @@ impl WeightBuilder {
         Affine { weight: add("weight", 1.0), bias: add("bias", 0.0) }
     }
 
-    fn block(&mut self, index: usize, mixer: Mixer, Size { width, heads, .. }: Size) -> Block {
+    fn block(&mut self, index: usize, mixer: DecoderMixer, Size { width, heads, .. }: Size) -> Block {
         let name = |part: &str| format!("blocks.{index}.{part}");
         Block {
             norms: [self.norm(&name("norms.0"), width), self.norm(&name("norms.1"), width)],
@@ -91,7 +91,7 @@ impl WeightBuilder {
             out: self.affine(&name("o"), width, width),
             up: self.affine(&name("up"), 4 * width, width),
             down: self.affine(&name("down"), width, 4 * width),
-            gates: (mixer == Mixer::GatedDelta).then(|| Gates {
+            gates: (mixer == DecoderMixer::GatedDelta).then(|| Gates {
                 beta: self.affine(&name("beta"), heads, width),
                 decay: self.affine(&name("decay"), heads, width),
                 rate: self.weights.add(name("rate"), &[heads], vec![0.0; heads]).without_decay().id(),
@@ -100,9 +100,9 @@ impl WeightBuilder {
     }
 }
 
-impl Decoder {
+impl BenchDecoder {
     /// A model and its weights; `all_positions` if all of them go through the last MLP.
-    pub fn new(size: Size, mixer: Mixer, all_positions: bool) -> (Self, Parameters<f32>) {
+    pub fn new(size: Size, mixer: DecoderMixer, all_positions: bool) -> (Self, Parameters<f32>) {
         let mut builder = WeightBuilder { weights: Parameters::new() };
         let tokens = builder.matrix("tokens", VOCABULARY, size.width);
         let positions = builder.matrix("places", size.length, size.width);
@@ -157,8 +157,8 @@ impl Decoder {
             .0
         };
         let mixed = match (self.mixer, &block.gates) {
-            (Mixer::Linear, _) => recur(&ops.elu_plus_one(&query), &ops.elu_plus_one(&key), Decay::None, None),
-            (Mixer::GatedDelta, Some(gates)) => {
+            (DecoderMixer::Linear, _) => recur(&ops.elu_plus_one(&query), &ops.elu_plus_one(&key), Decay::None, None),
+            (DecoderMixer::GatedDelta, Some(gates)) => {
                 let beta = ops.sigmoid(&apply(ops, &gates.beta, x));
                 let rate = ops.neg(&ops.exp(&ops.parameter(gates.rate)));
                 let decay = ops.mul(&ops.softplus(&apply(ops, &gates.decay, x)), &rate);
@@ -167,7 +167,7 @@ impl Decoder {
             }
             _ => {
                 let (query, key, value) = (&query, &key, &value);
-                ops.attention(&Attention { query, key, value, bias: None, mask: AttentionMask::Causal, scale })
+                ops.attention(&AttentionInputs { query, key, value, bias: None, mask: AttentionMask::Causal, scale })
             }
         };
         ops.reshape(&mixed, &shape)
@@ -179,9 +179,9 @@ impl Decoder {
         let (channels, head, chunk) = (width as f64, (width / heads) as f64, CHUNK as f64);
         let projections = 2.0 * 4.0 * channels * channels;
         let mixing = match self.mixer {
-            Mixer::Softmax => 2.0 * length as f64 * channels,
-            Mixer::Linear => 4.0 * channels * (head + chunk / 2.0),
-            Mixer::GatedDelta => channels * (6.0 * head + 4.0 * chunk),
+            DecoderMixer::Softmax => 2.0 * length as f64 * channels,
+            DecoderMixer::Linear => 4.0 * channels * (head + chunk / 2.0),
+            DecoderMixer::GatedDelta => channels * (6.0 * head + 4.0 * chunk),
         };
         let tokens = self.size.tokens();
         let mlp_tokens = tokens * (layers - 1) as f64 + if self.all_positions { tokens } else { batch as f64 };

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rung_engine::{
-    Attention, AttentionMask, Decay, GeneralDelta, Native, Ops as _, Parameter, Parameters, Recurrence, Tensor,
+    AttentionInputs, AttentionMask, Decay, GeneralDelta, Native, Ops as _, Parameter, Parameters, Recurrence, Tensor,
 };
 
 use super::measure::time;
@@ -136,7 +136,7 @@ impl Kernel {
     fn apply(self, ops: &Native<f32>, inputs: &[Tensor<f32>], size: Size) -> Tensor<f32> {
         match self {
             Self::Product { .. } => ops.linear(&inputs[0], &inputs[1], Some(&inputs[2])),
-            Self::Attention { windowed } => ops.attention(&Attention {
+            Self::Attention { windowed } => ops.attention(&AttentionInputs {
                 query: &inputs[0],
                 key: &inputs[1],
                 value: &inputs[2],
@@ -180,8 +180,8 @@ impl Kernel {
                     key: &inputs[1],
                     value: &inputs[2],
                     decay: &inputs[3],
-                    sought: &inputs[4],
-                    removed: &inputs[5],
+                    removal_key: &inputs[4],
+                    removal_value: &inputs[5],
                     state: None,
                     chunk: CHUNK,
                     rounding: None,
@@ -212,7 +212,7 @@ impl Kernel {
 }
 
 /// One thread's share of a kernel's work.
-struct Share {
+struct ThreadWork {
     kernel: Kernel,
     size: Size,
     backward: bool,
@@ -220,7 +220,7 @@ struct Share {
     inputs: Vec<Parameter>,
 }
 
-impl Share {
+impl ThreadWork {
     fn new(kernel: Kernel, size: Size, backward: bool, rows: usize) -> Self {
         let mut weights = Parameters::new();
         let mut add = |(index, (shape, range)): (usize, (Vec<usize>, Range<f32>))| {
@@ -265,7 +265,7 @@ pub fn with_worker_pool<R>(
         for member in 1..crew {
             let (meeting, over) = (&meeting, &over);
             scope.spawn(move || {
-                let share = Share::new(kernel, size, backward, rows(member));
+                let share = ThreadWork::new(kernel, size, backward, rows(member));
                 loop {
                     meeting.wait();
                     if over.load(Ordering::Relaxed) {
@@ -276,7 +276,7 @@ pub fn with_worker_pool<R>(
                 }
             });
         }
-        let share = Share::new(kernel, size, backward, rows(0));
+        let share = ThreadWork::new(kernel, size, backward, rows(0));
         let result = measure(&mut || {
             meeting.wait();
             let taken = time(|| {
@@ -299,7 +299,7 @@ mod tests {
     fn every_kernel_runs_both_ways_and_its_gradient_is_not_zero() {
         let size = Size { name: "tiny", batch: 3, length: 64, width: 16, heads: 2, layers: 1 };
         for &(name, kernel) in KERNELS {
-            let share = Share::new(kernel, size, true, 1);
+            let share = ThreadWork::new(kernel, size, true, 1);
             share.run();
             assert!(share.ops.gradient().iter().any(|value| *value != 0.0), "{name}");
             for (backward, threads) in [(false, 2), (true, 8)] {

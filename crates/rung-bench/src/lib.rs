@@ -175,7 +175,7 @@ pub struct CaseFilter {
 
 /// What a case does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+enum CaseKind {
     Kernel { kernel: Kernel, size: Size, backward: bool },
     Train { size: Size, all_positions: bool },
     Exponent,
@@ -184,31 +184,31 @@ enum Work {
 
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct BenchCase {
     /// The mixer, or the kernel.
     pub mixer: &'static str,
-    work: Work,
+    work: CaseKind,
 }
 
-impl Case {
+impl BenchCase {
     /// What is done.
     pub fn what(&self) -> &'static str {
         match self.work {
-            Work::Kernel { backward: false, .. } => "forward",
-            Work::Kernel { backward: true, .. } => "forward+backward",
-            Work::Train { all_positions: false, .. } => "train",
-            Work::Train { all_positions: true, .. } => "train whole",
-            Work::Exponent => "exponent",
-            Work::Step { .. } => "step",
+            CaseKind::Kernel { backward: false, .. } => "forward",
+            CaseKind::Kernel { backward: true, .. } => "forward+backward",
+            CaseKind::Train { all_positions: false, .. } => "train",
+            CaseKind::Train { all_positions: true, .. } => "train whole",
+            CaseKind::Exponent => "exponent",
+            CaseKind::Step { .. } => "step",
         }
     }
 
     /// At which shape: one of the three, the lengths of a fit, or the position of a step.
     pub fn shape(&self) -> String {
         match self.work {
-            Work::Kernel { size, .. } | Work::Train { size, .. } => size.name.to_owned(),
-            Work::Exponent => format!("n={}..{}", exponents::LENGTHS[0], exponents::LENGTHS[4]),
-            Work::Step { position } => format!("n={position}"),
+            CaseKind::Kernel { size, .. } | CaseKind::Train { size, .. } => size.name.to_owned(),
+            CaseKind::Exponent => format!("n={}..{}", exponents::LENGTHS[0], exponents::LENGTHS[4]),
+            CaseKind::Step { position } => format!("n={position}"),
         }
     }
 
@@ -218,9 +218,9 @@ impl Case {
             format!("{batch} {length} {width} {heads} {layers}")
         };
         match self.work {
-            Work::Kernel { size, .. } => Some(format!("{} {} {}", self.what(), self.mixer, numbers(size))),
-            Work::Train { size, .. } => Some(format!("train {} {}", self.mixer, numbers(size))),
-            Work::Exponent | Work::Step { .. } => None,
+            CaseKind::Kernel { size, .. } => Some(format!("{} {} {}", self.what(), self.mixer, numbers(size))),
+            CaseKind::Train { size, .. } => Some(format!("train {} {}", self.mixer, numbers(size))),
+            CaseKind::Exponent | CaseKind::Step { .. } => None,
         }
     }
 }
@@ -229,7 +229,7 @@ impl Case {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// The case.
-    pub case: Case,
+    pub case: BenchCase,
     /// Our times.
     pub times: Times,
     /// Tokens that one repetition works on.
@@ -287,12 +287,12 @@ impl Bench {
     ///
     /// # Errors
     /// The peer fails, or a step meets a number that is not finite.
-    pub fn measure(&mut self, case: &Case) -> Result<Measurement, BenchError> {
+    pub fn measure(&mut self, case: &BenchCase) -> Result<Measurement, BenchError> {
         let (peak, threads) = (Peak::start(), self.threads);
         let (mut torch, mut exponent, mut operations) = (None, None, None);
         let (times, tokens);
         match case.work {
-            Work::Kernel { kernel, size, backward } => {
+            CaseKind::Kernel { kernel, size, backward } => {
                 let measured = kernels::with_worker_pool((kernel, size, backward), threads, |run| {
                     self.measure_interleaved(case, run)
                 });
@@ -300,18 +300,18 @@ impl Bench {
                 tokens = size.tokens();
                 operations = kernel.operations(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
             }
-            Work::Train { size, all_positions } => {
+            CaseKind::Train { size, all_positions } => {
                 let mut training = Training::new(case.mixer, size, all_positions, threads)?;
                 (times, torch) = self.measure_interleaved(case, &mut || training.step())?;
                 (tokens, operations) = (size.tokens(), Some(training.operations()));
             }
-            Work::Exponent => {
+            CaseKind::Exponent => {
                 let mut all = exponents::forward_times(case.mixer, &exponents::LENGTHS, self.repetitions)?;
                 exponent = Some(exponents::exponent(&all));
                 let (length, longest) = all.pop().unwrap_or_default();
                 (times, tokens) = (longest, length as f64);
             }
-            Work::Step { position } => {
+            CaseKind::Step { position } => {
                 times = exponents::step_times(case.mixer, position, self.repetitions)?;
                 tokens = 1.0;
             }
@@ -328,7 +328,7 @@ impl Bench {
     #[expect(clippy::type_complexity, reason = "our times, and theirs with their memory")]
     fn measure_interleaved(
         &mut self,
-        case: &Case,
+        case: &BenchCase,
         run: &mut dyn FnMut() -> Result<f64, BenchError>,
     ) -> Result<(Times, Option<(Times, Option<u64>)>), BenchError> {
         let request = case.request().unwrap_or_default();
@@ -363,7 +363,7 @@ impl Bench {
 ///
 /// # Errors
 /// A name is unknown, or nothing is left.
-pub fn cases(choice: &CaseFilter) -> Result<Vec<Case>, BenchError> {
+pub fn cases(choice: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
     let mixer = choice.mixer.as_deref().map(canonical);
     let shape = choice.shape.as_deref();
     if let Some(found) = shape.filter(|shape| SIZES.iter().all(|size| size.name != *shape)) {
@@ -380,17 +380,17 @@ pub fn cases(choice: &CaseFilter) -> Result<Vec<Case>, BenchError> {
         known.dedup();
         return Err(BenchError::Unknown { option: "--mixer", found: found.to_owned(), known: known.join(", ") });
     }
-    let wanted = |case: &Case| {
+    let wanted = |case: &BenchCase| {
         let section = match case.work {
-            Work::Kernel { .. } => Section::Kernels,
-            Work::Train { .. } => Section::Train,
-            Work::Exponent | Work::Step { .. } => Section::Exponents,
+            CaseKind::Kernel { .. } => Section::Kernels,
+            CaseKind::Train { .. } => Section::Train,
+            CaseKind::Exponent | CaseKind::Step { .. } => Section::Exponents,
         };
         choice.only.is_none_or(|only| only == section)
             && mixer.is_none_or(|mixer| mixer == case.mixer)
             && shape.is_none_or(|shape| shape == case.shape())
     };
-    let left: Vec<Case> = all.into_iter().filter(wanted).collect();
+    let left: Vec<BenchCase> = all.into_iter().filter(wanted).collect();
     if left.is_empty() {
         let mixer = mixer.unwrap_or_default();
         return Err(BenchError::Nothing(format!("`{mixer}` is not among what --only picks")));
@@ -398,20 +398,21 @@ pub fn cases(choice: &CaseFilter) -> Result<Vec<Case>, BenchError> {
     Ok(left)
 }
 
-fn all_cases() -> Vec<Case> {
+fn all_cases() -> Vec<BenchCase> {
     let kernels = SIZES.iter().flat_map(|&size| {
         let both = move |&(mixer, kernel): &'static (&'static str, Kernel)| {
-            [false, true].map(|backward| Case { mixer, work: Work::Kernel { kernel, size, backward } })
+            [false, true].map(|backward| BenchCase { mixer, work: CaseKind::Kernel { kernel, size, backward } })
         };
         KERNELS.iter().flat_map(both)
     });
     let train = SIZES.iter().flat_map(|&size| {
-        let named = |all_positions: bool| move |mixer| Case { mixer, work: Work::Train { size, all_positions } };
+        let named =
+            |all_positions: bool| move |mixer| BenchCase { mixer, work: CaseKind::Train { size, all_positions } };
         train::names().map(named(false)).chain(train::names_with_peer().map(named(true)))
     });
     let growth = network_names().flat_map(|mixer| {
-        let steps = exponents::POSITIONS.map(|position| Case { mixer, work: Work::Step { position } });
-        std::iter::once(Case { mixer, work: Work::Exponent }).chain(steps)
+        let steps = exponents::POSITIONS.map(|position| BenchCase { mixer, work: CaseKind::Step { position } });
+        std::iter::once(BenchCase { mixer, work: CaseKind::Exponent }).chain(steps)
     });
     kernels.chain(train).chain(growth).collect()
 }
@@ -454,7 +455,7 @@ mod tests {
 
     fn names(only: Section, shape: Option<&str>, mixer: Option<&str>) -> Result<Vec<String>, BenchError> {
         let choice = CaseFilter { only: Some(only), shape: shape.map(str::to_owned), mixer: mixer.map(str::to_owned) };
-        let name = |case: &Case| format!("{} {} {}", case.what(), case.mixer, case.shape());
+        let name = |case: &BenchCase| format!("{} {} {}", case.what(), case.mixer, case.shape());
         Ok(cases(&choice)?.iter().map(name).collect())
     }
 

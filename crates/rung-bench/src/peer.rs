@@ -1,7 +1,7 @@
 //! The other side: a Python process that does the same work on request.
 //!
 //! The scripts are `torch_step.py` and `checkpoint_peer.py`. They are part of the binary, so that an installed one can compare itself too. A
-//! script is spoken to over pipes, one line each way, and asked in turns with our own measurements, so that both see the same
+//! script is spoken to over pipes, one line each way, and its measurements are interleaved with ours, so that both see the same
 //! machine in the same state.
 
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,6 +1,6 @@
 """The work of `rung bench` in PyTorch eager: training steps of the twin of its model, and kernels alone.
 
-`rung bench --against torch` starts it with the number of threads as argument and speaks to it over pipes, in turns with its own
+`rung bench --against torch` starts it with the number of threads as argument and speaks to it over pipes, interleaved with its own
 measurements, so that both see the same machine in the same state. A request is one line,
 
     train MIXER batch length width heads layers repetitions

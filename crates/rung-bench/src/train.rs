@@ -1,24 +1,24 @@
 //! Training steps: forward, backward and AdamW on a whole batch, on all threads.
 //!
-//! Mixers with a PyTorch peer run in the [`Decoder`], the same model as the peer's, twice: with only the positions that have a loss in
+//! Mixers with a PyTorch peer run in the [`BenchDecoder`], the same model as the peer's, twice: with only the positions that have a loss in
 //! the last MLP, and with all. All others run in the models of `rung-nn`, as a user trains them, and have no ratio.
 
 use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, OperationProfile, Ops as _, Parameters};
-use rung_nn::{Input, Model, ModelConfig, NormConfig, Positions};
+use rung_nn::{InputConfig, Model, ModelConfig, NormConfig, Positions};
 use rung_theory::stack::mixer::Benchmark;
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{NO_TARGET, seeded};
 
-use super::decoder::{Decoder, Mixer};
+use super::decoder::{BenchDecoder, DecoderMixer};
 use super::measure::time;
 use super::{BenchError, Size, VOCABULARY, stack_text};
 
 /// Mixers that have a peer. The last two are the same work here and differ in the peer: see the top of the module.
-const WITH_PEER: [(&str, Mixer); 4] = [
-    ("full", Mixer::Softmax),
-    ("linear", Mixer::Linear),
-    ("gdn", Mixer::GatedDelta),
-    ("gdn_solver", Mixer::GatedDelta),
+const WITH_PEER: [(&str, DecoderMixer); 4] = [
+    ("full", DecoderMixer::Softmax),
+    ("linear", DecoderMixer::Linear),
+    ("gdn", DecoderMixer::GatedDelta),
+    ("gdn_solver", DecoderMixer::GatedDelta),
 ];
 
 /// Mixers whose steps are profiled.
@@ -35,7 +35,7 @@ pub fn names_with_peer() -> impl Iterator<Item = &'static str> {
 }
 
 enum Network {
-    WithPeer(Decoder),
+    WithPeer(BenchDecoder),
     Own(Box<Model>, Plan),
 }
 
@@ -58,7 +58,7 @@ impl Training {
     pub fn new(mixer: &str, size: Size, all_positions: bool, threads: usize) -> Result<Self, BenchError> {
         let (network, weights) = match WITH_PEER.iter().find(|(name, _)| *name == mixer) {
             Some((_, mixer)) => {
-                let (decoder, weights) = Decoder::new(size, *mixer, all_positions);
+                let (decoder, weights) = BenchDecoder::new(size, *mixer, all_positions);
                 (Network::WithPeer(decoder), weights)
             }
             None => own_model(mixer, size)?,
@@ -157,7 +157,7 @@ fn own_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), Benc
     let text = format!("{}*{}", stack_text(mixer, Benchmark::Length(size.length as u64)), size.layers);
     let plan = Plan::parse(&text, &defaults)?;
     let config = ModelConfig {
-        input: Input::Vocabulary(VOCABULARY),
+        input: InputConfig::Vocabulary(VOCABULARY),
         classes: VOCABULARY,
         norm: NormConfig::Layer,
         positions: Positions::Learned { length: size.length },

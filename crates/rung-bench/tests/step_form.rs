@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rung_bench::exponents::{BenchLayer, POSITIONS};
 use rung_engine::Ops as _;
 use rung_nn::State;
-use rung_theory::stack::Reach;
+use rung_theory::stack::MixerReach;
 
 struct Counting;
 
@@ -53,7 +53,7 @@ fn bounded_mixers_step_at_the_same_cost_everywhere() {
         let layer = BenchLayer::new(name).unwrap();
         let [early, late] = POSITIONS.map(|position| measure(&layer, position));
         let facts = layer.plan().facts();
-        if matches!(facts.reach, Reach::Full(_)) || facts.cache_per_token > 0 {
+        if matches!(facts.reach, MixerReach::Full(_)) || facts.cache_per_token > 0 {
             assert!(late.0 > early.0 && late.1 > early.1, "{name}: a cache that does not grow, {early:?} and {late:?}");
             growing += 1;
             continue;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_knows_lists_all() {
+    fn an_unknown_name_lists_all() {
         let text = refusal("abacus").to_string();
         assert!(text.starts_with("found device \"abacus\", expected cpu"), "{text}");
         assert!(KNOWN.iter().all(|(name, ..)| text.contains(name)), "{text}");

@@ -158,7 +158,7 @@ impl<S: Number> Ops for Burn<S> {
     fn full(&self, shape: &[usize], value: f64) -> Tensor {
         let shape = Shape::new(shape);
         let extents = if shape.size() == 0 { [1; MAX_RANK] } else { padded(&shape) };
-        Tensor { cells: Cells::full(extents, S::of(value), (&self.device, S::dtype())), shape }
+        Tensor { cells: Cells::full(extents, S::from_f64(value), (&self.device, S::dtype())), shape }
     }
 
     fn detach(&self, x: &Tensor) -> Tensor {
@@ -203,7 +203,7 @@ impl<S: Number> Ops for Burn<S> {
     }
 
     fn affine(&self, x: &Tensor, factor: f64, offset: f64) -> Tensor {
-        self.emit(x.shape, &[x], || x.cells.clone().mul_scalar(S::of(factor)).add_scalar(S::of(offset)))
+        self.emit(x.shape, &[x], || x.cells.clone().mul_scalar(S::from_f64(factor)).add_scalar(S::from_f64(offset)))
     }
 
     fn product(&self, left: &Tensor, flip_left: bool, right: &Tensor, flip_right: bool) -> Tensor {
@@ -251,7 +251,7 @@ impl<S: Number> Ops for Burn<S> {
 
     fn broadcast(&self, x: &Tensor, shape: &[usize]) -> Tensor {
         let shape = Shape::new(shape);
-        assert_eq!(x.shape.broadcast(&shape), shape, "{} does not stretch to {shape}", x.shape);
+        assert_eq!(x.shape.broadcast(&shape), shape, "{} does not broadcast to {shape}", x.shape);
         self.emit(shape, &[x], || x.cells.clone().expand(padded(&shape)))
     }
 

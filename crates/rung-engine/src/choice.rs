@@ -1,6 +1,6 @@
 //! Which blocks of keys each query reads.
 //!
-//! Keys fall into blocks of equal length, the last perhaps shorter. For every sequence, group of heads and query a [`Choice`] holds a
+//! Keys fall into blocks of equal length, the last perhaps shorter. For every sequence, group of heads and query a [`BlockChoice`] holds a
 //! list of blocks. A query reads the keys of its blocks up to its own place; blocks that begin after it are no use to it, and
 //! lists do not have them.
 
@@ -8,14 +8,14 @@ use crate::scalar::Scalar;
 
 /// Lists of blocks, in the order `[sequence, group, query]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct BlockChoice {
     block: usize,
     groups: usize,
     ends: Vec<usize>,
     blocks: Vec<u32>,
 }
 
-impl Choice {
+impl BlockChoice {
     /// No lists yet, for blocks of this many keys and heads in this many groups.
     pub fn new(block: usize, groups: usize) -> Self {
         Self { block, groups, ends: Vec::new(), blocks: Vec::new() }
@@ -48,7 +48,7 @@ impl Choice {
         &self.blocks[start..self.ends[row]]
     }
 
-    /// Refuses lists that do not fit: each query is there and sees a key, and nobody looks ahead.
+    /// Refuses lists that do not fit: each query is there and sees a key, and no query reads a later block.
     pub(crate) fn check(&self, batch: usize, queries: usize, keys: usize) {
         let rows = batch * self.groups * queries;
         assert_eq!(self.ends.len(), rows, "one list for each of {batch} x {} x {queries} queries", self.groups);
@@ -60,7 +60,7 @@ impl Choice {
     }
 
     /// The lists the other way round.
-    pub(crate) fn readers(&self, queries: usize, keys: usize) -> Readers {
+    pub(crate) fn readers(&self, queries: usize, keys: usize) -> BlockReaders {
         let blocks = keys.div_ceil(self.block);
         let tables = self.ends.len() / queries.max(1);
         let mut ends = vec![0; tables * blocks];
@@ -79,18 +79,18 @@ impl Choice {
             readers[*end] = (row % queries) as u32;
             *end += 1;
         }
-        Readers { blocks, ends, queries: readers }
+        BlockReaders { blocks, ends, queries: readers }
     }
 }
 
 /// For every sequence, group and block, the queries that read it, in rising order.
-pub(crate) struct Readers {
+pub(crate) struct BlockReaders {
     blocks: usize,
     ends: Vec<usize>,
     queries: Vec<u32>,
 }
 
-impl Readers {
+impl BlockReaders {
     /// Readers of a block, of a sequence and group by their joint number.
     pub(crate) fn of(&self, table: usize, block: usize) -> &[u32] {
         let cell = table * self.blocks + block;
@@ -110,7 +110,7 @@ pub fn highest<S: Scalar>(scores: &[S], count: usize) -> Vec<usize> {
 }
 
 fn rank<S: Scalar>(score: S) -> f64 {
-    let score = score.wide();
+    let score = score.to_f64();
     if score.is_nan() { f64::NEG_INFINITY } else { score }
 }
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn readers_are_the_lists_turned_round() {
-        let mut choice = Choice::new(2, 1);
+        let mut choice = BlockChoice::new(2, 1);
         for list in [vec![0], vec![0], vec![1], vec![0, 1], vec![0, 2]] {
             choice.push(list);
         }

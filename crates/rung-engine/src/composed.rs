@@ -29,7 +29,7 @@ const MASKED: f64 = -1e30;
 /// A matrix without gradient whose elements are given by row and column.
 fn table<O: Ops + ?Sized>(ops: &O, rows: usize, columns: usize, value: impl Fn(usize, usize) -> f64) -> O::Tensor {
     let cells = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-    let values: Vec<_> = cells.map(|(row, column)| crate::Scalar::of(value(row, column))).collect();
+    let values: Vec<_> = cells.map(|(row, column)| crate::Scalar::from_f64(value(row, column))).collect();
     ops.constant(&[rows, columns], &values)
 }
 

@@ -42,16 +42,16 @@ mod scalar;
 mod schedule;
 mod shape;
 
-pub use choice::{Choice, highest};
+pub use choice::{BlockChoice, highest};
 pub use kernels::vectorised::vector_instructions;
-pub use native::{DataParallel, Fault, Native, OperationProfile, Outcome, StepError, Tensor};
+pub use native::{DataParallel, NonFinite, Native, OperationProfile, StepOutcome, StepError, Tensor};
 pub use ops::{
-    AccumulatorRounding, Attention, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops,
+    AccumulatorRounding, AttentionInputs, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops,
     Recurrence, Rounding, Unary, rotary_angles, rotary_frequencies,
 };
 pub use optimizer::{AdamW, AdamWConfig};
-pub use parameters::{Added, Entry, Parameter, Parameters, Role};
+pub use parameters::{NewParameter, Parameter, ParameterEntry, Parameters, Role};
 pub use repulsion::Repulsion;
 pub use scalar::Scalar;
-pub use schedule::{Course, Schedule};
+pub use schedule::{DecayCourse, Schedule};
 pub use shape::{MAX_RANK, Shape};

@@ -28,16 +28,17 @@ mod threaded_attention;
 mod threaded_product;
 mod worker_pool;
 
-pub use data_parallel::{DataParallel, Outcome, StepError};
+pub use data_parallel::{DataParallel, StepOutcome, StepError};
 pub use profile::OperationProfile;
-pub use tape::{Fault, Tensor};
+pub use tape::{NonFinite, Tensor};
 
 use crate::composed;
-use crate::kernels::pointwise::{self, Map, Pairing};
-use crate::kernels::product::{Into, Matrix, MatrixMut, product};
+use crate::kernels::pointwise::{self, ElementMap, Pairing};
+use crate::kernels::product::{Accumulate, Matrix, MatrixMut, product};
 use crate::kernels::{attention, blocks, convolution, gated, layout, left_to_right, loss, norm, recurrence, rotary};
 use crate::ops::{
-    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence, Unary,
+    AccumulatorRounding, AttentionInputs, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops, Recurrence,
+    Unary,
 };
 use crate::parameters::{Parameter, Parameters};
 use crate::scalar::Scalar;
@@ -47,7 +48,7 @@ use pool::{Buffer, Pool};
 use profile::Profile;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tape::{Record, Recurrent, Tape, Var, Watch};
+use tape::{GradientTarget, Record, Recurrent, Tape, Watch};
 use worker_pool::WorkerPool;
 
 /// An executor on one thread, unless it was given more for its products.
@@ -91,7 +92,7 @@ impl<S: Scalar> Native<S> {
         let [rows, inner] = left.extents();
         let workers = self.workers.as_ref().filter(|_| threaded_product::is_divisible(rows, columns, inner));
         let Some(workers) = workers else {
-            return product(&mut MatrixMut::new(out, rows, columns, columns), Into::Fresh, 1.0, left, right);
+            return product(&mut MatrixMut::new(out, rows, columns, columns), Accumulate::Fresh, 1.0, left, right);
         };
         let mut space = self.pool.take(threaded_product::packed_size::<S>(rows, columns, inner));
         let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +145,7 @@ impl<S: Scalar> Native<S> {
     }
 
     /// Stops watching, and says where the first number that is not finite was seen.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<NonFinite> {
         self.lock().watch.take().and_then(|watch| watch.fault)
     }
 
@@ -175,12 +176,12 @@ impl<S: Scalar> Native<S> {
         operation: &'static str,
         shape: Shape,
         data: Buffer<S>,
-        inputs: &[Var],
-        record: impl FnOnce(Var, &Buffer<S>, &mut Tape<S>) -> Record<S>,
+        inputs: &[GradientTarget],
+        record: impl FnOnce(GradientTarget, &Buffer<S>, &mut Tape<S>) -> Record<S>,
     ) -> Tensor<S> {
         let mut tape = self.lock();
         tape.end(operation, &data);
-        let mut var = Var::None;
+        let mut var = GradientTarget::None;
         if inputs.iter().any(|input| input.wanted()) {
             var = tape.node();
             let record = record(var, &data, &mut tape);
@@ -196,7 +197,7 @@ impl<S: Scalar> Native<S> {
         buffer
     }
 
-    fn map(&self, kind: Map, x: &Tensor<S>) -> Tensor<S> {
+    fn map(&self, kind: ElementMap, x: &Tensor<S>) -> Tensor<S> {
         let data = self.made(x.data.len(), |out| pointwise::map(kind, &x.data, out));
         self.emit(kind.name(), x.shape, data, &[x.var], |out, data, _| {
             let kept = if kind.keeps_result() { data.clone() } else { x.data.clone() };
@@ -220,8 +221,8 @@ impl<S: Scalar> Native<S> {
         let gain = weight.map_or(&[][..], |weight| &weight.data);
         let offset = bias.map_or(&[][..], |bias| &bias.data);
         let data = self.made(x.data.len(), |out| norm::forward(norm, width, &x.data, gain, offset, kept.write(), out));
-        let bias = bias.map_or(Var::None, |bias| bias.var);
-        let inputs = [x.var, weight.map_or(Var::None, |weight| weight.var), bias];
+        let bias = bias.map_or(GradientTarget::None, |bias| bias.var);
+        let inputs = [x.var, weight.map_or(GradientTarget::None, |weight| weight.var), bias];
         self.emit(name, x.shape, data, &inputs, |out, _, _| Record::Norm {
             norm,
             x: x.clone(),
@@ -234,8 +235,8 @@ impl<S: Scalar> Native<S> {
 }
 
 /// The extents of attention, checked against each other.
-fn attention_extents<S: Scalar>(inputs: &Attention<'_, Tensor<S>>) -> attention::Extents {
-    let Attention { query, key, value, bias, mask, scale } = *inputs;
+fn attention_extents<S: Scalar>(inputs: &AttentionInputs<'_, Tensor<S>>) -> attention::Extents {
+    let AttentionInputs { query, key, value, bias, mask, scale } = *inputs;
     let [batch, queries, heads, width] = extents_of("attention", query);
     let [_, keys, key_heads, value_width] = extents_of("attention", value);
     assert_eq!(key.shape, Shape::new(&[batch, keys, key_heads, width]), "keys of attention from {}", query.shape);
@@ -261,23 +262,23 @@ impl<S: Scalar> Ops for Native<S> {
         let (shape, start) = tape.layout[id.0 as usize];
         let values = Arc::clone(tape.weights.as_ref().expect("`bind` the weights before using them"));
         let length = shape.size();
-        let var = if tape.training { Var::Weight { start, length } } else { Var::None };
+        let var = if tape.training { GradientTarget::Weight { start, length } } else { GradientTarget::None };
         Tensor { data: Buffer::Shared { values, start, length }, shape, var }
     }
 
     fn constant(&self, shape: &[usize], values: &[S]) -> Tensor<S> {
         let shape = Shape::new(shape);
         assert_eq!(shape.size(), values.len(), "values of a constant of shape {shape}");
-        Tensor { data: self.pool.copied(values), shape, var: Var::None }
+        Tensor { data: self.pool.copied(values), shape, var: GradientTarget::None }
     }
 
     fn full(&self, shape: &[usize], value: f64) -> Tensor<S> {
         let shape = Shape::new(shape);
-        Tensor { data: self.pool.filled(shape.size(), S::of(value)), shape, var: Var::None }
+        Tensor { data: self.pool.filled(shape.size(), S::from_f64(value)), shape, var: GradientTarget::None }
     }
 
     fn detach(&self, x: &Tensor<S>) -> Tensor<S> {
-        Tensor { var: Var::None, ..x.clone() }
+        Tensor { var: GradientTarget::None, ..x.clone() }
     }
 
     fn shape(&self, x: &Tensor<S>) -> Shape {
@@ -289,7 +290,7 @@ impl<S: Scalar> Ops for Native<S> {
     }
 
     fn unary(&self, kind: Unary, x: &Tensor<S>) -> Tensor<S> {
-        self.map(Map::Primitive(kind), x)
+        self.map(ElementMap::Primitive(kind), x)
     }
 
     fn binary(&self, kind: Binary, left: &Tensor<S>, right: &Tensor<S>) -> Tensor<S> {
@@ -309,8 +310,8 @@ impl<S: Scalar> Ops for Native<S> {
     }
 
     fn affine(&self, x: &Tensor<S>, factor: f64, offset: f64) -> Tensor<S> {
-        let factor = S::of(factor);
-        let data = self.made(x.data.len(), |out| pointwise::affine(&x.data, factor, S::of(offset), out));
+        let factor = S::from_f64(factor);
+        let data = self.made(x.data.len(), |out| pointwise::affine(&x.data, factor, S::from_f64(offset), out));
         self.emit("affine", x.shape, data, &[x.var], |out, _, _| Record::Affine { x: x.var, factor, out })
     }
 
@@ -386,7 +387,7 @@ impl<S: Scalar> Ops for Native<S> {
                 start += count;
             }
         });
-        let wanted = parts.iter().map(|part| part.var).find(|var| var.wanted()).unwrap_or(Var::None);
+        let wanted = parts.iter().map(|part| part.var).find(|var| var.wanted()).unwrap_or(GradientTarget::None);
         self.emit("concat", shape, data, &[wanted], |out, _, tape| {
             let start = tape.parts.len();
             tape.parts.extend(parts.iter().map(|part| (part.var, part.shape[axis])));
@@ -396,7 +397,7 @@ impl<S: Scalar> Ops for Native<S> {
 
     fn broadcast(&self, x: &Tensor<S>, shape: &[usize]) -> Tensor<S> {
         let shape = Shape::new(shape);
-        assert_eq!(x.shape.broadcast(&shape), shape, "{} does not stretch to {shape}", x.shape);
+        assert_eq!(x.shape.broadcast(&shape), shape, "{} does not broadcast to {shape}", x.shape);
         let data = self.made(shape.size(), |out| pointwise::spread(&x.shape, &x.data, &shape, out));
         self.emit("broadcast", shape, data, &[x.var], |out, _, _| Record::Broadcast {
             x: x.var,
@@ -432,7 +433,7 @@ impl<S: Scalar> Ops for Native<S> {
     fn max(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
         let around = x.shape.around(axis);
         let data = self.made(around.0 * around.2, |out| layout::max(around, &x.data, out));
-        Tensor { data, shape: x.shape.with(axis, 1), var: Var::None }
+        Tensor { data, shape: x.shape.with(axis, 1), var: GradientTarget::None }
     }
 
     fn cumulative_sum(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
@@ -467,20 +468,20 @@ impl<S: Scalar> Ops for Native<S> {
         self.with_bias(Tensor { data, shape, var }, bias)
     }
 
-    fn attention(&self, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
-        let Attention { query, key, value, bias, .. } = *inputs;
+    fn attention(&self, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
+        let AttentionInputs { query, key, value, bias, .. } = *inputs;
         let extents = attention_extents(inputs);
         let (batch, heads, queries, value_width) = (extents.batch, extents.heads, extents.queries, extents.value_width);
         let shape = query.shape.with(3, value_width);
         let view = attention_inputs(query, key, value, bias);
-        let vars = [query.var, key.var, value.var, bias.map_or(Var::None, |bias| bias.var)];
+        let vars = [query.var, key.var, value.var, bias.map_or(GradientTarget::None, |bias| bias.var)];
         let divisible = threaded_attention::is_divisible(&extents, &view) && !vars.iter().any(|var| var.wanted());
         if let Some(workers) = self.workers.as_ref().filter(|_| divisible) {
             let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
             let fill = |out: &mut [S]| threaded_attention::forward_on(&mut workers, &self.pool, extents, &view, out);
             let data = self.made(shape.size(), fill);
             self.lock().end("attention", &data);
-            return Tensor { data, shape, var: Var::None };
+            return Tensor { data, shape, var: GradientTarget::None };
         }
         let mut scratch = self.pool.take(extents.scratch::<S>());
         let mut kept = self.pool.take(batch * heads * queries);
@@ -498,17 +499,17 @@ impl<S: Scalar> Ops for Native<S> {
 
     fn left_to_right_attention(
         &self,
-        inputs: &Attention<'_, Tensor<S>>,
+        inputs: &AttentionInputs<'_, Tensor<S>>,
         rounding: Option<AccumulatorRounding>,
     ) -> Tensor<S> {
-        let Attention { query, key, value, bias, .. } = *inputs;
+        let AttentionInputs { query, key, value, bias, .. } = *inputs;
         let (extents, view) = (attention_extents(inputs), attention_inputs(query, key, value, bias));
         let shape = query.shape.with(3, extents.value_width);
         let data = self.made(shape.size(), |out| {
             out.fill(S::ZERO);
             left_to_right::forward(extents, &view, rounding, out);
         });
-        Tensor { data, shape, var: Var::None }
+        Tensor { data, shape, var: GradientTarget::None }
     }
 
     fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
@@ -581,15 +582,15 @@ impl<S: Scalar> Ops for Native<S> {
             state: state.cloned(),
             kept: self.pool.take(0),
             errors: self.pool.take(0),
-            out: Var::None,
-            last: Var::None,
+            out: GradientTarget::None,
+            last: GradientTarget::None,
         };
         let results = (data.write(), last.write(), kept.write(), errors.write());
         recurrence::forward(extents, &record.view(), scratch.write(), results);
         (record.kept, record.errors) = (kept, errors);
         let mut tape = self.lock();
         tape.end("recurrence", &data);
-        let optional = [decay, beta, state].map(|x| x.map_or(Var::None, |x| x.var));
+        let optional = [decay, beta, state].map(|x| x.map_or(GradientTarget::None, |x| x.var));
         if [query.var, key.var, value.var].iter().chain(&optional).any(|var| var.wanted()) {
             (record.out, record.last) = (tape.node(), tape.node());
         }
@@ -627,15 +628,15 @@ impl<S: Scalar> Ops for Native<S> {
     }
 
     fn silu(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.map(Map::Silu, x)
+        self.map(ElementMap::Silu, x)
     }
 
     fn gelu(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.map(Map::Gelu, x)
+        self.map(ElementMap::Gelu, x)
     }
 
     fn elu_plus_one(&self, x: &Tensor<S>) -> Tensor<S> {
-        self.map(Map::EluPlusOne, x)
+        self.map(ElementMap::EluPlusOne, x)
     }
 
     fn silu_gate(&self, gate: &Tensor<S>, x: &Tensor<S>) -> Tensor<S> {
@@ -667,7 +668,7 @@ impl<S: Scalar> Ops for Native<S> {
         convolution::transpose_filters(channels, taps, &filters.data, turned.write());
         let offset = bias.map_or(&[][..], |bias| &bias.data);
         let data = self.made(x.data.len(), |out| convolution::forward(extents, &padded.data, &turned, offset, out));
-        let bias = bias.map_or(Var::None, |bias| bias.var);
+        let bias = bias.map_or(GradientTarget::None, |bias| bias.var);
         let out = self.emit("short_convolution", x.shape, data, &[padded.var, filters.var, bias], |out, _, _| {
             Record::Convolution { extents, padded: padded.clone(), filters: filters.clone(), bias, out }
         });
@@ -733,7 +734,7 @@ impl<S: Scalar> Native<S> {
         tape.end("bias", &y.data);
         if bias.var.wanted() {
             let out = match y.var {
-                Var::Node(_) => y.var,
+                GradientTarget::Node(_) => y.var,
                 _ => tape.node(),
             };
             tape.push("bias", Record::Bias { bias: bias.var, width: y.shape.width(), out });

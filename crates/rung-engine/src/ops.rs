@@ -34,8 +34,8 @@ mod inputs;
 use std::ops::Range;
 
 pub use inputs::{
-    AccumulatorRounding, Attention, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Recurrence,
-    Rounding, Unary,
+    AccumulatorRounding, AttentionInputs, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta,
+    Recurrence, Rounding, Unary,
 };
 
 use crate::parameters::Parameter;
@@ -110,7 +110,7 @@ pub trait Ops {
     /// `x weight' + bias`, with the weight as `[out, in]`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: Option<&Self::Tensor>) -> Self::Tensor;
     /// Softmax attention, `[batch, queries, heads, value width]`.
-    fn attention(&self, inputs: &Attention<'_, Self::Tensor>) -> Self::Tensor;
+    fn attention(&self, inputs: &AttentionInputs<'_, Self::Tensor>) -> Self::Tensor;
     /// Softmax attention, summed key by key from the first to the last in accumulators of few bits, without gradient.
     ///
     /// A query keeps the mean `o` of the values so far and the log `l` of the sum of weights so far, and nothing else. A key with
@@ -119,7 +119,7 @@ pub trait Ops {
     /// head, of the bits given, or those of the number type.
     fn left_to_right_attention(
         &self,
-        inputs: &Attention<'_, Self::Tensor>,
+        inputs: &AttentionInputs<'_, Self::Tensor>,
         rounding: Option<AccumulatorRounding>,
     ) -> Self::Tensor;
     /// Softmax attention to chosen blocks of keys, `[batch, queries, heads, value width]`.
@@ -257,7 +257,7 @@ pub trait Ops {
 /// Cosines and sines of `position * frequency`, row by row: the tables of [`Ops::rotary`].
 pub fn rotary_angles<S: Scalar>(positions: Range<usize>, frequencies: &[f64]) -> (Vec<S>, Vec<S>) {
     let angles = positions.flat_map(|position| frequencies.iter().map(move |frequency| position as f64 * frequency));
-    angles.map(|angle| (S::of(angle.cos()), S::of(angle.sin()))).unzip()
+    angles.map(|angle| (S::from_f64(angle.cos()), S::from_f64(angle.sin()))).unzip()
 }
 
 /// The usual rotary frequencies of a head: `base^(-2 i / width)` for `i` in `0..width / 2`.

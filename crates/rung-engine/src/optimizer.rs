@@ -71,14 +71,14 @@ impl<S: Scalar> AdamW<S> {
         let AdamWConfig { rate, betas: [first, second], epsilon, decay, clip } = self.config;
         let norm = if clip.is_finite() { sum_of_squares(gradient).sqrt() } else { 0.0 };
         let step = |decays: bool| Step {
-            rate: S::of(rate * factor),
-            shrink: S::of(if decays { 1.0 - rate * factor * decay } else { 1.0 }),
-            first: S::of(first),
-            second: S::of(second),
-            first_correction: S::of(1.0 / (1.0 - first.powi(self.steps))),
-            second_correction: S::of(1.0 / (1.0 - second.powi(self.steps))),
-            epsilon: S::of(epsilon),
-            clip: S::of(if norm > clip { clip / norm } else { 1.0 }),
+            rate: S::from_f64(rate * factor),
+            shrink: S::from_f64(if decays { 1.0 - rate * factor * decay } else { 1.0 }),
+            first: S::from_f64(first),
+            second: S::from_f64(second),
+            first_correction: S::from_f64(1.0 / (1.0 - first.powi(self.steps))),
+            second_correction: S::from_f64(1.0 / (1.0 - second.powi(self.steps))),
+            epsilon: S::from_f64(epsilon),
+            clip: S::from_f64(if norm > clip { clip / norm } else { 1.0 }),
         };
         for index in 0..weights.len() {
             let (range, decays) = weights.place(index);

@@ -52,7 +52,7 @@ pub enum Role {
 
 /// What the store knows of one weight besides its values.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ParameterEntry {
     /// The name a checkpoint uses, such as `layers.0.mixer.q_proj.weight`.
     pub name: String,
     /// What it is for.
@@ -69,16 +69,16 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Parameters<S> {
     values: Arc<Vec<S>>,
-    entries: Vec<Entry>,
+    entries: Vec<ParameterEntry>,
 }
 
 /// A weight just added: take its handle with [`id`](Added::id), or exempt it from decay first.
-pub struct Added<'a> {
-    entry: &'a mut Entry,
+pub struct NewParameter<'a> {
+    entry: &'a mut ParameterEntry,
     id: Parameter,
 }
 
-impl Added<'_> {
+impl NewParameter<'_> {
     /// The handle.
     pub fn id(&self) -> Parameter {
         self.id
@@ -114,15 +114,21 @@ impl<S: Scalar> Parameters<S> {
     ///
     /// # Panics
     /// If the number of values is not the size of the shape, or the name is taken.
-    pub fn add(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<S>) -> Added<'_> {
+    pub fn add(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<S>) -> NewParameter<'_> {
         let (name, shape) = (name.into(), Shape::new(shape));
         assert_eq!(values.len(), shape.size(), "values of {name}, of shape {shape}");
         assert!(self.find(&name).is_none(), "two weights are named {name}");
         let start = self.values.len();
         Arc::make_mut(&mut self.values).extend(values);
-        self.entries.push(Entry { name, role: Role::Other, shape, decay: true, range: start..self.values.len() });
+        self.entries.push(ParameterEntry {
+            name,
+            role: Role::Other,
+            shape,
+            decay: true,
+            range: start..self.values.len(),
+        });
         let id = Parameter(self.entries.len() as u32 - 1);
-        Added { entry: &mut self.entries[id.0 as usize], id }
+        NewParameter { entry: &mut self.entries[id.0 as usize], id }
     }
 
     /// The weight of this name.
@@ -136,18 +142,18 @@ impl<S: Scalar> Parameters<S> {
     }
 
     /// The weights whose name is `scope` and one or more parts.
-    pub fn within(&self, scope: &str) -> impl Iterator<Item = (Parameter, &Entry)> {
+    pub fn within(&self, scope: &str) -> impl Iterator<Item = (Parameter, &ParameterEntry)> {
         let inside = move |name: &str| name.strip_prefix(scope).is_some_and(|rest| rest.starts_with('.'));
         self.entries().filter(move |(_, entry)| inside(&entry.name))
     }
 
     /// Every weight, in the order it was added.
-    pub fn entries(&self) -> impl Iterator<Item = (Parameter, &Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (Parameter, &ParameterEntry)> {
         self.entries.iter().enumerate().map(|(index, entry)| (Parameter(index as u32), entry))
     }
 
     /// Name, shape and place of a weight.
-    pub fn entry(&self, id: Parameter) -> &Entry {
+    pub fn entry(&self, id: Parameter) -> &ParameterEntry {
         &self.entries[id.0 as usize]
     }
 

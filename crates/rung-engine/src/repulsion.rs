@@ -36,21 +36,21 @@ impl Repulsion {
         let length = particles.len() / count;
         let particle = |index: usize| &particles[index * length..][..length];
         let gap = |a: usize, b: usize| -> f64 {
-            particle(a).iter().zip(particle(b)).map(|(x, y)| (x.wide() - y.wide()).powi(2)).sum()
+            particle(a).iter().zip(particle(b)).map(|(x, y)| (x.to_f64() - y.to_f64()).powi(2)).sum()
         };
         let gaps: Vec<f64> = (0..count * count).map(|cell| gap(cell / count, cell % count)).collect();
         let width = squared_width(&gaps, count);
         let given = gradient.to_vec();
         for (index, out) in gradient.chunks_exact_mut(length.max(1)).enumerate() {
             for (cell, out) in out.iter_mut().enumerate() {
-                let own = particle(index)[cell].wide();
+                let own = particle(index)[cell].to_f64();
                 let terms = (0..count).map(|other| {
                     let near = (-gaps[index * count + other] / (2.0 * width)).exp();
-                    let push = self.strength * (own - particle(other)[cell].wide()) / width;
-                    near * (given[other * length + cell].wide() - push)
+                    let push = self.strength * (own - particle(other)[cell].to_f64()) / width;
+                    near * (given[other * length + cell].to_f64() - push)
                 });
                 let blend = terms.sum::<f64>() / count as f64;
-                *out = S::of(blend + self.temperature * given[index * length + cell].wide());
+                *out = S::from_f64(blend + self.temperature * given[index * length + cell].to_f64());
             }
         }
     }

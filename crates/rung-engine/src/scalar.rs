@@ -11,7 +11,7 @@
     clippy::inline_always,
     reason = "a kernel is compiled for an instruction set only with what is inlined into it"
 )]
-#![expect(clippy::return_self_not_must_use, reason = "arithmetic, which nobody calls for its effect")]
+#![expect(clippy::return_self_not_must_use, reason = "arithmetic, which is never called for its effect")]
 
 use crate::kernels::product::Workspace;
 use crate::kernels::transpose;
@@ -48,9 +48,9 @@ pub trait Scalar:
     const LOWEST: Self;
 
     /// The nearest number of this type.
-    fn of(value: f64) -> Self;
+    fn from_f64(value: f64) -> Self;
     /// The same number as `f64`.
-    fn wide(self) -> f64;
+    fn to_f64(self) -> f64;
     /// `self * factor + term`, rounded once.
     fn mul_add(self, factor: Self, term: Self) -> Self;
     /// e to the power of `self`.
@@ -88,7 +88,7 @@ pub trait Scalar:
     /// Hyperbolic tangent, from one exponential of a number that is never positive.
     #[inline(always)]
     fn tanh(self) -> Self {
-        let shrunk = (self.abs() * Self::of(-2.0)).exp();
+        let shrunk = (self.abs() * Self::from_f64(-2.0)).exp();
         ((Self::ONE - shrunk) / (Self::ONE + shrunk)).copysign(self)
     }
 
@@ -105,11 +105,11 @@ impl Scalar for f64 {
     const LOWEST: Self = f64::NEG_INFINITY;
 
     #[inline(always)]
-    fn of(value: f64) -> Self {
+    fn from_f64(value: f64) -> Self {
         value
     }
     #[inline(always)]
-    fn wide(self) -> f64 {
+    fn to_f64(self) -> f64 {
         self
     }
     #[inline(always)]
@@ -161,7 +161,7 @@ impl Scalar for f32 {
     const LOWEST: Self = f32::NEG_INFINITY;
 
     #[inline(always)]
-    fn of(value: f64) -> Self {
+    fn from_f64(value: f64) -> Self {
         value as f32
     }
     #[inline(always)]
@@ -169,7 +169,7 @@ impl Scalar for f32 {
         transpose::transpose_f32(block)
     }
     #[inline(always)]
-    fn wide(self) -> f64 {
+    fn to_f64(self) -> f64 {
         f64::from(self)
     }
     #[inline(always)]

@@ -13,7 +13,7 @@
 
 /// What happens after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Course {
+pub enum DecayCourse {
     /// The rate stays at its peak.
     Constant,
     /// Half a cosine, down to `floor` times the peak at the last step.
@@ -43,7 +43,7 @@ pub struct Schedule {
     /// Steps of the whole run.
     pub steps: usize,
     /// What happens after the warm-up.
-    pub course: Course,
+    pub course: DecayCourse,
 }
 
 impl Schedule {
@@ -55,10 +55,10 @@ impl Schedule {
         let left = self.steps.saturating_sub(self.warmup).max(1) as f64;
         let done = ((step - self.warmup) as f64 / left).min(1.0);
         match self.course {
-            Course::Constant => 1.0,
-            Course::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos()),
-            Course::Linear { floor } => floor + (1.0 - floor) * (1.0 - done),
-            Course::Stable { floor, cooldown } => {
+            DecayCourse::Constant => 1.0,
+            DecayCourse::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos()),
+            DecayCourse::Linear { floor } => floor + (1.0 - floor) * (1.0 - done),
+            DecayCourse::Stable { floor, cooldown } => {
                 let falling = (cooldown * self.steps as f64).max(1.0);
                 let ahead = self.steps.saturating_sub(step) as f64;
                 floor + (1.0 - floor) * (ahead / falling).min(1.0)
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn schedules_rise_once_and_end_at_their_floor() {
-        for course in [Course::Cosine { floor: 0.1 }, Course::Linear { floor: 0.1 }] {
+        for course in [DecayCourse::Cosine { floor: 0.1 }, DecayCourse::Linear { floor: 0.1 }] {
             let schedule = Schedule { warmup: 5, steps: 50, course };
             let factors: Vec<_> = (0..60).map(|step| schedule.factor(step)).collect();
             assert!(factors[..5].windows(2).all(|pair| pair[0] < pair[1]));
@@ -84,7 +84,7 @@ mod tests {
                     && (factors[59] - 0.1).abs() < 1e-12
             );
         }
-        let stable = Schedule { warmup: 5, steps: 50, course: Course::Stable { floor: 0.1, cooldown: 0.2 } };
+        let stable = Schedule { warmup: 5, steps: 50, course: DecayCourse::Stable { floor: 0.1, cooldown: 0.2 } };
         let factors: Vec<_> = (0..60).map(|step| stable.factor(step)).collect();
         assert!(factors[4..41].iter().all(|factor| (factor - 1.0).abs() < 1e-12));
         assert!(
@@ -92,7 +92,7 @@ mod tests {
                 && (factors[50] - 0.1).abs() < 1e-12
                 && (factors[59] - 0.1).abs() < 1e-12
         );
-        let constant = Schedule { warmup: 0, steps: 3, course: Course::Constant };
+        let constant = Schedule { warmup: 0, steps: 3, course: DecayCourse::Constant };
         assert!((0..9).all(|step| (constant.factor(step) - 1.0).abs() < 1e-12));
     }
 }

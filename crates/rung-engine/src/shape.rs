@@ -59,7 +59,7 @@ impl Shape {
         (self[..axis].iter().product(), self[axis], self[axis + 1..].iter().product())
     }
 
-    /// The shape both operands take in an element-wise operation: trailing axes are aligned, and an extent of one stretches.
+    /// The shape both operands take in an element-wise operation: trailing axes are aligned, and an extent of one is broadcast.
     ///
     /// # Panics
     /// If two extents differ and neither is one.

@@ -4,8 +4,8 @@
 //! random numbers, so that every element of every gradient is seen. A new operation joins by one line.
 
 use rung_engine::{
-    Attention, AttentionMask, BlockAttention, Choice, Decay, GatedScan, GeneralDelta, Native, Ops, Parameter,
-    Parameters, Recurrence, Scalar, composed, rotary_angles, rotary_frequencies,
+    AttentionInputs, AttentionMask, BlockAttention, BlockChoice, Decay, GatedScan, GeneralDelta, Native, Ops,
+    Parameter, Parameters, Recurrence, Scalar, composed, rotary_angles, rotary_frequencies,
 };
 
 /// Numbers that look random, the same in every run.
@@ -17,7 +17,7 @@ impl Stream {
         (self.0 >> 33) as f64 / f64::from(1_u32 << 30) - 1.0
     }
     fn many<S: Scalar>(&mut self, count: usize) -> Vec<S> {
-        (0..count).map(|_| S::of(self.next())).collect()
+        (0..count).map(|_| S::from_f64(self.next())).collect()
     }
 }
 
@@ -62,14 +62,14 @@ fn run<S: Scalar>(
         values.extend(ops.values(result));
     }
     ops.backward(&loss);
-    (ops.values(&loss)[0].wide(), ops.gradient(), values)
+    (ops.values(&loss)[0].to_f64(), ops.gradient(), values)
 }
 
 /// Largest difference, relative to the largest value.
 fn difference<S: Scalar>(left: &[S], right: &[S]) -> f64 {
     assert_eq!(left.len(), right.len());
-    let size = left.iter().fold(1e-3_f64, |size, x| size.max(x.wide().abs()));
-    let apart = left.iter().zip(right).map(|(x, y)| (x.wide() - y.wide()).abs());
+    let size = left.iter().fold(1e-3_f64, |size, x| size.max(x.to_f64().abs()));
+    let apart = left.iter().zip(right).map(|(x, y)| (x.to_f64() - y.to_f64()).abs());
     // A NaN must not hide: `max` would drop it.
     apart.fold(0.0_f64, |most, gap| if gap.is_nan() { f64::INFINITY } else { most.max(gap) }) / size
 }
@@ -88,7 +88,7 @@ fn check<S: Scalar>(cases: &[Case<S>], tolerance: f64) {
 
 fn attention<S: Scalar>(
     ops: &Native<S>,
-    inputs: &Attention<'_, <Native<S> as Ops>::Tensor>,
+    inputs: &AttentionInputs<'_, <Native<S> as Ops>::Tensor>,
     fused: bool,
 ) -> <Native<S> as Ops>::Tensor {
     if fused { ops.attention(inputs) } else { composed::attention(ops, inputs) }
@@ -103,7 +103,7 @@ macro_rules! attention_case {
                 let bias = if $bias { Some(&x[3]) } else { None };
                 vec![attention(
                     ops,
-                    &Attention { query: &x[0], key: &x[1], value: &x[2], bias, mask: $mask, scale: 0.7 },
+                    &AttentionInputs { query: &x[0], key: &x[1], value: &x[2], bias, mask: $mask, scale: 0.7 },
                     fused,
                 )]
             },
@@ -112,8 +112,8 @@ macro_rules! attention_case {
 }
 
 /// Some blocks for every query: each that it can see with a chance of a half, and one at least, its own or another.
-fn some_blocks(batch: usize, groups: usize, [queries, keys]: [usize; 2], block: usize) -> Choice {
-    let (mut stream, mut choice) = (Stream(5), Choice::new(block, groups));
+fn some_blocks(batch: usize, groups: usize, [queries, keys]: [usize; 2], block: usize) -> BlockChoice {
+    let (mut stream, mut choice) = (Stream(5), BlockChoice::new(block, groups));
     for row in 0..batch * groups * queries {
         let own = (row % queries + keys - queries) / block;
         let mut blocks: Vec<usize> = (0..=own).filter(|_| stream.next() > 0.0).collect();
@@ -209,8 +209,8 @@ fn general_delta<S: Scalar>(
         key: &x[1],
         value: &x[2],
         decay: &decay,
-        sought: &sought,
-        removed: &removed,
+        removal_key: &sought,
+        removal_value: &removed,
         state: state.then_some(&x[6]),
         chunk,
         rounding: None,
@@ -629,8 +629,8 @@ fn the_general_delta_rule_holds_the_delta_rule() {
         key: &written,
         value,
         decay: &ops.zeros(row),
-        sought: &key,
-        removed: &written,
+        removal_key: &key,
+        removal_value: &written,
         state,
         chunk: 4,
         rounding: None,
@@ -703,14 +703,14 @@ fn rounding_to_bits_gives_levels_and_passes_gradients() {
     assert_eq!(ops.gradient(), [1.0; 5]);
 }
 
-/// Numbers that are none lie in a block that nobody chose: a kernel that so much as looked at them would pass them on.
+/// Numbers that are none lie in a block that no query chose: a kernel that read them would pass them on.
 #[test]
-fn blocks_that_nobody_chose_are_not_touched() {
+fn blocks_that_no_query_chose_are_not_touched() {
     let (mut weights, ids) = bind::<f32>(&[&[1, 4, 2, 3], &[1, 12, 1, 3], &[1, 12, 1, 5]], 7);
     for (id, width) in [(ids[1], 3), (ids[2], 5)] {
         weights.get_mut(id)[4 * width..8 * width].fill(f32::NAN);
     }
-    let mut choice = Choice::new(4, 1);
+    let mut choice = BlockChoice::new(4, 1);
     (0..4).for_each(|_| choice.push([0, 2]));
     let ops = Native::new();
     ops.bind(&weights);

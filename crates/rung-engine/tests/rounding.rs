@@ -1,8 +1,8 @@
 //! States in few bits: what the theory calls p, simulated inside of a recurrence.
 
 use rung_engine::{
-    AccumulatorRounding, Attention, AttentionMask, Decay, GatedScan, Native, Ops, Parameters, Recurrence, Rounding,
-    Tensor, composed,
+    AccumulatorRounding, AttentionInputs, AttentionMask, Decay, GatedScan, Native, Ops, Parameters, Recurrence,
+    Rounding, Tensor, composed,
 };
 use std::collections::BTreeSet;
 
@@ -29,19 +29,19 @@ fn inputs(fading: usize) -> Parameters<f64> {
     weights
 }
 
-/// Outputs and last state over stretches of tokens, and the state after each stretch.
+/// Outputs and last state over spans of tokens, and the state after each span.
 fn run(
     ops: &Native<f64>,
     weights: &Parameters<f64>,
     (fading, delta): (usize, bool),
     rounding: Option<Rounding>,
-    stretches: &[usize],
+    spans: &[usize],
 ) -> (Tensor<f64>, Vec<Tensor<f64>>) {
     let get = |name: &str| ops.parameter(weights.find(name).unwrap());
     let decay = ops.neg(&ops.softplus(&get("decay")));
     let beta = ops.sigmoid(&get("beta"));
     let (mut start, mut outputs, mut states) = (0, Vec::new(), Vec::<Tensor<f64>>::new());
-    for &length in stretches {
+    for &length in spans {
         let part = |x: &Tensor<f64>| ops.slice(x, 1, start..start + length);
         let flat = |x: &Tensor<f64>| ops.reshape(&part(x), &[BATCH, length, HEADS]);
         let (scalar, vector);
@@ -116,8 +116,8 @@ fn steps_are_the_whole_bit_for_bit() {
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let rounding = Some(Rounding { bits: 6, range: 2.0 });
-        let bits = |stretches: &[usize]| {
-            let (out, states) = run(&ops, &weights, kind, rounding, stretches);
+        let bits = |spans: &[usize]| {
+            let (out, states) = run(&ops, &weights, kind, rounding, spans);
             let all = [ops.values(&out), ops.values(states.last().unwrap())].concat();
             all.into_iter().map(f64::to_bits).collect::<Vec<_>>()
         };
@@ -215,7 +215,8 @@ fn attention_from_left_to_right_agrees_in_all_its_forms() {
         (TIME, AttentionMask::None),
     ] {
         let [query, key, value, penalty] = attention_inputs(&ops, queries);
-        let attention = Attention { query: &query, key: &key, value: &value, bias: Some(&penalty), mask, scale: 0.8 };
+        let attention =
+            AttentionInputs { query: &query, key: &key, value: &value, bias: Some(&penalty), mask, scale: 0.8 };
         for bits in [Some(1), Some(3), Some(8), None] {
             let rounding = bits.map(|bits| AccumulatorRounding {
                 mean: Rounding { bits, range: 2.0 },
@@ -248,8 +249,14 @@ fn accumulators_are_all_that_passes() {
     let read = |first: usize, last: usize, value: &Tensor<f64>| {
         let part = |x: &Tensor<f64>| ops.slice(x, 1, first..last);
         let (key, value) = (part(&key), part(value));
-        let attention =
-            Attention { query: &query, key: &key, value: &value, bias: None, mask: AttentionMask::Causal, scale: 0.8 };
+        let attention = AttentionInputs {
+            query: &query,
+            key: &key,
+            value: &value,
+            bias: None,
+            mask: AttentionMask::Causal,
+            scale: 0.8,
+        };
         ops.values(&ops.left_to_right_attention(&attention, rounding))
     };
     // Values that differ by less than half a level round alike, so nothing that follows can tell them apart.

@@ -1,9 +1,9 @@
 //! Products and attention on several threads give the bits of one thread: every element is one sum, taken in the same order.
 
-use rung_engine::{Attention, AttentionMask, Native, Ops, Scalar};
+use rung_engine::{AttentionInputs, AttentionMask, Native, Ops, Scalar};
 
 fn numbers<S: Scalar>(count: usize, step: f64) -> Vec<S> {
-    (0..count).map(|at| S::of((at as f64 * step).sin())).collect()
+    (0..count).map(|at| S::from_f64((at as f64 * step).sin())).collect()
 }
 
 fn products<S: Scalar + PartialEq>(threads: usize) {
@@ -42,7 +42,7 @@ fn attention_on_threads_has_the_same_bits() {
         let value = numbers(key_heads, keys, value_width, 0.11);
         for mask in [AttentionMask::Causal, AttentionMask::Window(50), AttentionMask::None] {
             let run = |ops: &Native<f32>| {
-                ops.values(&ops.attention(&Attention {
+                ops.values(&ops.attention(&AttentionInputs {
                     query: &ops.constant(&[1, queries, heads, width], &query),
                     key: &ops.constant(&[1, keys, key_heads, width], &key),
                     value: &ops.constant(&[1, keys, key_heads, value_width], &value),

@@ -14,33 +14,37 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::FalsifyError;
-use super::target::{Origin, RequestedPrecision, Runner, TargetModel, Views, best};
+use super::target::{Origin, RequestedPrecision, Runner, SpanOutputs, TargetModel, best};
 use super::witness::{FORMAT, ModelDescription, Witness};
 use rung_train::difference::first_difference;
 
 /// Why a witness does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
-pub struct Refusal {
+pub struct WitnessRefusal {
     /// The field of the file, such as `model.name` or `scores[1][3]`.
     pub field: String,
     /// What was found and what was expected.
     pub reason: String,
 }
 
-pub(super) fn refuse<T>(field: impl Into<String>, reason: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { field: field.into(), reason: reason.into() })
+pub(super) fn refuse<T>(field: impl Into<String>, reason: impl Into<String>) -> Result<T, WitnessRefusal> {
+    Err(WitnessRefusal { field: field.into(), reason: reason.into() })
 }
 
 /// What the checker sees of one prompt.
-struct Seen {
+struct PromptOutputs {
     answer: u32,
     output: u32,
     scores: Vec<f32>,
-    views: Views,
+    views: SpanOutputs,
 }
 
-fn look(target: &TargetModel, input: &[u32], question: usize) -> Result<Result<Seen, Refusal>, FalsifyError> {
+fn look(
+    target: &TargetModel,
+    input: &[u32],
+    question: usize,
+) -> Result<Result<PromptOutputs, WitnessRefusal>, FalsifyError> {
     let targets = match target.task().oracle(input) {
         Ok(targets) => targets,
         Err(error) => return Ok(refuse("inputs", error.to_string())),
@@ -54,11 +58,11 @@ fn look(target: &TargetModel, input: &[u32], question: usize) -> Result<Result<S
     if scores.iter().any(|score| !score.is_finite()) {
         return Ok(refuse("scores", "the model's are not finite"));
     }
-    Ok(Ok(Seen { answer, output: best(&scores), scores, views }))
+    Ok(Ok(PromptOutputs { answer, output: best(&scores), scores, views }))
 }
 
 /// The positions from `border` on whose streams are equal after every layer.
-fn alike(first: &Views, second: &Views, border: usize) -> Vec<usize> {
+fn alike(first: &SpanOutputs, second: &SpanOutputs, border: usize) -> Vec<usize> {
     let same = |position: &usize| {
         (0..first.layers.len()).all(|layer| first.stream(layer, 0, *position) == second.stream(layer, 0, *position))
     };
@@ -110,7 +114,7 @@ pub fn write_down(
     target: &TargetModel,
     inputs: &[Vec<u32>],
     question: usize,
-) -> Result<Result<Witness, Refusal>, FalsifyError> {
+) -> Result<Result<Witness, WitnessRefusal>, FalsifyError> {
     if !(1..=2).contains(&inputs.len()) {
         return Ok(refuse("inputs", format!("found {} prompts, expected one or two", inputs.len())));
     }
@@ -160,7 +164,7 @@ fn describe_model(target: &TargetModel) -> ModelDescription {
 }
 
 /// Whether what the checker saw is a failure.
-fn claim(witness: &Witness) -> Result<(), Refusal> {
+fn claim(witness: &Witness) -> Result<(), WitnessRefusal> {
     let Witness { inputs, answers, outputs, question, blind, .. } = witness;
     match (&inputs[..], &answers[..], &outputs[..]) {
         ([_], [answer], [output]) if answer == output => {
@@ -203,7 +207,7 @@ pub fn open(witness: &Witness, folder: Option<PathBuf>) -> Result<TargetModel, F
 ///
 /// # Errors
 /// The model refuses the tokens.
-pub fn check(witness: &Witness, target: &TargetModel) -> Result<Result<Witness, Refusal>, FalsifyError> {
+pub fn check(witness: &Witness, target: &TargetModel) -> Result<Result<Witness, WitnessRefusal>, FalsifyError> {
     if let Err(refusal) = check_model(witness, target) {
         return Ok(Err(refusal));
     }
@@ -226,7 +230,7 @@ pub fn check(witness: &Witness, target: &TargetModel) -> Result<Result<Witness, 
 }
 
 /// What can be refused without running anything: another format, model, precision or task.
-fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), Refusal> {
+fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), WitnessRefusal> {
     compare("format", &witness.format, &FORMAT)?;
     let mut expected = describe_model(target);
     expected.origin = witness.model.origin.clone();
@@ -240,7 +244,7 @@ fn check_model(witness: &Witness, target: &TargetModel) -> Result<(), Refusal> {
 }
 
 /// Refuses a part of a file that is not what was computed.
-fn compare<T: Serialize>(field: &str, found: &T, computed: &T) -> Result<(), Refusal> {
+fn compare<T: Serialize>(field: &str, found: &T, computed: &T) -> Result<(), WitnessRefusal> {
     let [found, computed] = [found, computed].map(|value| {
         serde_json::to_value(value).unwrap_or_else(|error| unreachable!("a witness is plain data: {error}"))
     });

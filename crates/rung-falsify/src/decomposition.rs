@@ -1,7 +1,7 @@
 //! The indistinguishable decomposition of the lower bound, built explicitly where it is small enough.
 //!
 //! The proof for two hops and one full layer keeps lists Z_0 of starts and Z_1 of first tables, and a set R of second tables, such that
-//! for all choices from the lists and all queries nobody after the second table can tell members of R apart. If two members differ
+//! for all choices from the lists and all queries no token after the second table can tell members of R apart. If two members differ
 //! at an argument that some choice reaches, the answers differ and the model's do not. The proof shows that such sets exist by counting;
 //! here, all second tables are run with all starts, queries and first tables, and sorted by what the later tokens come to hold.
 //!
@@ -15,7 +15,7 @@ use rung_theory::task::funccomp::{FuncComp, Instance, Order, Query};
 use rung_theory::task::{Prompt, Task as _};
 use serde::{Deserialize, Serialize};
 
-use super::check::{Refusal, refuse, write_down};
+use super::check::{WitnessRefusal, refuse, write_down};
 use super::target::{Runner, TargetModel};
 use super::witness::Witness;
 use super::{Clock, FalsifyError, Method, MethodReport};
@@ -57,7 +57,7 @@ impl Decomposition {
         &self,
         target: &TargetModel,
         inputs: &[Vec<u32>],
-    ) -> Result<Result<Self, Refusal>, FalsifyError> {
+    ) -> Result<Result<Self, WitnessRefusal>, FalsifyError> {
         let Some(task) = two_hops(target).filter(|_| small_enough(target)) else {
             return Ok(refuse("decomposition", "found for a task whose sets are not built"));
         };
@@ -89,7 +89,7 @@ impl Decomposition {
     }
 
     /// Refuses first tables, and a first member of R, that are not of the task.
-    fn check_tables(&self, task: &FuncComp) -> Result<(), Refusal> {
+    fn check_tables(&self, task: &FuncComp) -> Result<(), WitnessRefusal> {
         let fits = |table: &[u32], size: u32| table.len() == size as usize && table.iter().all(|value| *value < size);
         let [small, large] = [task.sizes()[0], task.sizes()[1]];
         if self.first.is_empty() || !self.first.iter().all(|table| fits(table, small)) {

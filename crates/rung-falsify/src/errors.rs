@@ -25,7 +25,7 @@ const KEPT: usize = 32;
 
 /// A prompt, and by how much its right answer leads at the question where it leads least.
 #[derive(Clone)]
-struct Lead {
+struct AnswerMargin {
     prompt: Vec<u32>,
     question: usize,
     by: f32,
@@ -92,7 +92,7 @@ fn guided(
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let mut tried = MethodReport::new(Method::GuidedErrors, "prompts");
     let alphabet = Alphabet::of(target.task(), budget.seed);
-    let mut kept: Vec<Lead> = Vec::new();
+    let mut kept: Vec<AnswerMargin> = Vec::new();
     let rows = target.rows(budget.memory, ROWS);
     for round in 0_u64.. {
         let candidate = |number: u64| {
@@ -143,7 +143,7 @@ fn changed(alphabet: &Alphabet, prompt: &[u32], number: u64) -> Vec<u32> {
 }
 
 /// By how much the right answer leads in each prompt, at the question where it leads least.
-fn leads(target: &TargetModel, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelError> {
+fn leads(target: &TargetModel, prompts: &[Vec<u32>]) -> Result<Vec<AnswerMargin>, ModelError> {
     if prompts.is_empty() {
         return Ok(Vec::new());
     }
@@ -159,13 +159,13 @@ fn leads(target: &TargetModel, prompts: &[Vec<u32>]) -> Result<Vec<Lead>, ModelE
         let asked = targets.iter().enumerate().filter(|(_, label)| **label != NO_TARGET);
         let each = asked.map(|(question, label)| (question, lead(row, question, *label)));
         let (question, by) = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(Lead { prompt: prompt.clone(), question, by })
+        Some(AnswerMargin { prompt: prompt.clone(), question, by })
     };
     Ok(prompts.iter().enumerate().filter_map(weakest).collect())
 }
 
 /// The witness, if the checker sees a wrong answer too.
-fn wrong(target: &TargetModel, lead: &Lead) -> Result<Option<Witness>, FalsifyError> {
+fn wrong(target: &TargetModel, lead: &AnswerMargin) -> Result<Option<Witness>, FalsifyError> {
     if lead.by > 0.0 {
         return Ok(None);
     }

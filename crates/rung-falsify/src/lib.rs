@@ -208,13 +208,13 @@ impl Default for SearchBudget {
 }
 
 /// Methods that run side by side, and the first in their order that has found something.
-struct Race {
+struct MethodRace {
     first: AtomicUsize,
     /// From here on a method makes way for a find of one below it.
     half: Instant,
 }
 
-impl Race {
+impl MethodRace {
     fn new(half: Instant) -> Self {
         Self { first: AtomicUsize::new(usize::MAX), half }
     }
@@ -241,7 +241,7 @@ pub struct Clock<'a> {
     watch: &'a (dyn Fn(Method, u64) -> bool + Sync),
     stopped: std::cell::Cell<bool>,
     /// The other methods, and this one's place among them.
-    race: Option<(&'a Race, usize)>,
+    race: Option<(&'a MethodRace, usize)>,
 }
 
 impl Clock<'_> {
@@ -344,7 +344,7 @@ pub fn falsify(
     rung_nn::memory::check(what, needed, Some(budget.memory))?;
     let started = Instant::now();
     let clock = |method, end| Clock { end, most: budget.most, method, watch, stopped: false.into(), race: None };
-    let race = Race::new(started + budget.time / 2);
+    let race = MethodRace::new(started + budget.time / 2);
     let run = |(place, method): (usize, Method)| {
         let clock = Clock { race: Some((&race, place)), ..clock(method, started + budget.time) };
         let outcome = attempt(target, method, budget, &clock);
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn a_find_ends_what_stands_below_and_later_what_stands_above() {
         let now = Instant::now();
-        let race = Race::new(now + Duration::from_hours(1));
+        let race = MethodRace::new(now + Duration::from_hours(1));
         assert!((0..3).all(|place| !race.lost_for(place)));
         race.won_by(1);
         assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, false, true]);
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, false, true]);
         race.won_by(0);
         assert_eq!([0, 1, 2].map(|place| race.lost_for(place)), [false, true, true]);
-        let late = Race::new(now);
+        let late = MethodRace::new(now);
         late.won_by(1);
         assert_eq!([0, 1, 2].map(|place| late.lost_for(place)), [true, false, true]);
     }

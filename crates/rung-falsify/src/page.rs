@@ -11,7 +11,7 @@
 use std::fmt::Write as _;
 
 use super::FalsifyError;
-use super::target::{Runner, TargetModel, Views};
+use super::target::{Runner, SpanOutputs, TargetModel};
 use super::witness::Witness;
 use rung_figure::report::{Chapter, Column, Prose, Report, Table, TableCell};
 use rung_theory::task::TokenNames;
@@ -20,7 +20,7 @@ use rung_theory::task::TokenNames;
 const MOST_SHOWN: usize = 48;
 
 /// A token of the page.
-struct Shown {
+struct PageToken {
     position: usize,
     /// What stands there, in each input.
     says: Vec<String>,
@@ -28,7 +28,7 @@ struct Shown {
     differs: Vec<bool>,
 }
 
-impl Shown {
+impl PageToken {
     /// Whether the inputs or their streams differ here.
     fn is_different(&self) -> bool {
         self.differs.contains(&true) || self.says.windows(2).any(|pair| pair[0] != pair[1])
@@ -36,21 +36,21 @@ impl Shown {
 }
 
 /// A witness with what the model makes of it.
-pub struct Page<'a> {
+pub struct WitnessPage<'a> {
     witness: &'a Witness,
-    shown: Vec<Shown>,
+    shown: Vec<PageToken>,
     /// Tokens that are not shown, and how many of them differ.
     left_out: [usize; 2],
 }
 
-impl<'a> Page<'a> {
+impl<'a> WitnessPage<'a> {
     /// Runs the model once more and looks at every layer.
     ///
     /// # Errors
     /// The model refuses the tokens.
     pub fn new(witness: &'a Witness, target: &TargetModel) -> Result<Self, FalsifyError> {
         let (runner, fields) = (Runner::new(target), target.fields());
-        let views: Vec<Views> =
+        let views: Vec<SpanOutputs> =
             witness.inputs.iter().map(|input| runner.views(input, 1, None)).collect::<Result<_, _>>()?;
         let (length, names) = (views[0].time, TokenNames::new(target.task()));
         let differs = |position: usize| -> Vec<bool> {
@@ -60,16 +60,16 @@ impl<'a> Page<'a> {
         };
         let token = |position: usize| {
             let says = |input: &Vec<u32>| names.name(&input[position * fields..][..fields]);
-            Shown { position, says: witness.inputs.iter().map(says).collect(), differs: differs(position) }
+            PageToken { position, says: witness.inputs.iter().map(says).collect(), differs: differs(position) }
         };
-        let all: Vec<Shown> = (0..length).map(token).collect();
-        let differing = |tokens: &[Shown]| tokens.iter().filter(|shown| shown.is_different()).count();
+        let all: Vec<PageToken> = (0..length).map(token).collect();
+        let differing = |tokens: &[PageToken]| tokens.iter().filter(|shown| shown.is_different()).count();
         let all_differing = differing(&all);
-        let worth = |shown: &Shown| {
+        let worth = |shown: &PageToken| {
             let border = witness.border.is_some_and(|border| shown.position.abs_diff(border) <= 1);
             length <= MOST_SHOWN || shown.position == witness.question || border || shown.is_different()
         };
-        let mut shown: Vec<Shown> = all.into_iter().filter(worth).collect();
+        let mut shown: Vec<PageToken> = all.into_iter().filter(worth).collect();
         if shown.len() > MOST_SHOWN {
             let end = shown.split_off(shown.len() - MOST_SHOWN / 4);
             shown.truncate(MOST_SHOWN - end.len());

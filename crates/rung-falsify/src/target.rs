@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::FalsifyError;
 use rung_theory::task::splitmix64;
 use rung_train::run::RunConfig;
-use rung_train::run::source::Fit;
+use rung_train::run::source::IdMapping;
 use rung_train::strict;
 
 /// The longest prompts that are searched.
@@ -30,7 +30,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Shares of the memory: batches of prompts that all methods together have under way.
 pub(super) const AT_ONCE: u64 = 8;
 
-/// Prompts that are looked at for the largest number.
+/// Prompts that are run to find the largest number.
 const LOOKED_AT: u64 = 8;
 
 /// Where a model comes from.
@@ -78,7 +78,7 @@ impl StatePrecision {
     }
 }
 
-/// The precision that a model is looked at in.
+/// The precision that a model is run in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RequestedPrecision {
     /// Its own.
@@ -101,7 +101,7 @@ pub struct TargetModel {
     /// A hash of its stack, its config and its weights.
     pub fingerprint: String,
     task: Box<dyn AnyTask>,
-    fit: Fit,
+    fit: IdMapping,
 }
 
 impl TargetModel {
@@ -141,7 +141,7 @@ impl TargetModel {
         if found > MOST_TOKENS {
             return Err(FalsifyError::TooLong { task: task.spec(), found, most: MOST_TOKENS });
         }
-        let fit = Fit::new("--task", &*task, &network.task()?.fields(), network.config.classes as u32)?;
+        let fit = IdMapping::new("--task", &*task, &network.task()?.fields(), network.config.classes as u32)?;
         let fingerprint = fingerprint(&network);
         let mut target = Self { origin, network, kept: None, fingerprint, task, fit };
         target.kept = match asked {
@@ -248,8 +248,8 @@ fn fingerprint(network: &Network<f32>) -> String {
     hash.text()
 }
 
-/// What a stretch of tokens left behind at every layer, `[rows, time, ..]` each.
-pub struct Views {
+/// What a span of tokens left behind at every layer, `[rows, time, ..]` each.
+pub struct SpanOutputs {
     /// The stream as embedded and after every layer.
     pub layers: Vec<Vec<f32>>,
     /// Scores of all classes.
@@ -262,7 +262,7 @@ pub struct Views {
     pub classes: usize,
 }
 
-impl Views {
+impl SpanOutputs {
     /// The stream of one token after one layer.
     pub fn stream(&self, layer: usize, row: usize, position: usize) -> &[f32] {
         &self.layers[layer][(row * self.time + position) * self.width..][..self.width]
@@ -333,11 +333,11 @@ impl<'a> Runner<'a> {
         tokens: &[u32],
         rows: usize,
         from: Option<&ModelState<Tensor<f32>>>,
-    ) -> Result<Views, ModelError> {
+    ) -> Result<SpanOutputs, ModelError> {
         let (ops, model) = (&self.ops, &self.target.network.model);
         let streams = model.streams_after(ops, &self.translated(tokens), rows, from)?;
         let scores = streams.last().map(|last| ops.values(&model.read_out(ops, last))).unwrap_or_default();
-        Ok(Views {
+        Ok(SpanOutputs {
             layers: streams.iter().map(|stream| ops.values(stream)).collect(),
             scores,
             time: tokens.len() / rows / self.target.fields(),

@@ -1,13 +1,13 @@
-//! View collision: two contents of a stretch of tokens that later tokens see alike.
+//! View collision: two contents of a span of tokens that later tokens see alike.
 //!
 //! Where every token is kept there is no state to meet in. What counts is what the later tokens come to hold: two prompts that differ in
-//! one stretch, and after which the question (or every later token) has the same stream after every layer, to the bit, are the same to
+//! one span, and after which the question (or every later token) has the same stream after every layer, to the bit, are the same to
 //! the model. This one search serves two kinds of layers.
 //!
-//! - **Block-sparse layers.** The stretch is a block that the question might not open. A mean key that is equal, or just as
+//! - **Block-sparse layers.** The span is a block that the question might not open. A mean key that is equal, or just as
 //!   unattractive, leaves it closed, whatever is in it. For 2-Sum this is the counter-example of the block-sparse bound: fill the block
 //!   with contents that have and have not the partner.
-//! - **Hybrids in few bits.** The stretch is the last table of a composition, which stands first. All later tokens are to see
+//! - **Hybrids in few bits.** The span is the last table of a composition, which stands first. All later tokens are to see
 //!   the same: the border search of the lower bound at toy size.
 
 use std::collections::HashMap;
@@ -31,9 +31,9 @@ const CHUNKS: u64 = 8;
 /// Contents tried in one prompt before another is taken.
 const CONTENTS: u64 = 1 << 13;
 
-/// A stretch, and who must not notice.
+/// A span, and the tokens that must not notice.
 #[derive(Clone, Debug)]
-struct Stretch {
+struct FreeSpan {
     free: Range<usize>,
     blind: Range<usize>,
 }
@@ -55,13 +55,13 @@ pub fn summaries(
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let question = target.question();
     let Some(block) = block(target) else { unreachable!("asked for block-sparse stacks only") };
-    let stretch = |base: u64| {
+    let span = |base: u64| {
         let blocks = (question / block).max(1) as u64;
         // Blocks in the middle first: a query's own block and its neighbour are often read anyway.
         let place = ((base + blocks / 2) % blocks) as usize * block;
-        Stretch { free: place..(place + block).min(question), blind: question..question + 1 }
+        FreeSpan { free: place..(place + block).min(question), blind: question..question + 1 }
     };
-    search(target, budget, clock, Method::SummaryCollision, stretch)
+    search(target, budget, clock, Method::SummaryCollision, span)
 }
 
 /// Looks for two last tables that all later tokens take for the same; or, with `question_only`, the last one.
@@ -79,7 +79,7 @@ pub fn border(
     let last = task.downcast_ref::<FuncComp>().and_then(|task| task.sizes().last().copied());
     let border = last.map_or(question, |size| (size as usize).min(question));
     let blind = if question_only { question..question + 1 } else { border..question + 1 };
-    search(target, budget, clock, Method::BorderSearch, |_| Stretch { free: 0..border, blind: blind.clone() })
+    search(target, budget, clock, Method::BorderSearch, |_| FreeSpan { free: 0..border, blind: blind.clone() })
 }
 
 fn search(
@@ -87,24 +87,24 @@ fn search(
     budget: &SearchBudget,
     clock: &Clock<'_>,
     method: Method,
-    stretch: impl Fn(u64) -> Stretch,
+    span: impl Fn(u64) -> FreeSpan,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let alphabet = Alphabet::of(target.task(), budget.seed);
     let question = target.question();
     let mut tried = MethodReport::new(method, "contents");
     let rows = target.rows(budget.memory, ROWS);
     for base in 0.. {
-        let (prompt, stretch) = (sample_prompt(target.task(), budget.seed, base), stretch(base));
-        if stretch.free.is_empty() {
+        let (prompt, span) = (sample_prompt(target.task(), budget.seed, base), span(base));
+        if span.free.is_empty() {
             "nothing stands before the question".clone_into(&mut tried.note);
             break;
         }
-        let ways = alphabet.ways(stretch.free.clone(), CONTENTS);
+        let ways = alphabet.ways(span.free.clone(), CONTENTS);
         let content = |number: u64| {
             let mut tokens = prompt.clone();
             match ways {
-                Some(_) => alphabet.write(number, stretch.free.clone(), &mut tokens),
-                None => alphabet.scatter(splitmix64(budget.seed ^ base) ^ number, stretch.free.clone(), &mut tokens),
+                Some(_) => alphabet.write(number, span.free.clone(), &mut tokens),
+                None => alphabet.scatter(splitmix64(budget.seed ^ base) ^ number, span.free.clone(), &mut tokens),
             }
             tokens
         };
@@ -116,8 +116,7 @@ fn search(
                 .map(|chunk| (start + chunk * rows).min(total)..(start + (chunk + 1) * rows).min(total))
                 .filter(|chunk| !chunk.is_empty())
                 .collect();
-            let seen =
-                parallel::map(&chunks, |chunk| look(target, chunk.clone().map(&content), &stretch.blind, question));
+            let seen = parallel::map(&chunks, |chunk| look(target, chunk.clone().map(&content), &span.blind, question));
             for (chunk, seen) in chunks.iter().zip(seen) {
                 for (number, found) in chunk.clone().zip(seen?) {
                     tried.candidates += 1;

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rung_figure::Evidence;
-use rung_figure::figure::{AxisSpec, Chart, HopMap, Kind, LineChart, Marker, Point, Row, Scale, Series, Span};
+use rung_figure::figure::{AxisSpec, Chart, HopMap, LineChart, Marker, Point, Row, Scale, Series, Span, SpanKind};
 use rung_figure::report::{Chapter, Column, Figure, Prose, Report, Table, TableCell};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,9 +38,9 @@ fn save(directory: &Path, name: &str, chart: &dyn Chart) -> Result<(), Box<dyn s
 /// A row that is solved, then unknown, then impossible.
 fn row(hops: u32, solved: f64, impossible: f64) -> Row {
     let spans = [
-        Span::new(0.0, solved, Kind::Solved),
-        Span::new(solved, impossible, Kind::Unknown),
-        Span::new(impossible, f64::INFINITY, Kind::Impossible),
+        Span::new(0.0, solved, SpanKind::Solved),
+        Span::new(solved, impossible, SpanKind::Unknown),
+        Span::new(impossible, f64::INFINITY, SpanKind::Impossible),
     ];
     Row::new(hops, spans.into_iter().filter(|span| span.from_log2 < span.to_log2).collect())
 }

@@ -15,10 +15,10 @@ use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_figure::report::{Chapter, Column, Figure, Prose, Report, Table, TableCell};
 use rung_nn::file::write_atomically;
-use rung_nn::{Input, Model, ModelConfig};
+use rung_nn::{InputConfig, Model, ModelConfig};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task;
-use rung_train::run::source::{Batch, Purpose, Source};
+use rung_train::run::source::{Batch, PromptPurpose, PromptSource};
 use rung_train::run::{AnswerCount, evaluate};
 
 /// A table of 16 entries, then 16 questions about it: a start value, and a query that asks where the table leads from there.
@@ -42,12 +42,12 @@ fn train(stack: &'static str) -> Result<Outcome, Box<dyn std::error::Error>> {
     // The task says what its tokens are and which classes can be answered.
     let task = task::parse(TASK)?;
     let (fields, classes) = (task.fields(), task.classes());
-    let mut source = Source::new("task", task, &fields, classes)?;
+    let mut source = PromptSource::new("task", task, &fields, classes)?;
 
     // The stack becomes a plan with every number explicit, and the plan a network.
     let plan = Plan::parse(stack, &Defaults { heads: 2, head_dim: 16, bits: 32, ..Defaults::default() })?;
     let config = ModelConfig {
-        input: Input::Fields(fields),
+        input: InputConfig::Fields(fields),
         classes: classes as usize,
         deviation: 0.1,
         tied_query_key: true,
@@ -61,7 +61,7 @@ fn train(stack: &'static str) -> Result<Outcome, Box<dyn std::error::Error>> {
     let mut optimizer = AdamWConfig { rate: 4e-3, clip: 1.0, ..AdamWConfig::default() }.init();
     let (mut batch, mut curve) = (Batch::default(), Vec::new());
     for step in 0..STEPS {
-        source.fill(0, Purpose::Training, step, BATCH, &mut batch);
+        source.fill(0, PromptPurpose::Training, step, BATCH, &mut batch);
         let share = 1.0 / batch.questions as f64;
         let outcome = team.step(&weights, BATCH, |ops: &Native<f32>, rows| {
             let tokens = &batch.tokens[rows.start * batch.ids..rows.end * batch.ids];
@@ -71,12 +71,12 @@ fn train(stack: &'static str) -> Result<Outcome, Box<dyn std::error::Error>> {
         })?;
         optimizer.update(&mut weights, team.gradient(), 1.0);
         if (step + 1) % 50 == 0 {
-            let (mean, (low, high)) = ask(&model, &weights, &mut source, Purpose::Validation, 16)?;
+            let (mean, (low, high)) = ask(&model, &weights, &mut source, PromptPurpose::Validation, 16)?;
             println!("{stack}  step {}  loss {:.3}  right {:.1}%", step + 1, outcome.loss, 100.0 * mean.mean());
             curve.push(Point::new((step + 1) as f64, mean.mean()).between(low, high));
         }
     }
-    let (end, _) = ask(&model, &weights, &mut source, Purpose::Testing, 64)?;
+    let (end, _) = ask(&model, &weights, &mut source, PromptPurpose::Testing, 64)?;
     Ok(Outcome { stack, plan, curve, end })
 }
 
@@ -84,8 +84,8 @@ fn train(stack: &'static str) -> Result<Outcome, Box<dyn std::error::Error>> {
 fn ask(
     model: &Model,
     weights: &Parameters<f32>,
-    source: &mut Source,
-    purpose: Purpose,
+    source: &mut PromptSource,
+    purpose: PromptPurpose,
     prompts: usize,
 ) -> Result<(AnswerCount, (f64, f64)), Box<dyn std::error::Error>> {
     let found = evaluate(model, weights, source, (0, purpose), prompts)?;

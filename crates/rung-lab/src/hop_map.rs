@@ -4,9 +4,9 @@ use rung_theory::bound::papers;
 use rung_theory::bound::search::CheckedCertificate;
 use rung_theory::stack::{Convention, Plan};
 
-pub use rung_theory::bound::hop_map::{Rung, Solved, rung};
+pub use rung_theory::bound::hop_map::{Rung, SolvedLength, rung};
 
-use rung_figure::figure::{HopMap, Kind, Marker, Row, Span};
+use rung_figure::figure::{HopMap, Marker, Row, Span, SpanKind};
 use serde::{Deserialize, Serialize};
 
 /// What a map shows of one number of hops; lengths are base-two logarithms of tokens.
@@ -37,11 +37,11 @@ pub fn draw(title: &str, plan: &Plan, convention: Convention, rows: &[MapRow]) -
         let impossible = row.impossible.unwrap_or(f64::INFINITY);
         let mut spans = Vec::new();
         if solved > 0.0 {
-            spans.push(Span::new(0.0, solved, Kind::Solved));
+            spans.push(Span::new(0.0, solved, SpanKind::Solved));
         }
-        spans.push(Span::new(solved, impossible, Kind::Unknown));
+        spans.push(Span::new(solved, impossible, SpanKind::Unknown));
         if impossible.is_finite() {
-            spans.push(Span::new(impossible, f64::INFINITY, Kind::Impossible));
+            spans.push(Span::new(impossible, f64::INFINITY, SpanKind::Impossible));
         }
         let drawn = Row::new(row.hops as u32, spans);
         let papers = papers::own_parameters(heads_dim_bits.max(1), row.hops);

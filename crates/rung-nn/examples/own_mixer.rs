@@ -13,12 +13,12 @@
 
 use std::time::Instant;
 
-use rung_engine::{AdamWConfig, Course, DataParallel, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule};
+use rung_engine::{AdamWConfig, DataParallel, DecayCourse, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule};
 use rung_nn::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use rung_nn::mixer::linear::{FeatureMap, LinearAttentionConfig};
 use rung_nn::parts::Linear;
 use rung_nn::{
-    BuildSettings, Init, Input, MixerConfig, Model, ModelConfig, ModelError, ParamBuilder, State, TokenMixer,
+    BuildSettings, Init, InputConfig, MixerConfig, Model, ModelConfig, ModelError, ParamBuilder, State, TokenMixer,
 };
 use rung_theory::task::{NO_TARGET, seeded, shuffle};
 
@@ -58,7 +58,7 @@ impl TokenMixer for Average {
         // a^(t-s) for s <= t: a table of distances times the log, minus infinity above the diagonal.
         let cells = || (0..time).flat_map(|reader| (0..time).map(move |source| (reader, source)));
         let table = |value: &dyn Fn(usize, usize) -> f64| {
-            let values: Vec<O::Scalar> = cells().map(|(t, s)| O::Scalar::of(value(t, s))).collect();
+            let values: Vec<O::Scalar> = cells().map(|(t, s)| O::Scalar::from_f64(value(t, s))).collect();
             ops.constant(&[time, time, 1], &values)
         };
         let distance = table(&|t, s| t.saturating_sub(s) as f64);
@@ -67,7 +67,7 @@ impl TokenMixer for Average {
         let terms = ops.mul(&powers, &ops.reshape(&written, &[batch, 1, time, width]));
         let mut sums = ops.reshape(&ops.sum(&terms, 2), &[batch, time, width]);
         if let Some(before) = State::part(state, 0) {
-            let steps: Vec<O::Scalar> = (1..=time).map(|t| O::Scalar::of(t as f64)).collect();
+            let steps: Vec<O::Scalar> = (1..=time).map(|t| O::Scalar::from_f64(t as f64)).collect();
             let decayed = ops.exp(&ops.mul(&ops.constant(&[time, 1], &steps), &log_decay));
             sums = ops.add(&sums, &ops.mul(&decayed, before));
         }
@@ -162,8 +162,12 @@ fn cost<M: TokenMixer>(
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config =
-        ModelConfig { input: Input::Vocabulary(LETTERS), classes: LETTERS, deviation: 0.1, ..ModelConfig::default() };
+    let config = ModelConfig {
+        input: InputConfig::Vocabulary(LETTERS),
+        classes: LETTERS,
+        deviation: 0.1,
+        ..ModelConfig::default()
+    };
     let mut weights = Parameters::<f32>::new();
     let convolution = ShortConvolutionConfig { taps: 3, channels: WIDTH, gated: true };
     let model = config.init_with(WIDTH, 2, &mut weights, &mut seeded(0), |params, _| {
@@ -176,7 +180,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut trainer = DataParallel::new(2, 16);
     let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
     let (start, steps, length) = (Instant::now(), 300, 2 * LETTERS);
-    let schedule = Schedule { warmup: 10, steps, course: Course::Cosine { floor: 0.0 } };
+    let schedule = Schedule { warmup: 10, steps, course: DecayCourse::Cosine { floor: 0.0 } };
     for step in 0..steps {
         let (tokens, targets) = batch(step as u64);
         let outcome = trainer.step(&weights, ROWS, |ops: &Native<f32>, rows| {

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rung_engine::{Entry, Parameters, Scalar};
+use rung_engine::{ParameterEntry, Parameters, Scalar};
 use rung_theory::stack::Plan;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, View};
 
@@ -302,7 +302,7 @@ fn check<'a, S: Scalar>(
 fn decode<S: Scalar>(tensor: &TensorView<'_>, out: &mut [S]) {
     fn each<S: Scalar, const SIZE: usize>(data: &[u8], out: &mut [S], read: impl Fn([u8; SIZE]) -> f64) {
         for (value, bytes) in out.iter_mut().zip(data.as_chunks().0) {
-            *value = S::of(read(*bytes));
+            *value = S::from_f64(read(*bytes));
         }
     }
     match tensor.dtype() {
@@ -316,7 +316,7 @@ fn decode<S: Scalar>(tensor: &TensorView<'_>, out: &mut [S]) {
 
 /// A weight as the format wants it.
 struct WeightView<'a, S> {
-    entry: &'a Entry,
+    entry: &'a ParameterEntry,
     values: &'a [S],
 }
 
@@ -330,7 +330,7 @@ impl<S: Scalar> View for WeightView<'_, S> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let wide = self.values.iter().map(|value| value.wide());
+        let wide = self.values.iter().map(|value| value.to_f64());
         Cow::Owned(if size_of::<S>() == 4 {
             wide.flat_map(|value| (value as f32).to_le_bytes()).collect()
         } else {

@@ -49,7 +49,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Removes what processes that were killed while writing left behind in a directory. Only for whoever knows that nobody else
+/// Removes what processes that were killed while writing left behind in a directory. Call it only where no other process
 /// writes there now.
 pub fn remove_parts(directory: &Path) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

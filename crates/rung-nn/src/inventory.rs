@@ -31,7 +31,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use rung_engine::{Entry, Parameters, Scalar};
+use rung_engine::{ParameterEntry, Parameters, Scalar};
 use rung_theory::stack::{Defaults, Plan, StackError};
 use safetensors::tensor::Metadata;
 
@@ -116,7 +116,7 @@ impl Inventory {
 
     /// What a network is made of that has its weights, in the precision it runs in.
     pub fn of_weights<S: Scalar>(weights: &Parameters<S>) -> Self {
-        let facts = |(_, entry): (_, &Entry)| {
+        let facts = |(_, entry): (_, &ParameterEntry)| {
             let bytes = (size_of::<S>() * entry.range.len()) as u64;
             let kind = format!("F{}", 8 * size_of::<S>());
             TensorFacts { name: entry.name.clone(), shape: entry.shape.to_vec(), kind, bytes }

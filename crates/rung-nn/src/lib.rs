@@ -72,7 +72,7 @@ pub use error::ModelError;
 pub use inventory::{Inventory, inspect};
 pub use mixer::{Builtin, MixerConfig, SharedTensor, State, TokenMixer};
 pub use model::{
-    FeedForwardConfig, Gelu, Hooks, Input, MixerIndex, Model, ModelConfig, ModelState, NoHooks, NormConfig,
+    FeedForwardConfig, Gelu, Hooks, InputConfig, MixerIndex, Model, ModelConfig, ModelState, NoHooks, NormConfig,
     NormPlacement,
 };
 pub use network::{Network, NetworkError, Provenance};

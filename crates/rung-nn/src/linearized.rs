@@ -24,8 +24,8 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use rung_engine::{
-    AccumulatorRounding, Attention, Binary, BlockAttention, Decay, GeneralDelta, Native, Ops, Parameter, Recurrence,
-    Scalar, Shape, Tensor, Unary, delegate_ops,
+    AccumulatorRounding, AttentionInputs, Binary, BlockAttention, Decay, GeneralDelta, Native, Ops, Parameter,
+    Recurrence, Scalar, Shape, Tensor, Unary, delegate_ops,
 };
 
 /// A tensor that is an affine function of what was put in, or one that is not.
@@ -127,7 +127,7 @@ impl<S: Scalar> LinearizedOps<S> {
         let ratio = self.hold(|| {
             let (from, to) = (self.native.values(&x.x), self.native.values(&function(&x.x)));
             let ratio = |(from, to): (&S, &S)| {
-                if from.wide().abs() < 1e-12 { S::of(limit) } else { S::of(to.wide() / from.wide()) }
+                if from.to_f64().abs() < 1e-12 { S::from_f64(limit) } else { S::from_f64(to.to_f64() / from.to_f64()) }
             };
             let ratios: Vec<S> = from.iter().zip(&to).map(ratio).collect();
             self.native.constant(&self.native.shape(&x.x), &ratios)
@@ -285,12 +285,12 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
     fn softmax(&self, x: &LinearizedTensor<S>) -> LinearizedTensor<S> {
         self.stilled(x.live, || self.native.softmax(&x.x))
     }
-    fn attention(&self, inputs: &Attention<'_, LinearizedTensor<S>>) -> LinearizedTensor<S> {
+    fn attention(&self, inputs: &AttentionInputs<'_, LinearizedTensor<S>>) -> LinearizedTensor<S> {
         let steers = [Some(inputs.query), Some(inputs.key), inputs.bias];
         let run = |[query, key, bias]: [Option<&Tensor<S>>; 3]| {
             let (Some(query), Some(key)) = (query, key) else { unreachable!("both are given") };
             let (mask, scale) = (inputs.mask, inputs.scale);
-            self.native.attention(&Attention { query, key, value: &inputs.value.x, bias, mask, scale })
+            self.native.attention(&AttentionInputs { query, key, value: &inputs.value.x, bias, mask, scale })
         };
         if !inputs.value.live {
             let live = steers.iter().flatten().any(|part| part.live);
@@ -301,13 +301,13 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
     }
     fn left_to_right_attention(
         &self,
-        inputs: &Attention<'_, LinearizedTensor<S>>,
+        inputs: &AttentionInputs<'_, LinearizedTensor<S>>,
         rounding: Option<AccumulatorRounding>,
     ) -> LinearizedTensor<S> {
-        let Attention { query, key, value, bias, mask, scale } = *inputs;
+        let AttentionInputs { query, key, value, bias, mask, scale } = *inputs;
         let rounded = || {
             let (query, key, value, bias) = (&query.x, &key.x, &value.x, bias.map(|bias| &bias.x));
-            self.native.left_to_right_attention(&Attention { query, key, value, bias, mask, scale }, rounding)
+            self.native.left_to_right_attention(&AttentionInputs { query, key, value, bias, mask, scale }, rounding)
         };
         if !value.live {
             return self.stilled(query.live || key.live || bias.is_some_and(|bias| bias.live), rounded);
@@ -359,7 +359,7 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
         &self,
         inputs: &GeneralDelta<'_, LinearizedTensor<S>>,
     ) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
-        let steers = [inputs.query, inputs.key, inputs.decay, inputs.sought, inputs.removed];
+        let steers = [inputs.query, inputs.key, inputs.decay, inputs.removal_key, inputs.removal_value];
         let steered = steers.iter().any(|part| part.live);
         let live = inputs.value.live || inputs.state.is_some_and(|state| state.live);
         let steers = steers.map(|part| if live { self.still(part) } else { part.x.clone() });
@@ -370,8 +370,8 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
                 key,
                 value: &inputs.value.x,
                 decay,
-                sought,
-                removed,
+                removal_key: sought,
+                removal_value: removed,
                 state: inputs.state.map(|state| &state.x),
                 chunk: inputs.chunk,
                 rounding: inputs.rounding.filter(|_| rounds),

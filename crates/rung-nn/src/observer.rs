@@ -4,7 +4,9 @@
 //! move things between tokens: attention, recurrences and convolutions, and beside choices by softmax. A listener may only write down what passes
 //! ([`trace`](crate::trace)), or do the work itself in another way ([`protocol`](crate::protocol)).
 
-use rung_engine::{Attention, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops};
+use rung_engine::{
+    AttentionInputs, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, delegate_ops,
+};
 
 /// Who listens. Each method does the work, by default as [`Native`] does.
 pub trait OpObserver<S: Scalar> {
@@ -14,7 +16,7 @@ pub trait OpObserver<S: Scalar> {
     }
 
     /// See [`Ops::attention`].
-    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+    fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         ops.attention(inputs)
     }
 
@@ -78,7 +80,7 @@ impl<S: Scalar, W: OpObserver<S> + ?Sized> Ops for ObservedOps<'_, S, W> {
     fn softmax(&self, x: &Tensor<S>) -> Tensor<S> {
         self.watch.softmax(&self.native, x)
     }
-    fn attention(&self, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+    fn attention(&self, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         self.watch.attention(&self.native, inputs)
     }
     fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {

@@ -258,7 +258,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
         let [rows, columns] = weights.entry(value.weight).shape[..] else { return };
         let source = weights.get(value.weight).to_vec();
         for (at, weight) in weights.get_mut(output.weight).iter_mut().enumerate() {
-            *weight = source[at % rows * columns + at / rows] * S::of(times);
+            *weight = source[at % rows * columns + at / rows] * S::from_f64(times);
         }
     }
 
@@ -293,10 +293,10 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
 impl Init<'_> {
     fn values<S: Scalar>(self, count: usize, rng: &mut Rng) -> Vec<S> {
         match self {
-            Init::Constant(value) => vec![S::of(value); count],
-            Init::Normal(deviation) => (0..count).map(|_| S::of(deviation * normal(rng))).collect(),
-            Init::Uniform(low, high) => (0..count).map(|_| S::of(low + (high - low) * uniform(rng))).collect(),
-            Init::FromUniform(function) => (0..count).map(|_| S::of(function(uniform(rng)))).collect(),
+            Init::Constant(value) => vec![S::from_f64(value); count],
+            Init::Normal(deviation) => (0..count).map(|_| S::from_f64(deviation * normal(rng))).collect(),
+            Init::Uniform(low, high) => (0..count).map(|_| S::from_f64(low + (high - low) * uniform(rng))).collect(),
+            Init::FromUniform(function) => (0..count).map(|_| S::from_f64(function(uniform(rng)))).collect(),
         }
     }
 }

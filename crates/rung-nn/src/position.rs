@@ -131,7 +131,7 @@ impl Rotation {
         // A power of two, so that step-by-step decoding fills the table rarely.
         let (mut cosine, mut sine) = rotary_angles::<S>(0..positions.next_power_of_two(), &self.frequencies());
         if self.factor.to_bits() != 1.0_f64.to_bits() {
-            cosine.iter_mut().chain(&mut sine).for_each(|x| *x *= S::of(self.factor));
+            cosine.iter_mut().chain(&mut sine).for_each(|x| *x *= S::from_f64(self.factor));
         }
         let tables = Arc::new(Tables { cosine, sine });
         *kept = Some(tables.clone());
@@ -161,7 +161,7 @@ pub fn alibi<O: Ops>(
     both_ways: bool,
 ) -> O::Tensor {
     let line = |shape: &[usize], numbers: &mut dyn Iterator<Item = f64>| {
-        let values: Vec<O::Scalar> = numbers.map(O::Scalar::of).collect();
+        let values: Vec<O::Scalar> = numbers.map(O::Scalar::from_f64).collect();
         ops.constant(shape, &values)
     };
     let places = line(&[1, 1, 1, places.clone().count()], &mut places.map(|place| place as f64));

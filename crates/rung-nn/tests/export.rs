@@ -6,7 +6,7 @@ use rung_engine::{Native, Ops as _, Parameters};
 use rung_nn::construct::{self, ConstructionRequest};
 use rung_nn::export::{ExportFormat, ExportOptions, ExportedCheckpoint, NumberFormat, Vocabulary, export};
 use rung_nn::families::{self, Checkpoint};
-use rung_nn::{FeedForwardConfig, Input, ModelConfig, Network, NormConfig, Positions};
+use rung_nn::{FeedForwardConfig, InputConfig, ModelConfig, Network, NormConfig, Positions};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, Prompt, seeded};
 
@@ -138,8 +138,11 @@ fn random_network(stack: &str, width: u64, config: ModelConfig, spec: &str) -> N
     let defaults = Defaults { heads: 2, head_dim: 8, kv_heads: None, model_width: Some(width), bits: 32 };
     let plan = Plan::parse(stack, &defaults).unwrap();
     let fields = task.fields();
-    let input =
-        if fields.len() == 1 { Input::Vocabulary(fields[0].vocabulary as usize) } else { Input::Fields(fields) };
+    let input = if fields.len() == 1 {
+        InputConfig::Vocabulary(fields[0].vocabulary as usize)
+    } else {
+        InputConfig::Fields(fields)
+    };
     let config = ModelConfig { input, classes: task.classes() as usize, deviation: 0.2, ..config };
     let mut weights = Parameters::new();
     let model = config.init(&plan, &mut weights, &mut seeded(7)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rung_nn::families::decode::{Decoder, log_softmax};
+use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use rung_nn::families::open;
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ fn gguf_files_give_what_transformers_and_llama_cpp_give() {
                 continue;
             }
         };
-        let logits = Decoder::new(&checkpoint.model, &checkpoint.weights, 1).logits(&tokens).unwrap();
+        let logits = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, 1).logits(&tokens).unwrap();
         let flat: Vec<f64> = rows.concat();
         assert_eq!(logits.len(), flat.len(), "{name}");
         let largest = flat.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));

@@ -6,10 +6,10 @@
 mod support;
 
 use rung_engine::{Native, Ops, Parameters};
-use rung_nn::model::Input;
+use rung_nn::model::InputConfig;
 use rung_nn::{ModelConfig, State};
 use rung_theory::stack::mixer::{KINDS, MixerKind};
-use rung_theory::stack::{Defaults, Layer, Mixer, Plan, Reach};
+use rung_theory::stack::{Defaults, Layer, Mixer, MixerReach, Plan};
 use rung_theory::task::seeded;
 
 use support::Draws;
@@ -49,7 +49,7 @@ fn the_theory_counts_everything_that_crosses_between_two_tokens() {
                 continue;
             }
             let plan = Plan { width: defaults.width(), layers: vec![Layer::new(mixer.clone())] };
-            let config = ModelConfig { input: Input::Vocabulary(5), classes: 5, ..ModelConfig::default() };
+            let config = ModelConfig { input: InputConfig::Vocabulary(5), classes: 5, ..ModelConfig::default() };
             let mut weights = Parameters::<f32>::new();
             let Ok(model) = config.init(&plan, &mut weights, &mut seeded(1)) else { continue };
             let ops = Native::new();
@@ -62,7 +62,7 @@ fn the_theory_counts_everything_that_crosses_between_two_tokens() {
                 let kept: usize = next.states.iter().map(|state| written_out(&ops, state)).sum();
                 let counted = facts.kept(token as u128);
                 assert!(kept as u128 <= counted, "{mixer}: {kept} numbers after {token} tokens, {counted} counted");
-                if facts.reach == Reach::Bounded {
+                if facts.reach == MixerReach::Bounded {
                     let bits = kept as u128 * u128::from(mixer.bits());
                     assert!(bits <= plan.layers[0].state_bits(), "{mixer}: {bits} bits after {token} tokens");
                 }

@@ -75,7 +75,7 @@ impl<'a> Case<'a> {
         assert_eq!(found.len(), expected.len(), "{}: {name}", self.file);
         let size = expected.iter().fold(1e-3_f64, |size, value| size.max(value.abs()));
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-            let found = found.wide();
+            let found = found.to_f64();
             let near = (found - expected).abs() <= tolerance * size;
             assert!(near, "{}: {name}, number {index} is {found}, expected {expected}", self.file);
         }
@@ -83,7 +83,7 @@ impl<'a> Case<'a> {
 
     /// Runs the network on the stored weights and compares everything.
     fn run<S: Scalar>(&self, tolerance: f64) {
-        let cast = |values: Vec<f64>| -> Vec<S> { values.into_iter().map(S::of).collect() };
+        let cast = |values: Vec<f64>| -> Vec<S> { values.into_iter().map(S::from_f64).collect() };
         let shape = self.shape("input");
         let width = shape[2];
         let settings = BuildSettings {

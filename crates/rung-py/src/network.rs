@@ -6,7 +6,7 @@ use std::thread;
 
 use pyo3::prelude::*;
 use rung_engine::{Native, Ops as _, Parameters};
-use rung_nn::model::Input;
+use rung_nn::model::InputConfig;
 use rung_nn::network::Provenance;
 use rung_nn::{Network as RungNetwork, checkpoint};
 
@@ -27,8 +27,8 @@ impl Network {
 
 fn fields(network: &RungNetwork<f32>) -> Vec<(String, u32)> {
     match &network.config.input {
-        Input::Vocabulary(size) => vec![("token".to_owned(), *size as u32)],
-        Input::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
+        InputConfig::Vocabulary(size) => vec![("token".to_owned(), *size as u32)],
+        InputConfig::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
     }
 }
 
@@ -106,7 +106,7 @@ impl Network {
     fn weights(&self) -> Vec<(String, Array)> {
         // The store is shared until it is changed, so only the arrays themselves are copies.
         let store: Parameters<f32> = self.with(|network| network.weights.clone());
-        let array = |(id, entry): (_, &rung_engine::Entry)| {
+        let array = |(id, entry): (_, &rung_engine::ParameterEntry)| {
             (entry.name.clone(), Array::new(store.get(id).to_vec(), entry.shape.to_vec()))
         };
         store.entries().map(array).collect()

@@ -37,7 +37,7 @@ impl Subject {
 
 /// One page: a name and the source file whose top comment explains it.
 #[derive(Clone, Copy, Debug)]
-pub struct Page {
+pub struct ExplainPage {
     /// What users type after `rung explain`.
     pub name: &'static str,
     /// What it is about.
@@ -46,7 +46,7 @@ pub struct Page {
     pub source: &'static str,
 }
 
-impl Page {
+impl ExplainPage {
     /// The essay: the leading `//!` lines, without the marker.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -65,6 +65,6 @@ impl Page {
 }
 
 /// Every page of this crate.
-pub fn pages() -> Vec<Page> {
+pub fn pages() -> Vec<ExplainPage> {
     [crate::task::pages(), crate::stack::pages(), crate::bound::pages()].concat()
 }

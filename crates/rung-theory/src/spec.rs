@@ -14,7 +14,7 @@ use std::fmt;
 
 /// A value in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum SpecValue {
     /// A whole number.
     Number(u64),
     /// A word: letters, digits, `-` and `_`, not starting with a digit.
@@ -23,7 +23,7 @@ pub enum Value {
     List(Vec<u64>),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for SpecValue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(out, "{number}"),
@@ -42,7 +42,7 @@ pub struct Spec {
     /// The name before the brace.
     pub name: String,
     /// The options, in the order typed.
-    pub options: Vec<(String, Value)>,
+    pub options: Vec<(String, SpecValue)>,
     /// The byte at which the name stands: [`column`] makes a column of it where an error needs one.
     pub at: usize,
 }
@@ -169,11 +169,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn value(&mut self) -> Result<Value, SyntaxError> {
+    fn value(&mut self) -> Result<SpecValue, SyntaxError> {
         match self.peek() {
-            Some('[') => self.list().map(Value::List),
-            Some(c) if c.is_ascii_digit() => self.number().map(Value::Number),
-            Some(c) if c.is_ascii_alphabetic() => self.word("a word").map(Value::Word),
+            Some('[') => self.list().map(SpecValue::List),
+            Some(c) if c.is_ascii_digit() => self.number().map(SpecValue::Number),
+            Some(c) if c.is_ascii_alphabetic() => self.word("a word").map(SpecValue::Word),
             _ => Err(self.error("a whole number, a word or a list such as [4,4]")),
         }
     }
@@ -200,7 +200,7 @@ impl<'a> Scanner<'a> {
     pub fn spec(&mut self, expected: &str) -> Result<Spec, SyntaxError> {
         let at = self.at;
         let name = self.word(expected)?;
-        let mut options: Vec<(String, Value)> = Vec::new();
+        let mut options: Vec<(String, SpecValue)> = Vec::new();
         if self.take('{') {
             self.skip_space();
             while !self.take('}') {

@@ -2,7 +2,7 @@
 
 use num_bigint::BigUint;
 use proptest::prelude::*;
-use rung_theory::bound::checker::{Case, Certificate, TableLists, Theorem, TokensPer, check};
+use rung_theory::bound::checker::{Certificate, ProofCase, TableLists, Theorem, TokensPer, check};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::{for_tables, smallest};
 use rung_theory::bound::stack_bounds::StackBounds;
@@ -11,18 +11,18 @@ use rung_theory::bound::verdict::{Unknown, Verdict};
 use rung_theory::bound::{certificate, construction, shortcut};
 use rung_theory::stack::{Convention, Defaults, Plan};
 
-fn question(case: Case, hops: usize, (heads, head, bits, linear): (u128, u128, u128, u128)) -> BoundInput {
+fn question(case: ProofCase, hops: usize, (heads, head, bits, linear): (u128, u128, u128, u128)) -> BoundInput {
     let state = linear * heads * head * (head + 1) * bits;
     let blocks =
-        if case == Case::OneLayerFewer { vec![state; hops] } else { [vec![0, 0], vec![state; hops - 1]].concat() };
+        if case == ProofCase::OneLayerFewer { vec![state; hops] } else { [vec![0, 0], vec![state; hops - 1]].concat() };
     BoundInput::new(case, hops, 2 * heads * head * bits, &blocks, TokensPer::default())
 }
 
 #[test]
 fn the_smallest_points_that_are_not_trivial() {
     for (state, message, tokens) in [(1, 4, 14_u32), (2, 4, 22), (3, 5, 32), (4, 5, 42)] {
-        let found =
-            smallest(&BoundInput::new(Case::OneLayerFewer, 2, message, &[state, 0], TokensPer::default())).unwrap();
+        let found = smallest(&BoundInput::new(ProofCase::OneLayerFewer, 2, message, &[state, 0], TokensPer::default()))
+            .unwrap();
         assert!(found.accepted.tokens <= tokens.into(), "{:?}", found.accepted);
         assert!(!found.accepted.trivial);
     }
@@ -37,8 +37,8 @@ fn one_hop_is_the_pigeonhole() {
         )
         .unwrap()
     };
-    assert_eq!(tokens(Case::OneLayerFewer, &[24], 1), 9 + 2);
-    assert_eq!(tokens(Case::AsManyLayers, &[0, 0], 24), 9 + 2);
+    assert_eq!(tokens(ProofCase::OneLayerFewer, &[24], 1), 9 + 2);
+    assert_eq!(tokens(ProofCase::AsManyLayers, &[0, 0], 24), 9 + 2);
 }
 
 fn lists_of(point: &mut Certificate) -> &mut TableLists {
@@ -59,7 +59,7 @@ fn mutations(point: &Certificate) -> Vec<(String, Certificate)> {
     push("message_bits", &|p| p.message_bits *= 3_u8);
     push("m", &|p| p.m = &p.m / 8_u8 + 1_u8);
     push("hops", &|p| p.hops += 1);
-    push("case", &|p| p.case = Case::new(1 - u64::from(p.case.number())).unwrap());
+    push("case", &|p| p.case = ProofCase::new(1 - u64::from(p.case.number())).unwrap());
     push("tokens_per", &|p| p.tokens_per.query <<= 12_u8);
     for index in 0..point.state_bits.len() {
         push("state_bits", &|p| p.state_bits[index] = (&p.state_bits[index] + 1_u8) << 400_u32);
@@ -81,7 +81,7 @@ fn mutations(point: &Certificate) -> Vec<(String, Certificate)> {
 
 #[test]
 fn a_certificate_with_one_false_field_is_refused() {
-    for case in [Case::OneLayerFewer, Case::AsManyLayers] {
+    for case in [ProofCase::OneLayerFewer, ProofCase::AsManyLayers] {
         for hops in 3..=4 {
             let found = smallest(&question(case, hops, (1, 8, 8, 3))).unwrap();
             for (name, changed) in mutations(&found.certificate) {
@@ -151,7 +151,7 @@ proptest! {
     ) {
         let bits = u128::from(128 - (m - 1).leading_zeros());
         let state = ((m + 1) * bits).saturating_sub(less).max(1);
-        let question = BoundInput::new(Case::OneLayerFewer, 2, message, &[state, 0], TokensPer::default());
+        let question = BoundInput::new(ProofCase::OneLayerFewer, 2, message, &[state, 0], TokensPer::default());
         // A message that cannot carry an answer is no use for any protocol.
         let found = for_tables(&question, &BigUint::from(m), &[BigUint::from(n)]);
         let certified = found.is_some_and(|found| !found.accepted.trivial);
@@ -169,8 +169,8 @@ proptest! {
         message in 1_u128..5000, state in proptest::collection::vec(0_u128..100_000, 2..4), entry in 1_u64..4,
     ) {
         let hops = state.len();
-        let found = smallest(&BoundInput::new(Case::OneLayerFewer, hops, message, &state, TokensPer::new([entry, 1, 2])));
-        let wider = smallest(&BoundInput::new(Case::OneLayerFewer, hops, message * 2, &state, TokensPer::new([entry, 1, 2])));
+        let found = smallest(&BoundInput::new(ProofCase::OneLayerFewer, hops, message, &state, TokensPer::new([entry, 1, 2])));
+        let wider = smallest(&BoundInput::new(ProofCase::OneLayerFewer, hops, message * 2, &state, TokensPer::new([entry, 1, 2])));
         if let (Some(found), Some(wider)) = (found, wider) {
             prop_assert_eq!(check(&found.certificate), Ok(found.accepted.clone()));
             prop_assert!(wider.log2_tokens() > found.log2_tokens() - 0.05);
@@ -198,7 +198,7 @@ fn a_stack_with_too_few_layers_is_answered_by_a_smaller_task() {
         assert_eq!((inner.hops, found.certificate.hops), (2, hops));
         // The embedding must leave room, and identity tables need n = 1.
         for (hops, middle) in [(0, 0), (2, found.certificate.hops - 1), (found.certificate.hops, 0)] {
-            let embedding = Some(rung_theory::bound::checker::Embedding { hops, middle });
+            let embedding = Some(rung_theory::bound::checker::InnerInstance { hops, middle });
             assert!(check(&Certificate { embedding, ..found.certificate.clone() }).is_err());
         }
         let mut wide = found.certificate.clone();
@@ -208,7 +208,7 @@ fn a_stack_with_too_few_layers_is_answered_by_a_smaller_task() {
     }
     // Two full layers alone: two hops are out of reach already, and three with them.
     let (found, idle) = ask("full full", 3);
-    assert!(found.certificate.case == Case::AsManyLayers && found.log2_tokens() < idle.unwrap().log2_tokens());
+    assert!(found.certificate.case == ProofCase::AsManyLayers && found.log2_tokens() < idle.unwrap().log2_tokens());
     // No full layer: only the state counts.
     let (found, _) = ask("linear*3", 4);
     assert_eq!(found.certificate.theorem, Theorem::State);

@@ -1,7 +1,9 @@
 //! What sentences rest on exists: every section is a heading of `docs/proof.md`, every lemma a statement of `proof/`.
 
 use num_bigint::BigUint;
-use rung_theory::bound::checker::{Case, Cells, Certificate, Embedding, FrozenBorders, TableLists, Theorem, TokensPer};
+use rung_theory::bound::checker::{
+    Cells, Certificate, FrozenBorders, InnerInstance, ProofCase, TableLists, Theorem, TokensPer,
+};
 use rung_theory::bound::explanation::Claim;
 
 const CLAIMS: [Claim; 8] = [
@@ -40,7 +42,7 @@ fn points() -> Vec<Certificate> {
             [(0, 2, None), (1, 2, None), (0, 3, None), (1, 3, None), (1, 3, Some(2)), (0, 3, Some(2))]
         {
             points.push(Certificate {
-                case: if fewer == 1 { Case::OneLayerFewer } else { Case::AsManyLayers },
+                case: if fewer == 1 { ProofCase::OneLayerFewer } else { ProofCase::AsManyLayers },
                 hops,
                 message_bits: one.clone(),
                 state_bits: vec![one.clone()],
@@ -49,7 +51,7 @@ fn points() -> Vec<Certificate> {
                 n: vec![one.clone(); hops - 1],
                 tokens_per: TokensPer::default(),
                 theorem: theorem.clone(),
-                embedding: inner.map(|hops| Embedding { hops, middle: 0 }),
+                embedding: inner.map(|hops| InnerInstance { hops, middle: 0 }),
             });
         }
     }

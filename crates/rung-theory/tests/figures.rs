@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rung_theory::bound::checker::check;
-use rung_theory::bound::checker::{Case, TokensPer};
+use rung_theory::bound::checker::{ProofCase, TokensPer};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::smallest;
 
@@ -44,10 +44,10 @@ const ROWS: [Row; 17] = [
     (0, 5, Blocks::None, NO, [137.64, 173.34, 338.35]),
 ];
 
-fn question(case: Case, hops: usize, blocks: Blocks, (heads, head, bits, linear): Model) -> BoundInput {
+fn question(case: ProofCase, hops: usize, blocks: Blocks, (heads, head, bits, linear): Model) -> BoundInput {
     let state = linear * heads * head * (head + 1) * bits;
-    let first = if case == Case::OneLayerFewer { 0 } else { 2 };
-    let count = if case == Case::OneLayerFewer { hops } else { hops + 1 };
+    let first = if case == ProofCase::OneLayerFewer { 0 } else { 2 };
+    let count = if case == ProofCase::OneLayerFewer { hops } else { hops + 1 };
     let holds = |e: usize| match blocks {
         Blocks::First => e == first,
         Blocks::Last => e + 1 == count,
@@ -63,7 +63,7 @@ fn the_search_reaches_every_figure() {
     let mut missed = Vec::new();
     for (case, hops, blocks, any_order, w_major) in ROWS {
         for (model, (any_order, w_major)) in MODELS.into_iter().zip(any_order.into_iter().zip(w_major)) {
-            let question = question(Case::new(case).unwrap(), hops, blocks, model);
+            let question = question(ProofCase::new(case).unwrap(), hops, blocks, model);
             let with_order = question.clone().with_w_major_tables();
             for (question, figure) in [(question, any_order), (with_order, w_major)] {
                 if figure.is_infinite() {

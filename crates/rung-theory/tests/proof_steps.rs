@@ -9,7 +9,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use num_bigint::BigUint;
-use rung_theory::bound::checker::{Case, Certificate, Theorem, TokensPer, check};
+use rung_theory::bound::checker::{Certificate, ProofCase, Theorem, TokensPer, check};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::for_tables;
 use support::Generator;
@@ -218,7 +218,7 @@ fn execute_proof(protocol: &Protocol) {
 
 fn entropy_point(m: u64, n: u64, message: u64, states: [u64; 2]) -> Certificate {
     Certificate {
-        case: Case::OneLayerFewer,
+        case: ProofCase::OneLayerFewer,
         hops: 2,
         message_bits: message.into(),
         state_bits: states.map(BigUint::from).to_vec(),
@@ -359,7 +359,7 @@ fn nothing_is_certified_that_a_protocol_solves() {
         let mut impossible = check(&point).is_ok();
         if round % 20 == 0 {
             let question =
-                BoundInput::new(Case::OneLayerFewer, 2, b.into(), &states.map(u128::from), TokensPer::default());
+                BoundInput::new(ProofCase::OneLayerFewer, 2, b.into(), &states.map(u128::from), TokensPer::default());
             impossible |= for_tables(&question, &m.into(), &[n.into()]).is_some();
         }
         let protocol = shortcut(m, n, b, states);

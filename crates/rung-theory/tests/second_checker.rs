@@ -7,7 +7,8 @@ mod support;
 
 use num_bigint::BigUint;
 use rung_theory::bound::checker::{
-    Case, Cells, Certificate, Embedding, FrozenBorders, Refusal, TableLists, Theorem, TokensPer, check, inequalities,
+    Cells, Certificate, FrozenBorders, InnerInstance, ProofCase, Refusal, TableLists, Theorem, TokensPer, check,
+    inequalities,
 };
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::smallest;
@@ -128,7 +129,7 @@ fn most_tail_bits(pairs: &BigUint, draws: Interval, sigma: &BigUint) -> f64 {
 
 /// The instance inside the tables.
 struct Inner {
-    case: Case,
+    case: ProofCase,
     hops: usize,
     m: BigUint,
     n: Vec<BigUint>,
@@ -156,13 +157,13 @@ impl Inner {
             return None;
         }
         let full = match (&point.theorem, point.case) {
-            (Theorem::State, Case::OneLayerFewer) => 0,
+            (Theorem::State, ProofCase::OneLayerFewer) => 0,
             (Theorem::State, _) => return None,
-            (_, Case::OneLayerFewer) => hops - 1,
+            (_, ProofCase::OneLayerFewer) => hops - 1,
             _ => hops,
         };
-        let empty =
-            point.case == Case::OneLayerFewer || point.state_bits.iter().take(2).all(|bits| *bits == BigUint::ZERO);
+        let empty = point.case == ProofCase::OneLayerFewer
+            || point.state_bits.iter().take(2).all(|bits| *bits == BigUint::ZERO);
         if point.state_bits.len() != full + 1 || !empty {
             return None;
         }
@@ -214,7 +215,7 @@ impl Inner {
         let nothing_beside = self.parallel_bits.high == 0.0;
         match theorem {
             Theorem::State => nothing_beside && self.largest().times(self.largest().log2()).may_exceed(self.s[0]),
-            Theorem::Entropy => self.case == Case::OneLayerFewer && self.hops == 2 && self.entropy(),
+            Theorem::Entropy => self.case == ProofCase::OneLayerFewer && self.hops == 2 && self.entropy(),
             Theorem::Product(lists, lazy) => self.hops > 1 && self.recursion(lists, lazy),
             Theorem::Cells(cells) => nothing_beside && self.cells_fit(cells) && self.cells(cells),
             Theorem::CellLists { cells, x, sigma } => {
@@ -279,8 +280,8 @@ impl Inner {
             let (alive, dead) = tokens[i];
             self.b.times(alive.times(tuples(i, to)).plus(dead.times(tuples(i + 1, to))))
         };
-        let extra = usize::from(self.case == Case::AsManyLayers);
-        let mut p = self.parallel_bits.plus(if self.case == Case::OneLayerFewer {
+        let extra = usize::from(self.case == ProofCase::AsManyLayers);
+        let mut p = self.parallel_bits.plus(if self.case == ProofCase::OneLayerFewer {
             self.s[0]
         } else {
             self.b.times(self.tw).times(w)
@@ -313,8 +314,10 @@ impl Inner {
                 }
             }
             match (e, self.case) {
-                (0, Case::OneLayerFewer) => (p, j) = (sum([p, into_query, messages]), border),
-                (0, Case::AsManyLayers) => (p, j) = (sum([p, late, own]), sum([into_query, messages, border, blocks])),
+                (0, ProofCase::OneLayerFewer) => (p, j) = (sum([p, into_query, messages]), border),
+                (0, ProofCase::AsManyLayers) => {
+                    (p, j) = (sum([p, late, own]), sum([into_query, messages, border, blocks]))
+                }
                 _ => {
                     let one = Interval::whole(1.0);
                     j = sum([x[e + 1].times(j), one, late, into_query, own, blocks, border, messages]);
@@ -326,7 +329,7 @@ impl Inner {
     }
 
     fn cells_fit(&self, cells: &Cells) -> bool {
-        let shape = self.case == Case::AsManyLayers && self.hops == 2;
+        let shape = self.case == ProofCase::AsManyLayers && self.hops == 2;
         shape && Self::divides(&cells.cell, &self.m) && Self::divides(&cells.group, &self.n[0])
     }
 
@@ -393,8 +396,8 @@ impl Inner {
         let w = chains.over(product(k.iter().copied().skip(1)));
         let tuples = |from: usize, to: usize| product(x.iter().copied().take(to + 1).skip(from));
         let tokens = |i: usize| if i == 0 { self.t0 } else { self.te.times(Interval::of(&self.sizes[i - 1])) };
-        let extra = usize::from(self.case == Case::AsManyLayers);
-        let mut delta = if self.case == Case::OneLayerFewer {
+        let extra = usize::from(self.case == ProofCase::AsManyLayers);
+        let mut delta = if self.case == ProofCase::OneLayerFewer {
             self.s[0]
         } else {
             self.b.times(self.tw).times(w).plus(self.parallel_bits)
@@ -482,7 +485,7 @@ fn numbers(point: &mut Certificate) -> Vec<&mut BigUint> {
 /// One random change: a number moved a little or a lot, another case, another place of a border, an embedding.
 fn mutate(point: &mut Certificate, generator: &mut Generator) {
     match generator.below(12) {
-        0 => point.case = Case::new(1 - u64::from(point.case.number())).unwrap(),
+        0 => point.case = ProofCase::new(1 - u64::from(point.case.number())).unwrap(),
         1 => {
             if let Theorem::Product(_, FrozenBorders { freeze, .. }) = &mut point.theorem {
                 let e = generator.below(freeze.len());
@@ -491,7 +494,7 @@ fn mutate(point: &mut Certificate, generator: &mut Generator) {
         }
         2 if point.embedding.is_none() => {
             let (middle, front) = (generator.below(3), generator.below(2));
-            point.embedding = Some(Embedding { hops: point.hops, middle });
+            point.embedding = Some(InnerInstance { hops: point.hops, middle });
             point.hops += middle + front;
             let ones = std::iter::repeat_n(BigUint::from(1_u8), middle);
             point.n = ones.chain(point.n.clone()).chain((0..front).map(|_| 3_u8.into())).collect();
@@ -533,15 +536,21 @@ fn no_mutant_is_accepted_that_the_text_does_not_allow() {
         stored_points().into_iter().filter(|(_, accept, _)| *accept).map(|(point, ..)| point).collect();
     // Points of the theorems and embeddings that are not stored, and what the search finds by the others.
     let mut questions = vec![
-        BoundInput::new(Case::OneLayerFewer, 1, 32, &[80], TokensPer::default()),
-        BoundInput::new(Case::OneLayerFewer, 4, 32, &[80], TokensPer::default()),
+        BoundInput::new(ProofCase::OneLayerFewer, 1, 32, &[80], TokensPer::default()),
+        BoundInput::new(ProofCase::OneLayerFewer, 4, 32, &[80], TokensPer::default()),
     ];
     for hops in 2..=5 {
         let late: Vec<u128> = (0..=hops).map(|e| if e < 2 { 0 } else { 80 }).collect();
-        questions.push(BoundInput::new(Case::AsManyLayers, hops, 32, &late, TokensPer::default()));
-        questions.push(BoundInput::new(Case::AsManyLayers, hops, 32, &vec![0; hops + 1], TokensPer::new([1, 2, 3])));
+        questions.push(BoundInput::new(ProofCase::AsManyLayers, hops, 32, &late, TokensPer::default()));
+        questions.push(BoundInput::new(
+            ProofCase::AsManyLayers,
+            hops,
+            32,
+            &vec![0; hops + 1],
+            TokensPer::new([1, 2, 3]),
+        ));
         questions.push(
-            BoundInput::new(Case::OneLayerFewer, hops, 32, &vec![80; hops], TokensPer::new([2, 1, 1]))
+            BoundInput::new(ProofCase::OneLayerFewer, hops, 32, &vec![80; hops], TokensPer::new([2, 1, 1]))
                 .with_w_major_tables(),
         );
     }

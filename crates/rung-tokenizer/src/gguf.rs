@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::Path;
 
-use rung_audit::gguf::Header;
-use rung_audit::json::Value as Field;
+use rung_audit::gguf::GgufHeader;
+use rung_audit::json::JsonValue as Field;
 use serde_json::{Map, Value, json};
 
 use super::{Tokenizer, TokenizerError};
@@ -43,13 +43,13 @@ const USER_DEFINED: &str = "4";
 
 struct Vocabulary<'a> {
     path: &'a Path,
-    header: &'a Header,
+    header: &'a GgufHeader,
 }
 
 /// The tokenizer of a GGUF file; nothing if it has none.
 pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
     let file = File::open(path).map_err(|source| TokenizerError::System { path: path.to_owned(), source })?;
-    let header = Header::read(std::io::BufReader::with_capacity(1 << 16, file))
+    let header = GgufHeader::read(std::io::BufReader::with_capacity(1 << 16, file))
         .map_err(|source| TokenizerError::Header { path: path.to_owned(), source })?;
     let vocabulary = Vocabulary { path, header: &header };
     let Some(kind) = vocabulary.text("model").filter(|kind| *kind != "none") else { return Ok(None) };

@@ -10,7 +10,7 @@
 //! let mut config = RunConfig::new("gdn full", "funccomp{hops=1,m=4,queries=4}");
 //! (config.model.heads, config.model.head) = (1, 8);
 //! (config.train.steps, config.train.batch) = (2, 2);
-//! let record = execute(&config.resolve()?, None, &mut |_| true)?.record.expect("nobody stopped it");
+//! let record = execute(&config.resolve()?, None, &mut |_| true)?.record.expect("it was not stopped");
 //! assert_eq!(record.facts.rungs, 1);
 //! assert!(record.loss > 0.0);
 //! # Ok::<(), rung_train::run::RunError>(())

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use rung_train::run::record::{EDITION, Program};
-use rung_train::run::{Record, RunConfig, execute};
+use rung_train::run::record::{EDITION, ProgramInfo};
+use rung_train::run::{RunConfig, RunRecord, execute};
 
 #[test]
 fn numbers_change_only_with_the_edition() {
@@ -15,14 +15,14 @@ fn numbers_change_only_with_the_edition() {
     if std::env::var_os("RUNG_STORE_GOLDEN").is_some() {
         std::fs::write(&path, record.line()).unwrap();
     }
-    let stored = Record::read(&path).unwrap();
+    let stored = RunRecord::read(&path).unwrap();
     assert_eq!(stored.edition, EDITION, "the edition was raised: store the golden run again");
     assert_eq!(stored.id, record.id, "the config of the golden run has another id than before");
-    if stored.program.instructions != Program::current().instructions {
+    if stored.program.instructions != ProgramInfo::current().instructions {
         // Other vector instructions round sums differently: the same run, but not the same bits.
         assert!((stored.loss - record.loss).abs() < 1e-3, "{} against {}", stored.loss, record.loss);
         return;
     }
-    let numbers = |record: &Record| Record { program: Program::default(), ..record.clone() };
+    let numbers = |record: &RunRecord| RunRecord { program: ProgramInfo::default(), ..record.clone() };
     assert_eq!(numbers(&stored), numbers(&record), "the same config gives other numbers: raise EDITION in record.rs");
 }

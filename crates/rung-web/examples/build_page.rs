@@ -77,7 +77,7 @@ fn remapped(root: &Path) -> String {
     flags.join("\x1f")
 }
 
-/// Makes the module smaller where Binaryen is at hand.
+/// Makes the module smaller where Binaryen is installed.
 fn shrink(module: &Path) -> Result<(), String> {
     let program = std::env::var_os("WASM_OPT").unwrap_or_else(|| "wasm-opt".into());
     let result = Command::new(&program).args(["-Os", "--all-features"]).arg(module).arg("-o").arg(module).status();

@@ -1,10 +1,10 @@
 //! The answers: each a call into the other crates and nothing else, so that the page says what the program says.
 
-use rung_audit::engine::{self, ENGINES, Settings, device};
+use rung_audit::engine::{self, ENGINES, EngineSettings, device};
 use rung_audit::lint::lint;
 use rung_audit::report::{json as audit_json, plan as plan_json};
 use rung_audit::{
-    Audit, Options, QUICK_CERTIFIED_HOPS, Weights, certify, parse_bytes, placement, preset_config, presets,
+    Audit, AuditOptions, QUICK_CERTIFIED_HOPS, Weights, certify, parse_bytes, placement, preset_config, presets,
 };
 use rung_theory::bound::certificate;
 use rung_theory::bound::hop_map;
@@ -49,11 +49,11 @@ pub(crate) fn answer(request: &Request, file: &[u8]) -> Answer<Value> {
     }
 }
 
-fn with_bounds(asked: &AuditRequest, answer: impl Fn(&Options) -> Answer<Value>) -> Answer<Value> {
+fn with_bounds(asked: &AuditRequest, answer: impl Fn(&AuditOptions) -> Answer<Value>) -> Answer<Value> {
     let most = asked.certify.unwrap_or(QUICK_CERTIFIED_HOPS);
     let ask = |plan: &Plan, hops: usize| certify(plan, hops, most);
     let plain = options(asked.context, asked.kv_dtype.as_deref(), asked.state_dtype.as_deref())?;
-    answer(&Options { bound_oracle: (most > 0).then_some(&ask), ..plain })
+    answer(&AuditOptions { bound_oracle: (most > 0).then_some(&ask), ..plain })
 }
 
 fn names() -> Value {
@@ -76,17 +76,17 @@ fn gallery(storage: &Storage) -> Answer<Value> {
 }
 
 fn plan(asked: &PlanRequest, file: &[u8]) -> Answer<Value> {
-    let audit = asked.model.edited(file, &asked.edits, &Options::default())?;
+    let audit = asked.model.edited(file, &asked.edits, &AuditOptions::default())?;
     let engine = engine::engine(&asked.engine).map_err(sentence)?;
     let settings = settings(asked, &audit)?;
     engine::plan(&audit, engine, &settings).map(|plan| plan_json::json(&plan)).map_err(sentence)
 }
 
-fn settings(asked: &PlanRequest, audit: &Audit) -> Answer<Settings> {
+fn settings(asked: &PlanRequest, audit: &Audit) -> Answer<EngineSettings> {
     let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let on = text(&asked.on).map(|on| device::parse_devices(&on)).transpose().map_err(sentence)?;
     let weights = text(&asked.weights).map(|text| text.parse::<Weights>()).transpose().map_err(sentence)?;
-    Ok(Settings {
+    Ok(EngineSettings {
         tp: asked.tp.or(on.map(|(_, count)| count)).unwrap_or(1),
         kv_format: text(&asked.kv_dtype).map(|text| text.parse()).transpose().map_err(sentence)?,
         state_dtype: crate::model::dtype(asked.state_dtype.as_deref())?,
@@ -95,7 +95,7 @@ fn settings(asked: &PlanRequest, audit: &Audit) -> Answer<Settings> {
         context: asked.context,
         requests: asked.requests.unwrap_or(1),
         partial: asked.partial,
-        ..Settings::default()
+        ..EngineSettings::default()
     })
 }
 
@@ -153,7 +153,7 @@ fn map(asked: &HopsRequest) -> Answer<Value> {
 }
 
 fn rung(asked: &RungRequest, file: &[u8]) -> Answer<Value> {
-    let audit = asked.model.edited(file, &asked.edits, &Options::default())?;
+    let audit = asked.model.edited(file, &asked.edits, &AuditOptions::default())?;
     let plan = audit.plan.ok_or("the model's layers are not all known")?;
     // Within the rungs nothing is searched, however many they are.
     let hops = if (1..=plan.capacity().rungs).contains(&asked.hops) { asked.hops } else { searchable(asked.hops)? };

@@ -1,7 +1,7 @@
 //! What the designer and the gallery show of an audit.
 
 use rung_audit::report::json as audit_json;
-use rung_audit::{Audit, Options};
+use rung_audit::{Audit, AuditOptions};
 use rung_theory::stack::Mixer;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::request::AuditRequest;
 const CURVE: std::ops::RangeInclusive<u32> = 10..=22;
 
 /// The model before and after edits, with everything that the designer draws.
-pub(crate) fn design(asked: &AuditRequest, file: &[u8], options: &Options) -> Answer<Value> {
+pub(crate) fn design(asked: &AuditRequest, file: &[u8], options: &AuditOptions) -> Answer<Value> {
     let before = asked.model.audit(file, options)?;
     let after =
         if asked.edits.is_empty() { before.clone() } else { asked.model.edited(file, &asked.edits, options)? };

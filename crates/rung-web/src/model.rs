@@ -1,6 +1,6 @@
 //! From a request's model to an audit.
 
-use rung_audit::{Audit, Dtype, Options, audit_bytes, audit_preset, audit_stack, audit_text, what_if};
+use rung_audit::{Audit, AuditOptions, Dtype, audit_bytes, audit_preset, audit_stack, audit_text, what_if};
 use rung_theory::stack::{Defaults, Plan};
 
 use crate::request::{ModelInput, StackInput};
@@ -15,9 +15,9 @@ pub(crate) fn dtype(name: Option<&str>) -> Answer<Option<Dtype>> {
 }
 
 /// Settings without the search of bounds.
-pub(crate) fn options(context: Option<u64>, kv: Option<&str>, state: Option<&str>) -> Answer<Options<'static>> {
-    let plain = Options::default();
-    Ok(Options {
+pub(crate) fn options(context: Option<u64>, kv: Option<&str>, state: Option<&str>) -> Answer<AuditOptions<'static>> {
+    let plain = AuditOptions::default();
+    Ok(AuditOptions {
         context: context.unwrap_or(plain.context),
         kv_dtype: dtype(kv)?.unwrap_or(plain.kv_dtype),
         state_dtype: dtype(state)?,
@@ -46,7 +46,7 @@ impl StackInput {
 
 impl ModelInput {
     /// The audit of the model as it is.
-    pub(crate) fn audit(&self, file: &[u8], options: &Options) -> Answer<Audit> {
+    pub(crate) fn audit(&self, file: &[u8], options: &AuditOptions) -> Answer<Audit> {
         match self {
             Self::Preset(name) => audit_preset(name, options),
             Self::Config { text, name } => audit_text(text, name, options),
@@ -57,7 +57,7 @@ impl ModelInput {
     }
 
     /// The audit after edits.
-    pub(crate) fn edited(&self, file: &[u8], edits: &str, options: &Options) -> Answer<Audit> {
+    pub(crate) fn edited(&self, file: &[u8], edits: &str, options: &AuditOptions) -> Answer<Audit> {
         let audit = self.audit(file, options)?;
         if edits.is_empty() { Ok(audit) } else { what_if::apply(&audit, edits, options).map_err(sentence) }
     }

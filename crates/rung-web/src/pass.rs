@@ -56,7 +56,7 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
         info.registers.iter().filter(|register| register.holds != RegisterKind::Constant).collect();
     let level = |level: usize| -> Vec<Value> {
         (0..trace.tokens())
-            .map(|token| registers.iter().map(|one| held(one, trace.stream(level, token))).collect())
+            .map(|token| registers.iter().map(|one| register_value(one, trace.stream(level, token))).collect())
             .collect()
     };
     let layer = |index: usize| {
@@ -97,7 +97,7 @@ pub(crate) fn pass(asked: &PassRequest) -> Result<Value, String> {
 }
 
 /// What a register holds: a number, or nothing.
-fn held(register: &Register, stream: &[f64]) -> Value {
+fn register_value(register: &Register, stream: &[f64]) -> Value {
     match (register.holds, register.number(stream)) {
         (RegisterKind::Flag, Some(1)) => json!("yes"),
         (RegisterKind::Flag, _) | (_, None) => Value::Null,

@@ -25,7 +25,7 @@ use crate::Arguments;
 
 /// What a caller shares with a command while it runs.
 #[derive(Clone, Debug, Default)]
-pub struct Link(Arc<Shared>);
+pub struct CallerLink(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -45,13 +45,13 @@ pub struct Input {
     pub bytes: Vec<u8>,
 }
 
-impl Link {
+impl CallerLink {
     /// `input` is what the command reads as standard input, `program` the path of the program `rung` for jobs that start it.
     pub fn new(input: Input, program: Option<PathBuf>) -> Self {
         Self(Arc::new(Shared { input, program, ..Shared::default() }))
     }
 
-    /// Asks the command to save its work and end; whether it can is told by [`Link::saves`].
+    /// Asks the command to save its work and end; [`CallerLink::saves`] says whether it can.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
@@ -87,7 +87,7 @@ impl Link {
 
 /// The call that a thread is in.
 struct Call {
-    link: Link,
+    link: CallerLink,
     output: Vec<u8>,
     errors: Vec<String>,
 }
@@ -101,7 +101,7 @@ fn with_call<T>(act: impl FnOnce(&mut Call) -> T) -> Option<T> {
 }
 
 /// The link of the call that this thread is in, if it is in one.
-pub(crate) fn link() -> Option<Link> {
+pub(crate) fn link() -> Option<CallerLink> {
     with_call(|call| call.link.clone())
 }
 
@@ -145,7 +145,7 @@ impl Write for CallerOutput {
 ///
 /// # Errors
 /// What the program would write as errors. An answer of "no" (a certificate that is refused, say) is none.
-pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Link) -> Result<String, String> {
+pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &CallerLink) -> Result<String, String> {
     let arguments = std::iter::once(OsString::from("rung")).chain(arguments.into_iter().map(Into::into));
     let parsed =
         Arguments::command().try_get_matches_from(arguments).and_then(|found| Arguments::from_arg_matches(&found));
@@ -156,7 +156,7 @@ pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Li
     };
     CALL.set(Some(Call { link: link.clone(), output: Vec::new(), errors: Vec::new() }));
     // Put back also when the command panics and the caller catches it.
-    let _end = End;
+    let _end = CallGuard;
     if let Err(error) = arguments.run() {
         keep_error(&crate::error_line(&error));
     }
@@ -168,9 +168,9 @@ pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Li
     }
 }
 
-struct End;
+struct CallGuard;
 
-impl Drop for End {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         CALL.set(None);
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn answers_errors_and_help_are_returned() {
-        let link = Link::default();
+        let link = CallerLink::default();
         assert!(call(["check", "-", "--json"], &link).unwrap().contains("malformed"));
         let error = call(["audit", "no-such-model"], &link).unwrap_err();
         assert!(error.contains("no-such-model"), "{error}");
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn input_stands_for_standard_input() {
         let config = r#"{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "model_type": "llama"}"#;
-        let link = Link::new(Input { name: "mine".to_owned(), bytes: config.into() }, None);
+        let link = CallerLink::new(Input { name: "mine".to_owned(), bytes: config.into() }, None);
         let answer: serde_json::Value = serde_json::from_str(&call(["audit", "-", "--json"], &link).unwrap()).unwrap();
         assert_eq!((answer["strip"].as_str(), answer["model"].as_str()), (Some("FF"), Some("mine")));
         assert!(call(["lint", "-", "--json"], &link).unwrap().contains("findings"));

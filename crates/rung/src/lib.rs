@@ -14,7 +14,7 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use call::{Input, Link, call};
+pub use call::{CallerLink, Input, call};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use command::Command;
 

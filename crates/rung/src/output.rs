@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 pub use rung_audit::report::{commas, counted};
-use rung_audit::{Audit, AuditError, Options};
+use rung_audit::{Audit, AuditError, AuditOptions};
 use rung_figure::figure::{self, Chart};
 use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ pub fn print_json(value: &Value) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Nothing has that name, or what it names is malformed.
-pub fn audit_named(name: &str, options: &Options) -> Result<Audit, AuditError> {
+pub fn audit_named(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     if name == "-" {
         return rung_audit::audit_reader(call::input(), &call::input_name(), options);
     }

@@ -9,14 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rung_train::run::{Accuracy, StepReport};
 use rung_train::sweep::{Event, Shard, Sweep};
 
-use crate::call::{self, Link};
+use crate::call::{self, CallerLink};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Ctrl-C, or a request to terminate. The first is noted, so that work can be saved; the second ends the process.
 /// In a call from another program it is the caller who asks.
 #[derive(Clone, Debug)]
-pub struct Interrupt(Option<Link>);
+pub struct Interrupt(Option<CallerLink>);
 
 impl Interrupt {
     /// Installs the handler. Without signals on this system it does nothing.
@@ -41,13 +41,13 @@ impl Interrupt {
 
     /// Whether the user has asked to stop.
     pub fn requested(&self) -> bool {
-        self.0.as_ref().map_or_else(|| INTERRUPTED.load(Ordering::Relaxed), Link::stop_requested)
+        self.0.as_ref().map_or_else(|| INTERRUPTED.load(Ordering::Relaxed), CallerLink::stop_requested)
     }
 }
 
 /// A bar on a terminal, a line per look elsewhere; the latest state for a caller.
 pub struct Watcher {
-    caller: Option<Link>,
+    caller: Option<CallerLink>,
     bar: Option<ProgressBar>,
     lines: bool,
     last: String,
@@ -119,7 +119,7 @@ pub fn accuracy_text(accuracy: &Accuracy) -> String {
 
 /// A bar of steps over all runs on a terminal, a line per finished run elsewhere.
 pub struct SweepWatcher {
-    caller: Option<Link>,
+    caller: Option<CallerLink>,
     bar: Option<ProgressBar>,
     lines: bool,
     /// Steps of each run that were counted.

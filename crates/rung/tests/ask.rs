@@ -5,15 +5,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rung_ask::ladder::Grid;
-use rung_ask::prompt::{Question, Variant, Writer};
+use rung_ask::prompt::{PromptWriter, Question, Variant};
 use rung_ask::record::read;
 use rung_ask::symbols::{Symbols, letters};
-use rung_ask::test_server::{Fault, Speaks, TestServer};
+use rung_ask::test_server::{ServerFault, TestProtocol, TestServer};
 
 /// The questions that `--hops 0..2 --entries 4 --shots 0 --seed 3` asks.
 fn questions(count: u64) -> Vec<Question> {
     let symbols = Symbols { symbols: letters(4), checked: false };
-    let (writer, variants) = (Writer::default(), vec![Variant::default()]);
+    let (writer, variants) = (PromptWriter::default(), vec![Variant::default()]);
     let grid = Grid { writer, hops: vec![0, 1, 2], entries: vec![4], variants, count, seed: 3, symbols };
     grid.questions().unwrap().into_iter().map(|(_, question)| question).collect()
 }
@@ -47,7 +47,7 @@ fn wait_for(path: &Path, lines: usize, child: &mut Child) {
 #[test]
 fn a_killed_run_resumes_to_the_same_record() {
     let (folder, count) = (scratch("kill"), 60);
-    let server = || TestServer::start(Speaks::LlamaCpp, &questions(count), 1, &[Fault::Slow]).unwrap();
+    let server = || TestServer::start(TestProtocol::LlamaCpp, &questions(count), 1, &[ServerFault::Slow]).unwrap();
     let (undisturbed, killed) = (folder.join("undisturbed.jsonl"), folder.join("killed.jsonl"));
     let server_a = server();
     assert!(ask(&server_a, count, &undisturbed).status().unwrap().success());
@@ -71,7 +71,7 @@ fn a_killed_run_resumes_to_the_same_record() {
 #[test]
 fn a_key_is_sent_and_written_nowhere() {
     let (folder, key) = (scratch("key"), "secret-key-of-this-test");
-    let server = TestServer::start(Speaks::Completions, &questions(2), 2, &[]).unwrap();
+    let server = TestServer::start(TestProtocol::Completions, &questions(2), 2, &[]).unwrap();
     let out = folder.join("a.jsonl");
     let output = ask(&server, 2, &out).env("RUNG_API_KEY", key).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -83,7 +83,7 @@ fn a_key_is_sent_and_written_nowhere() {
 #[test]
 fn a_server_that_is_not_there_is_an_error() {
     let folder = scratch("none");
-    let server = TestServer::start(Speaks::LlamaCpp, &questions(1), 2, &[]).unwrap();
+    let server = TestServer::start(TestProtocol::LlamaCpp, &questions(1), 2, &[]).unwrap();
     let mut command = ask(&server, 1, &folder.join("a.jsonl"));
     drop(server);
     let output = command.output().unwrap();

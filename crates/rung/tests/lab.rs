@@ -63,7 +63,7 @@ fn undisturbed(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     records
 }
 
-/// Trained networks are looked at like constructed ones; those in few bits speak in as few.
+/// Trained networks are inspected like constructed ones; those in few bits speak in as few.
 #[test]
 fn a_trained_network_is_shown_and_held_as_a_conversation() {
     let directory = scratch("looked-at");

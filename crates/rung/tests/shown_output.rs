@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 use common::documents::{blocks, documents, root};
 use common::{scratch, text};
 use rung_ask::ladder::Grid;
-use rung_ask::prompt::{Variant, Writer};
+use rung_ask::prompt::{PromptWriter, Variant};
 use rung_ask::symbols::{Symbols, letters};
-use rung_ask::test_server::{Speaks, TestServer};
+use rung_ask::test_server::{TestProtocol, TestServer};
 
 /// The address that documents give for a served model.
 const ADDRESS: &str = "http://127.0.0.1:8080";
@@ -25,11 +25,11 @@ const ADDRESS: &str = "http://127.0.0.1:8080";
 /// A server for the questions of `--hops 0..3 --entries 4 --count 50`.
 fn served_model() -> TestServer {
     let symbols = Symbols { symbols: letters(4), checked: true };
-    let writer = Writer { shots: 2, ..Writer::default() };
+    let writer = PromptWriter { shots: 2, ..PromptWriter::default() };
     let (hops, variants) = (vec![0, 1, 2, 3], vec![Variant::default()]);
     let grid = Grid { writer, hops, entries: vec![4], variants, count: 50, seed: 0, symbols };
     let questions: Vec<_> = grid.questions().unwrap().into_iter().map(|(_, question)| question).collect();
-    TestServer::start(Speaks::LlamaCpp, &questions, 2, &[]).unwrap()
+    TestServer::start(TestProtocol::LlamaCpp, &questions, 2, &[]).unwrap()
 }
 
 /// Whether a line is as shown, where `..` stands for any characters.

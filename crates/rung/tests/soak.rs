@@ -1,4 +1,4 @@
-//! A sweep that is killed again and again, asked to stop, and denied the disk, ends with the records of one that nobody disturbed.
+//! A sweep that is killed again and again, asked to stop, and denied the disk, ends with the records of one that was not disturbed.
 //!
 //! A few seconds of it run with the other tests. For longer: `RUNG_SOAK_SECONDS=3600 cargo test -p rung --test soak -- --nocapture`.
 #![cfg(unix)]

@@ -2,11 +2,11 @@
 //!
 //! Run with `inspect eval DIR/rung_ladder.py --model ..`. Inspect speaks the chat protocol, so prompts end as `rung ask` ends them there.
 
-use super::Part;
+use super::HarnessTask;
 use crate::ladder::Grid;
 use crate::prompt::CHAT_ENDING;
 
-pub(super) fn file(parts: &[Part], grid: &Grid) -> (String, String) {
+pub(super) fn file(parts: &[HarnessTask], grid: &Grid) -> (String, String) {
     let mut text = format!(
         "\"\"\"Questions of rung {version}, seed {seed}: look-ups composed in one forward pass.\"\"\"\nfrom pathlib import Path\n\n\
          from inspect_ai import Task, task\nfrom inspect_ai.dataset import Sample, json_dataset\nfrom inspect_ai.model import GenerateConfig\n\
@@ -19,7 +19,7 @@ pub(super) fn file(parts: &[Part], grid: &Grid) -> (String, String) {
         seed = grid.seed,
         ending = CHAT_ENDING,
     );
-    for Part { name, .. } in parts {
+    for HarnessTask { name, .. } in parts {
         text.extend(["\n\n@task\ndef ", name, "():\n    return ladder(\"", name, "\")\n"]);
     }
     ("rung_ladder.py".to_owned(), text)

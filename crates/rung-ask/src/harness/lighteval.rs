@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use super::Part;
+use super::HarnessTask;
 use crate::ladder::Grid;
 
-pub(super) fn files(parts: &[Part], grid: &Grid) -> [(String, String); 2] {
+pub(super) fn files(parts: &[HarnessTask], grid: &Grid) -> [(String, String); 2] {
     let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
     let text = format!(
         "\"\"\"Questions of rung {version}, seed {seed}: look-ups composed in one forward pass.\"\"\"\nfrom pathlib import Path\n\n\

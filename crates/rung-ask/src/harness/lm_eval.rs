@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use super::Part;
+use super::HarnessTask;
 use crate::ladder::Grid;
 
-pub(super) fn files(parts: &[Part], grid: &Grid, directory: &Path) -> Vec<(String, String)> {
+pub(super) fn files(parts: &[HarnessTask], grid: &Grid, directory: &Path) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> =
         parts.iter().map(|part| (format!("{}.yaml", part.name), task(part, grid, directory))).collect();
     let names: String = parts.iter().flat_map(|part| ["  - ", &part.name, "\n"]).collect();
@@ -19,7 +19,7 @@ pub(super) fn files(parts: &[Part], grid: &Grid, directory: &Path) -> Vec<(Strin
     files
 }
 
-fn task(part: &Part, grid: &Grid, directory: &Path) -> String {
+fn task(part: &HarnessTask, grid: &Grid, directory: &Path) -> String {
     // JSON strings are YAML strings.
     let data = serde_json::Value::from(directory.join(format!("{}.jsonl", part.name)).display().to_string());
     format!(

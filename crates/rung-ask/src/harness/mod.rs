@@ -36,7 +36,7 @@ impl Harness {
 }
 
 /// The questions of one cell and the file that holds them.
-struct Part {
+struct HarnessTask {
     /// Such as `rung_hops2_entries8`.
     name: String,
     cell: Cell,
@@ -72,8 +72,8 @@ fn metadata(grid: &Grid) -> Value {
     json!({"made_by": concat!("rung ", env!("CARGO_PKG_VERSION")), "seed": grid.seed, "grid": grid})
 }
 
-fn parts(grid: &Grid) -> Result<Vec<Part>, AskError> {
-    let mut parts: Vec<Part> = Vec::new();
+fn parts(grid: &Grid) -> Result<Vec<HarnessTask>, AskError> {
+    let mut parts: Vec<HarnessTask> = Vec::new();
     for (cell, question) in grid.questions()? {
         // A harness reads one generated token, so there is nothing for a chain of thought.
         if cell.variant.chain_of_thought {
@@ -81,7 +81,7 @@ fn parts(grid: &Grid) -> Result<Vec<Part>, AskError> {
         }
         match parts.iter_mut().find(|part| part.cell == cell) {
             Some(part) => part.questions.push(question),
-            None => parts.push(Part { name: name(&cell), cell, questions: vec![question] }),
+            None => parts.push(HarnessTask { name: name(&cell), cell, questions: vec![question] }),
         }
     }
     Ok(parts)
@@ -93,7 +93,7 @@ fn name(cell: &Cell) -> String {
     format!("rung_hops{}_entries{}{suffix}", cell.hops, cell.entries)
 }
 
-impl Part {
+impl HarnessTask {
     fn lines(&self) -> String {
         let line = |question: &Question| {
             let line = json!({

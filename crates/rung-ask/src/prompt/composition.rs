@@ -5,7 +5,7 @@
 
 use rung_theory::task::{Rng, below, shuffle};
 
-use super::{Body, Style, TableOrder};
+use super::{PromptBody, Style, TableOrder};
 
 /// Tables, a start, and the branch taken at every table after the first.
 pub(super) struct Composition {
@@ -48,7 +48,7 @@ impl Composition {
         self.tables[table].len() > self.arguments[table] as usize
     }
 
-    pub(super) fn body(&self, style: Style, order: TableOrder, hops: usize, names: &[String]) -> Body {
+    pub(super) fn body(&self, style: Style, order: TableOrder, hops: usize, names: &[String]) -> PromptBody {
         let mut tables: Vec<usize> = (0..self.tables.len()).collect();
         if order == TableOrder::Hard {
             tables.reverse();
@@ -60,7 +60,7 @@ impl Composition {
                 ("Each table gives one symbol for every symbol.".to_owned(), self.instruction(hops, names), "Answer:")
             }
         };
-        Body { intro, facts, question, cue, answer: self.answer(hops) as usize }
+        PromptBody { intro, facts, question, cue, answer: self.answer(hops) as usize }
     }
 
     fn facts(&self, style: Style, table: usize, names: &[String]) -> Vec<String> {

@@ -6,13 +6,13 @@
 
 use rung_theory::task::{AnyTask, NO_TARGET, Prompt, Rng, below};
 
-use super::{Body, Style};
+use super::{PromptBody, Style};
 use crate::AskError;
 
 /// Draws until the answer has the wanted rank.
 const MOST_DRAWS: usize = 100_000;
 
-pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Result<Body, AskError> {
+pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Result<PromptBody, AskError> {
     let letters = names.len() as u32;
     let (rank, is_last) = (below(rng, letters), below(rng, letters) == 0);
     let mut prompt = Prompt::new();
@@ -41,7 +41,7 @@ fn frequency_rank(string: &[u32], letter: u32, letters: u32) -> u32 {
     (0..letters).filter(|other| count(*other) > own || (count(*other) == own && *other < letter)).count() as u32
 }
 
-fn write(string: &[u32], hops: u32, target: u32, style: Style, names: &[String]) -> Body {
+fn write(string: &[u32], hops: u32, target: u32, style: Style, names: &[String]) -> PromptBody {
     let letters: Vec<&str> = string.iter().map(|letter| names[*letter as usize].as_str()).collect();
     let rule = "A jump goes from a symbol to the symbol that came right after its previous occurrence.";
     let times = if hops == 1 { "once".to_owned() } else { format!("{hops} times") };
@@ -61,5 +61,5 @@ fn write(string: &[u32], hops: u32, target: u32, style: Style, names: &[String])
             "# prints:",
         ),
     };
-    Body { intro, facts: vec![fact], question, cue, answer: target as usize }
+    PromptBody { intro, facts: vec![fact], question, cue, answer: target as usize }
 }

@@ -1,7 +1,7 @@
 //! Tasks as text.
 //!
 //! A [`Question`] is a prompt that ends right before its answer, and the answer is one of a few symbols, each a single token. The
-//! text is built from a [`Body`]: what is given, line by line, and what is asked. Around it stand worked examples (shots), the order
+//! text is built from a [`PromptBody`]: what is given, line by line, and what is asked. Around it stand worked examples (shots), the order
 //! of tables and question, and filler before the answer, so that each of these can be varied alone.
 //!
 //! Questions are balanced. Tables are permutations, keys have different values, and labels are fair coins, so that a constant
@@ -124,7 +124,7 @@ pub const CHAT_ENDING: &str = "\nReply with the symbol alone.";
 pub const LEAD: &str = " ";
 
 /// What is given and asked, before it is put in order.
-struct Body {
+struct PromptBody {
     /// What the facts are about.
     intro: String,
     /// The facts, one per line.
@@ -139,7 +139,7 @@ struct Body {
 
 /// How prompts are worded, for all questions alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Writer {
+pub struct PromptWriter {
     /// Wording of facts.
     pub style: Style,
     /// Worked examples before the question.
@@ -149,7 +149,7 @@ pub struct Writer {
     pub named_tokens: bool,
 }
 
-impl Writer {
+impl PromptWriter {
     /// A question of the ladder: `cell.tables` look-up tables of `cell.entries` rows, `cell.hops` of which are followed.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Writer {
             task.prompt(&mut stream(seed, &[index, 0]), &mut prompt);
             return named_tokens::question(task, &prompt, id, hops_of(task));
         }
-        let kind = Kind::of(task)?;
+        let kind = PromptTask::of(task)?;
         let symbols = first(symbols, kind.answers())?;
         // The first failure of an example is reported; bodies themselves cannot fail once one was drawn.
         let mut failure = None;
@@ -255,7 +255,7 @@ impl Writer {
         id: String,
         variant: &Variant,
         hops: usize,
-        mut body: impl FnMut(u64) -> (Body, Vec<String>),
+        mut body: impl FnMut(u64) -> (PromptBody, Vec<String>),
     ) -> Question {
         let mut text = String::new();
         for example in 1..=self.shots as u64 {
@@ -274,7 +274,7 @@ impl Writer {
     }
 }
 
-impl Body {
+impl PromptBody {
     fn text(&self, variant: &Variant) -> String {
         let facts = self.facts.join("\n");
         let mut parts = if variant.query_first {
@@ -297,7 +297,7 @@ impl Body {
 }
 
 /// A task that has prompts.
-enum Kind<'a> {
+enum PromptTask<'a> {
     Composition(&'a FuncComp),
     Induction(&'a KHop),
     Recall(&'a Mqar),
@@ -305,17 +305,17 @@ enum Kind<'a> {
     Tracking(&'a Word),
 }
 
-impl<'a> Kind<'a> {
+impl<'a> PromptTask<'a> {
     fn of(task: &'a dyn AnyTask) -> Result<Self, AskError> {
         let any = task as &dyn Any;
         let kind = any
             .downcast_ref::<FuncComp>()
             .or_else(|| any.downcast_ref::<Chain>().map(Chain::walk))
-            .map(Kind::Composition)
-            .or_else(|| any.downcast_ref().map(Kind::Induction))
-            .or_else(|| any.downcast_ref().map(Kind::Recall))
-            .or_else(|| any.downcast_ref::<TwoSum>().map(|_| Kind::TwoSum))
-            .or_else(|| any.downcast_ref().map(Kind::Tracking));
+            .map(PromptTask::Composition)
+            .or_else(|| any.downcast_ref().map(PromptTask::Induction))
+            .or_else(|| any.downcast_ref().map(PromptTask::Recall))
+            .or_else(|| any.downcast_ref::<TwoSum>().map(|_| PromptTask::TwoSum))
+            .or_else(|| any.downcast_ref().map(PromptTask::Tracking));
         kind.ok_or_else(|| {
             AskError::Unsupported(format!(
                 "task `{}` has no prompt, expected funccomp, chain, khop, mqar, twosum or word",
@@ -355,7 +355,7 @@ impl<'a> Kind<'a> {
         order: TableOrder,
         names: &[String],
         rng: &mut Rng,
-    ) -> Result<Body, AskError> {
+    ) -> Result<PromptBody, AskError> {
         match self {
             Self::Composition(task) => {
                 let instance = Composition::draw(rng, task.sizes()[0], task.branches());
@@ -371,7 +371,7 @@ impl<'a> Kind<'a> {
 
 /// Look-ups that a task's answers need, where it counts them.
 fn hops_of(task: &dyn AnyTask) -> usize {
-    Kind::of(task).map_or(1, |kind| kind.hops())
+    PromptTask::of(task).map_or(1, |kind| kind.hops())
 }
 
 /// The symbols that answer a task, if the task itself prescribes them; else how many it needs.
@@ -379,7 +379,7 @@ fn hops_of(task: &dyn AnyTask) -> usize {
 /// # Errors
 /// The task has no prompt.
 pub fn answer_symbols(task: &dyn AnyTask) -> Result<Result<Vec<String>, usize>, AskError> {
-    let kind = Kind::of(task)?;
+    let kind = PromptTask::of(task)?;
     Ok(if kind.has_fixed_symbols() { Ok(two_sum::SYMBOLS.map(String::from).to_vec()) } else { Err(kind.answers()) })
 }
 

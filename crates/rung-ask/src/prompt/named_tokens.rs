@@ -54,7 +54,7 @@ mod tests {
     use rung_theory::task::seeded;
 
     use super::*;
-    use crate::prompt::{Variant, Writer};
+    use crate::prompt::{PromptWriter, Variant};
 
     #[test]
     fn questions_of_fewer_hops_have_tables_that_change_nothing() {
@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn every_task_can_be_put_in_its_own_tokens() {
-        let writer = Writer { named_tokens: true, ..Writer::default() };
+        let writer = PromptWriter { named_tokens: true, ..PromptWriter::default() };
         for spec in ["funccomp{hops=3,m=3,n=[2,1]}", "parity{length=4}", "mqar"] {
             let task = crate::prompt::parse_task(spec).unwrap();
             let asked = writer.task_question(&*task, &Variant::default(), &[], 1, 0).unwrap();
             assert!(asked.symbols.contains(&asked.answer), "{spec}");
         }
-        let with_shots = Writer { shots: 1, ..writer };
+        let with_shots = PromptWriter { shots: 1, ..writer };
         assert!(with_shots.ladder_question(&Cell::default(), &[], 0, 0).is_err());
     }
 }

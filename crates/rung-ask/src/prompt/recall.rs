@@ -2,9 +2,9 @@
 
 use rung_theory::task::{AnyTask, Prompt, Rng, below};
 
-use super::{Body, Style};
+use super::{PromptBody, Style};
 
-pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Body {
+pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> PromptBody {
     let mut prompt = Prompt::new();
     task.prompt(rng, &mut prompt);
     // Pairs come first, key and value in turn. Values are all different: the i-th pair gets the i-th symbol, which were shuffled.
@@ -26,5 +26,5 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
         }
         Style::Sentences => (String::new(), format!("What does box {} hold?", keys[asked]), "Answer:"),
     };
-    Body { intro, facts, question, cue, answer: asked }
+    PromptBody { intro, facts, question, cue, answer: asked }
 }

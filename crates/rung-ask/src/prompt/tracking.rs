@@ -3,7 +3,7 @@
 use rung_theory::task::word::{Group, Word};
 use rung_theory::task::{AnyTask, Prompt, Rng, below};
 
-use super::{Body, Style};
+use super::{PromptBody, Style};
 use crate::AskError;
 
 /// Cups that a group moves.
@@ -17,7 +17,7 @@ pub(super) fn body(
     style: Style,
     names: &[String],
     rng: &mut Rng,
-) -> Result<Body, AskError> {
+) -> Result<PromptBody, AskError> {
     if word.group() == Group::Z60 {
         return Err(AskError::Unsupported("task `word{group=z60}` has no prompt, expected s3, s5 or a5".to_owned()));
     }
@@ -51,7 +51,7 @@ pub(super) fn body(
             "Answer:",
         ),
     };
-    Ok(Body { intro, facts, question, cue, answer: balls[asked] })
+    Ok(PromptBody { intro, facts, question, cue, answer: balls[asked] })
 }
 
 fn line(step: &[u8], style: Style) -> String {

@@ -2,12 +2,12 @@
 
 use rung_theory::task::{AnyTask, Prompt, Rng};
 
-use super::{Body, Style};
+use super::{PromptBody, Style};
 
 /// What answers: class 0 is no, class 1 is yes.
 pub(super) const SYMBOLS: [&str; 2] = ["no", "yes"];
 
-pub(super) fn body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> Body {
+pub(super) fn body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> PromptBody {
     let mut prompt = Prompt::new();
     task.prompt(rng, &mut prompt);
     let modulus = task.fields()[0].vocabulary;
@@ -34,5 +34,5 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> Body {
             "Answer:",
         ),
     };
-    Body { intro: String::new(), facts: vec![fact], question, cue, answer }
+    PromptBody { intro: String::new(), facts: vec![fact], question, cue, answer }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::prompt::CHAT_ENDING;
-use crate::{AskError, Description, Model, Reply};
+use crate::{AnsweringModel, AskError, Reply, ServerDescription};
 use http::Http;
 pub use reply::{parse_chat, parse_completions, parse_llama_cpp};
 
@@ -30,7 +30,7 @@ pub const KEY_VARIABLE: &str = "RUNG_API_KEY";
 
 /// How a server is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ServerProtocol {
     /// llama.cpp's own `/completion`.
     LlamaCpp,
     /// OpenAI-compatible text completion.
@@ -39,7 +39,7 @@ pub enum Protocol {
     Chat,
 }
 
-impl Protocol {
+impl ServerProtocol {
     /// All of them, with the names that users type.
     pub const ALL: [(&'static str, Self); 3] =
         [("llama.cpp", Self::LlamaCpp), ("completions", Self::Completions), ("chat", Self::Chat)];
@@ -51,15 +51,15 @@ impl Protocol {
 }
 
 /// What a request asks for beside the answer; servers that refuse the first are asked for less.
-const DEMANDS: [Demand; 4] = [
-    Demand { probabilities: 20, template_switch: true },
-    Demand { probabilities: 20, template_switch: false },
-    Demand { probabilities: 5, template_switch: false },
-    Demand { probabilities: 0, template_switch: false },
+const DEMANDS: [CompletionOptions; 4] = [
+    CompletionOptions { probabilities: 20, template_switch: true },
+    CompletionOptions { probabilities: 20, template_switch: false },
+    CompletionOptions { probabilities: 5, template_switch: false },
+    CompletionOptions { probabilities: 0, template_switch: false },
 ];
 
 #[derive(Clone, Copy)]
-struct Demand {
+struct CompletionOptions {
     /// Most likely first tokens.
     probabilities: usize,
     /// Whether the switch that turns reasoning off is sent.
@@ -67,22 +67,22 @@ struct Demand {
 }
 
 /// A model behind an address.
-pub struct Server {
+pub struct ModelServer {
     http: Http,
-    protocol: Protocol,
+    protocol: ServerProtocol,
     model: String,
     /// Index into [`DEMANDS`]: the first that the server accepts.
     demand: AtomicUsize,
 }
 
-impl Server {
+impl ModelServer {
     /// Connects to an address, and finds out what it speaks unless `protocol` says so.
     ///
     /// # Errors
     /// It cannot be reached or speaks none of the protocols.
     pub fn connect(
         address: &str,
-        protocol: Option<Protocol>,
+        protocol: Option<ServerProtocol>,
         model: Option<&str>,
         timeout: Duration,
     ) -> Result<Self, AskError> {
@@ -94,14 +94,14 @@ impl Server {
         };
         let model = model.map_or_else(|| first_model(&http), str::to_owned);
         let server = Self { http, protocol, model, demand: AtomicUsize::new(0) };
-        if protocol == Protocol::Completions && named.is_none() && server.next_token("A B C D").is_err() {
-            return Ok(Self { protocol: Protocol::Chat, ..server });
+        if protocol == ServerProtocol::Completions && named.is_none() && server.next_token("A B C D").is_err() {
+            return Ok(Self { protocol: ServerProtocol::Chat, ..server });
         }
         Ok(server)
     }
 
     /// How it is spoken to.
-    pub fn protocol(&self) -> Protocol {
+    pub fn protocol(&self) -> ServerProtocol {
         self.protocol
     }
 
@@ -111,7 +111,7 @@ impl Server {
     }
 
     fn generate(&self, prompt: &str, tokens: usize, probabilities: bool) -> Result<Reply, AskError> {
-        if self.protocol == Protocol::LlamaCpp {
+        if self.protocol == ServerProtocol::LlamaCpp {
             let probabilities = if probabilities { 64 } else { 0 };
             let request = json!({
                 "prompt": prompt, "n_predict": tokens, "n_probs": probabilities, "temperature": 0, "cache_prompt": false,
@@ -133,14 +133,14 @@ impl Server {
 
     fn generate_with(
         &self,
-        demand: Demand,
+        demand: CompletionOptions,
         prompt: &str,
         tokens: usize,
         probabilities: bool,
     ) -> Result<Reply, AskError> {
         let mut request = json!({"model": self.model, "max_tokens": tokens, "temperature": 0});
         let count = if probabilities { demand.probabilities } else { 0 };
-        if self.protocol == Protocol::Completions {
+        if self.protocol == ServerProtocol::Completions {
             request["prompt"] = json!(prompt);
             if count > 0 {
                 request["logprobs"] = json!(count);
@@ -162,13 +162,13 @@ impl Server {
     }
 }
 
-impl Model for Server {
-    fn describe(&self) -> Description {
-        Description { protocol: self.protocol.name().to_owned(), model: self.model.clone() }
+impl AnsweringModel for ModelServer {
+    fn describe(&self) -> ServerDescription {
+        ServerDescription { protocol: self.protocol.name().to_owned(), model: self.model.clone() }
     }
 
     fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {
-        let request = if self.protocol == Protocol::LlamaCpp {
+        let request = if self.protocol == ServerProtocol::LlamaCpp {
             json!({"content": text, "add_special": false})
         } else {
             // vLLM reads `prompt`, llama.cpp `content`; each ignores what it does not know.
@@ -193,15 +193,15 @@ impl Model for Server {
 }
 
 /// The base of an address, and the protocol if its path names one.
-fn split_address(address: &str) -> Result<(String, Option<Protocol>), AskError> {
+fn split_address(address: &str) -> Result<(String, Option<ServerProtocol>), AskError> {
     if !address.starts_with("http://") && !address.starts_with("https://") {
         return Err(AskError::Unsupported(format!("target: found {address}, expected http://.. or https://..")));
     }
     let address = address.trim_end_matches('/');
     let endings = [
-        ("/v1/chat/completions", Some(Protocol::Chat)),
-        ("/v1/completions", Some(Protocol::Completions)),
-        ("/completion", Some(Protocol::LlamaCpp)),
+        ("/v1/chat/completions", Some(ServerProtocol::Chat)),
+        ("/v1/completions", Some(ServerProtocol::Completions)),
+        ("/completion", Some(ServerProtocol::LlamaCpp)),
         ("/v1", None),
     ];
     for (ending, protocol) in endings {
@@ -212,14 +212,14 @@ fn split_address(address: &str) -> Result<(String, Option<Protocol>), AskError> 
     Ok((address.to_owned(), None))
 }
 
-fn detect(http: &Http) -> Result<Protocol, AskError> {
+fn detect(http: &Http) -> Result<ServerProtocol, AskError> {
     if let Ok(value) = http.get("/props")
         && value.get("default_generation_settings").is_some()
     {
-        return Ok(Protocol::LlamaCpp);
+        return Ok(ServerProtocol::LlamaCpp);
     }
     match http.get("/v1/models") {
-        Ok(_) => Ok(Protocol::Completions),
+        Ok(_) => Ok(ServerProtocol::Completions),
         Err(AskError::Status { status, .. }) => Err(AskError::Shape {
             url: http.base().to_owned(),
             found: format!("neither /props nor /v1/models (status {status})"),
@@ -246,8 +246,8 @@ mod tests {
         let split = |address: &str| split_address(address).unwrap();
         assert_eq!(split("http://127.0.0.1:80/"), ("http://127.0.0.1:80".to_owned(), None));
         assert_eq!(split("http://h/v1"), ("http://h".to_owned(), None));
-        assert_eq!(split("http://h/v1/chat/completions"), ("http://h".to_owned(), Some(Protocol::Chat)));
-        assert_eq!(split("http://h/x/completion"), ("http://h/x".to_owned(), Some(Protocol::LlamaCpp)));
+        assert_eq!(split("http://h/v1/chat/completions"), ("http://h".to_owned(), Some(ServerProtocol::Chat)));
+        assert_eq!(split("http://h/x/completion"), ("http://h/x".to_owned(), Some(ServerProtocol::LlamaCpp)));
         assert!(split_address("ftp://h").is_err());
     }
 }

@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::{Config, MAX_SIZE, as_u64};
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -30,12 +30,12 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let name = format!("block_configs[{index}].attention");
         let attention = block.get("attention").ok_or_else(|| config.field_error(&name, block, "an object with `attention`"))?;
         let flag = |key: &str| match attention.get(key) {
-            None | Some(Value::Null | Value::Bool(false)) => Ok(false),
-            Some(Value::Bool(true)) => Ok(true),
+            None | Some(JsonValue::Null | JsonValue::Bool(false)) => Ok(false),
+            Some(JsonValue::Bool(true)) => Ok(true),
             Some(other) => Err(config.field_error(&format!("{name}.{key}"), other, "true or false")),
         };
         let number = |key: &str| match attention.get(key) {
-            None | Some(Value::Null) => Ok(None),
+            None | Some(JsonValue::Null) => Ok(None),
             Some(value) => match as_u64(value).filter(|number| (1..=MAX_SIZE).contains(number)) {
                 Some(number) => Ok(Some(number)),
                 None => Err(config.field_error(&format!("{name}.{key}"), value, &format!("a whole number from 1 to {MAX_SIZE}"))),

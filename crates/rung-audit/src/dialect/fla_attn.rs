@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{AttentionKind, Layout, LayerOverrides, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -30,13 +30,13 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let mut layout = Layout::from_fn(num_layers, |_| LayerSpec::recurrent(recurrent.clone()).decided_by(config.path_of("attn")));
     match config.get("attn") {
         None => {}
-        Some(Value::List(items)) => {
+        Some(JsonValue::List(items)) => {
             for (position, item) in items.iter().enumerate() {
                 let path = config.path_of(&format!("attn[{position}]"));
                 set_attention(&Config::new(item, item, &path, false), &mut layout)?;
             }
         }
-        Some(item @ Value::Object(_)) => set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?,
+        Some(item @ JsonValue::Object(_)) => set_attention(&Config::new(item, item, &config.path_of("attn"), false), &mut layout)?,
         Some(other) => return Err(config.field_error("attn", other, "an object, a list of objects, or null")),
     }
     Ok(Some(layout))

@@ -14,7 +14,7 @@ use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
 use crate::geometry::window_size;
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{FeedForwardKind, Join, Layout, LayerOverrides, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -99,7 +99,7 @@ fn recurrent_layers(config: &Config, num_layers: usize) -> Result<Option<(Vec<bo
 
 /// A list with an entry per layer; entries of multi-token-prediction layers after the stack are dropped.
 fn per_layer(config: &Config, name: &str, num_layers: usize) -> Result<Option<Vec<u64>>, AuditError> {
-    if !matches!(config.get(name), Some(Value::List(_))) {
+    if !matches!(config.get(name), Some(JsonValue::List(_))) {
         return Ok(None);
     }
     let mut numbers = config.numbers(name)?.unwrap_or_default();
@@ -169,7 +169,7 @@ fn recurrence(config: &Config) -> Result<Option<Recurrent>, AuditError> {
 fn max_query_heads(config: &Config) -> Result<Option<u64>, AuditError> {
     const NAME: &str = "attention.head_count";
     match config.get(NAME) {
-        Some(Value::List(_)) => {
+        Some(JsonValue::List(_)) => {
             Ok(config.numbers(NAME)?.and_then(|heads| heads.into_iter().max()).filter(|&heads| heads > 0))
         }
         // Files of models without attention say 0.

@@ -11,7 +11,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::{Config, as_u64};
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{Join, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -41,7 +41,7 @@ fn reuse(config: &Config, num_layers: usize) -> Result<Vec<bool>, AuditError> {
     let mut reuses = vec![false; num_layers];
     for (position, group) in config.list("kv_reuse_group")?.unwrap_or_default().iter().enumerate() {
         let name = format!("kv_reuse_group[{position}]");
-        let Value::List(members) = group else { return Err(config.field_error(&name, group, "a list of layers")) };
+        let JsonValue::List(members) = group else { return Err(config.field_error(&name, group, "a list of layers")) };
         for (member, value) in members.iter().enumerate() {
             let index = as_u64(value).filter(|&index| index < num_layers as u64);
             let Some(index) = index else {

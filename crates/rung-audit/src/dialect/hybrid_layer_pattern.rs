@@ -10,7 +10,7 @@
 use super::{Dialect, flag_list};
 use crate::AuditError;
 use crate::config::Config;
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -23,7 +23,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     // Training frameworks use the same name for a string of letters; that is another thing.
-    if matches!(config.get("hybrid_layer_pattern"), Some(Value::Text(_))) {
+    if matches!(config.get("hybrid_layer_pattern"), Some(JsonValue::Text(_))) {
         return Ok(None);
     }
     let Some(windows) = flag_list(config, "hybrid_layer_pattern", num_layers)? else { return Ok(None) };

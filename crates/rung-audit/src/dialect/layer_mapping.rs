@@ -10,7 +10,7 @@
 use super::Dialect;
 use crate::AuditError;
 use crate::config::Config;
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{Join, AttentionKind, Layout, LayerSpec, Recurrent};
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -25,7 +25,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     const MAMBA: Recurrent = Recurrent::OneOf(&["mamba1", "mamba2"]);
     let words: Vec<String> = match config.get("layer_mapping") {
         None => return Ok(None),
-        Some(Value::Text(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
+        Some(JsonValue::Text(text)) => text.chars().filter(|letter| letter.is_alphabetic()).map(String::from).collect(),
         Some(_) => config.words("layer_mapping")?.unwrap_or_default().into_iter().map(str::to_owned).collect(),
     };
     config.require_length("layer_mapping", words.len(), num_layers)?;

@@ -10,7 +10,7 @@
 
 use crate::AuditError;
 use crate::config::Config;
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{AttentionKind, LayerSpec, Layout, Recurrent};
 
 /// A way of writing down the layers.
@@ -160,7 +160,7 @@ fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
     let name = crate::config::PER_LAYER;
     let entries = match config.get(name) {
         None => return Ok(()),
-        Some(Value::Object(entries)) => entries,
+        Some(JsonValue::Object(entries)) => entries,
         Some(value) => {
             return Err(config.field_error(name, value, "an object with one entry for each layer that differs"));
         }
@@ -176,7 +176,7 @@ fn fields_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErr
                 format!("a layer from 0 to {}", num_layers - 1),
             ));
         };
-        let Value::Object(fields) = fields else { return Err(config.field_error(&path, fields, "an object")) };
+        let JsonValue::Object(fields) = fields else { return Err(config.field_error(&path, fields, "an object")) };
         match fields.iter().map(|(field, _)| field).find(|field| !LAYER_SIZES.contains(&field.as_str())) {
             // A field that no dialect reads may change what the layer keeps.
             Some(field) => layer.kind = AttentionKind::Unknown { word: format!("a layer with its own `{field}`") },
@@ -218,7 +218,7 @@ fn heads_per_layer(config: &Config, layout: &mut Layout) -> Result<(), AuditErro
     let queries = ["num_attention_heads_per_layer", "num_attention_heads", "num_query_heads"];
     let keys = ["num_key_value_heads_per_layer", "num_key_value_heads", "num_kv_heads"];
     for (names, is_key) in [(queries, false), (keys, true)] {
-        let listed = |name: &&str| matches!(config.get(name), Some(Value::List(_)));
+        let listed = |name: &&str| matches!(config.get(name), Some(JsonValue::List(_)));
         let Some(name) = names.into_iter().find(listed).filter(|_| !config.gguf) else { continue };
         let heads = config.numbers(name)?.unwrap_or_default();
         config.require_length(name, heads.len(), layout.layers.len())?;

@@ -13,7 +13,7 @@ use super::{Dialect, period};
 use crate::AuditError;
 use crate::config::Config;
 use crate::geometry::window_size;
-use crate::json::Value;
+use crate::json::JsonValue;
 use crate::layout::{AttentionKind, Layout, LayerSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
@@ -30,7 +30,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         return Ok(None);
     }
     let field = config.path_of(name);
-    if let Some(Value::Text(letters)) = config.get(name) {
+    if let Some(JsonValue::Text(letters)) = config.get(name) {
         return by_letters(config, name, letters, num_layers).map(Some);
     }
     let Some(period) = period(config, name)? else { return Ok(None) };

@@ -32,19 +32,19 @@ impl RecurrentState {
 
 /// What one layer keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct LayerCache {
     pub(crate) kv: Option<KeyValueLayout>,
     pub(crate) state: Option<RecurrentState>,
 }
 
 /// The demands of all layers that keep anything, and what could not be expressed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Demands {
-    pub(crate) layers: Vec<Demand>,
+pub(crate) struct CacheLayers {
+    pub(crate) layers: Vec<LayerCache>,
     pub(crate) unsupported: Vec<String>,
 }
 
-impl Demands {
+impl CacheLayers {
     pub(crate) fn kv(&self) -> impl Iterator<Item = KeyValueLayout> + '_ {
         self.layers.iter().filter_map(|layer| layer.kv)
     }
@@ -74,10 +74,10 @@ impl Demands {
 }
 
 /// Reads the demands off an audit.
-pub(crate) fn demands(audit: &Audit) -> Demands {
-    let mut found = Demands::default();
+pub(crate) fn demands(audit: &Audit) -> CacheLayers {
+    let mut found = CacheLayers::default();
     for (index, layer) in audit.layers.iter().enumerate() {
-        let mut demand = Demand::default();
+        let mut demand = LayerCache::default();
         for mixer in layer.plan_layers.iter().flat_map(|part| part.mixers.iter()) {
             match mixer.facts().layout {
                 Some(CacheLayout::KeyValues(kv)) if !layer.shares_cache => demand.kv = Some(kv),

@@ -22,7 +22,7 @@ mod vllm;
 pub use format::{BF16_CACHE, CacheFormat, F16_CACHE};
 
 use crate::{Audit, AuditError, Dtype};
-use demand::{Demands, demands};
+use demand::{CacheLayers, demands};
 
 /// The most devices, requests or draft tokens that a plan takes.
 const MAX_COUNT: u64 = 1 << 20;
@@ -60,7 +60,7 @@ pub fn engine(name: &str) -> Result<&'static Engine, AuditError> {
 
 /// The settings of a plan.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct EngineSettings {
     /// Devices that share each layer (tensor parallelism); 0 counts as 1.
     pub tp: u64,
     /// How keys and values are stored; by default as the engine would.
@@ -195,8 +195,8 @@ impl CacheParts {
 /// Everything that an engine's rule reads: the model, the settings and their defaults.
 struct PlanInput<'a> {
     audit: &'a Audit,
-    demands: Demands,
-    settings: &'a Settings,
+    demands: CacheLayers,
+    settings: &'a EngineSettings,
     engine: &'static Engine,
     tp: u64,
     context: u64,
@@ -274,7 +274,7 @@ fn request(text: &str, why: impl Into<String>) -> AuditError {
 /// # Errors
 /// A setting is out of range or not one of the engine's, or heads cannot be divided over the devices. A model whose
 /// layers are not all known is no error: see [`MemoryPlan::unknown`].
-pub fn plan(audit: &Audit, engine: &'static Engine, settings: &Settings) -> Result<MemoryPlan, AuditError> {
+pub fn plan(audit: &Audit, engine: &'static Engine, settings: &EngineSettings) -> Result<MemoryPlan, AuditError> {
     check(engine, settings)?;
     let context = settings.context.or(audit.trained_context).unwrap_or(crate::DEFAULT_CONTEXT);
     let tp = settings.tp.max(1);
@@ -304,7 +304,7 @@ pub fn plan(audit: &Audit, engine: &'static Engine, settings: &Settings) -> Resu
     Ok(plan)
 }
 
-fn check(engine: &Engine, settings: &Settings) -> Result<(), AuditError> {
+fn check(engine: &Engine, settings: &EngineSettings) -> Result<(), AuditError> {
     for (name, value) in [("tp", settings.tp), ("requests", settings.requests), ("speculative", settings.speculative)] {
         if value > MAX_COUNT {
             return Err(request(&value.to_string(), format!("`{name}` is at most {MAX_COUNT}")));

@@ -32,7 +32,7 @@ fn mixer_cost(cost: Option<MixerCost>) -> Value {
 pub fn audit(audit: &Audit) -> Value {
     let layer = |layer: &crate::AuditLayer| {
         json!({
-            "attention": layer.attention.map(crate::Attention::word),
+            "attention": layer.attention.map(crate::AttentionScope::word),
             "recurrent": layer.recurrent,
             "channel": layer.feed_forward.word(),
             "shares_cache": layer.shares_cache,
@@ -41,7 +41,7 @@ pub fn audit(audit: &Audit) -> Value {
     };
     let capacity = audit.capacity.as_ref();
     let blocks = capacity.map(|capacity| {
-        let block = |block: &rung_theory::stack::capacity::Block| {
+        let block = |block: &rung_theory::stack::capacity::LayerBlock| {
             // The size limits of a config keep this below 64 bits; saturate rather than fail.
             json!({"layers": block.layers.len(), "state_bits": u64::try_from(block.state_bits).unwrap_or(u64::MAX)})
         };

@@ -7,12 +7,12 @@ use rung_figure::figure::Chart;
 use rung_figure::figure::csv::Csv;
 use rung_figure::figure::label::{self, Label, PlacedLabel};
 use rung_figure::figure::palette::{Colour, GRID, MUTED};
-use rung_figure::figure::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
+use rung_figure::figure::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 
 use serde::{Deserialize, Serialize};
 
 use super::bytes;
-use crate::{Attention, Audit};
+use crate::{AttentionScope, Audit};
 
 const WIDTH: f64 = 1500.0;
 const HEIGHT: f64 = 1050.0;
@@ -35,8 +35,8 @@ fn family(audit: &Audit) -> usize {
     let any = |test: &dyn Fn(&crate::AuditLayer) -> bool| audit.layers.iter().any(test);
     let full = any(&|layer| layer.is_full());
     let recurrent = any(&|layer| layer.recurrent.is_some());
-    let window = any(&|layer| layer.attention == Some(Attention::Window));
-    let sparse = any(&|layer| layer.attention == Some(Attention::Sparse));
+    let window = any(&|layer| layer.attention == Some(AttentionScope::Window));
+    let sparse = any(&|layer| layer.attention == Some(AttentionScope::Sparse));
     match (full, recurrent, window) {
         _ if sparse => 3,
         (false, _, _) => 4,
@@ -91,7 +91,7 @@ impl Axes {
 }
 
 /// Models that fall on one point, with their names.
-struct Spot {
+struct PlotPoint {
     label: Label,
     colour: Colour,
 }
@@ -131,19 +131,19 @@ impl CachePlot {
         Axes { x: (least, most), y: (-0.7, top) }
     }
 
-    fn spots(&self, axes: &Axes) -> Vec<Spot> {
-        let mut spots: Vec<Spot> = Vec::new();
+    fn spots(&self, axes: &Axes) -> Vec<PlotPoint> {
+        let mut spots: Vec<PlotPoint> = Vec::new();
         for model in &self.models {
             let (x, y) = model.point();
             let (at, colour) = (axes.at(x, y), model.colour());
             // Models that fall on one point share it, and its label.
-            let same = |spot: &&mut Spot| {
+            let same = |spot: &&mut PlotPoint| {
                 let (x, y) = spot.label.at;
                 (x - at.0).abs() < 2.0 && (y - at.1).abs() < 1.0 && spot.colour == colour
             };
             match spots.iter_mut().find(same) {
                 Some(spot) => spot.label.text.extend([", ", &model.name]),
-                None => spots.push(Spot { label: Label { at, text: model.name.clone() }, colour }),
+                None => spots.push(PlotPoint { label: Label { at, text: model.name.clone() }, colour }),
             }
         }
         spots
@@ -162,7 +162,7 @@ impl PlottedModel {
     }
 }
 
-fn place(spots: &[Spot]) -> Vec<PlacedLabel> {
+fn place(spots: &[PlotPoint]) -> Vec<PlacedLabel> {
     let labels: Vec<Label> = spots.iter().map(|spot| spot.label.clone()).collect();
     label::place(&labels, FONT, RADIUS, FRAME)
 }
@@ -175,7 +175,7 @@ impl Chart for CachePlot {
     fn svg(&self) -> String {
         let axes = self.axes();
         let mut svg = Svg::new(WIDTH, HEIGHT);
-        svg.text((FRAME.x, 34.0), &self.title, &Lettering::new(22.0).bold());
+        svg.text((FRAME.x, 34.0), &self.title, &TextStyle::new(22.0).bold());
         draw_axes(&mut svg, &axes);
         draw_legend(&mut svg);
         let spots = self.spots(&axes);
@@ -188,7 +188,7 @@ impl Chart for CachePlot {
         for (spot, PlacedLabel { area, .. }) in spots.iter().zip(&placed) {
             svg.circle(spot.label.at, RADIUS, &Paint::fill(spot.colour));
             let at = (area.x + area.width / 2.0, area.bottom() - 4.5);
-            svg.text(at, &spot.label.text, &Lettering::new(FONT).anchored(Anchor::Middle));
+            svg.text(at, &spot.label.text, &TextStyle::new(FONT).anchored(Anchor::Middle));
         }
         svg.finish(&self.title)
     }
@@ -222,7 +222,7 @@ impl Chart for CachePlot {
 
 fn draw_axes(svg: &mut Svg, axes: &Axes) {
     let grid = Stroke::new(GRID, 1.0);
-    let tick = Lettering::new(FONT).coloured(MUTED);
+    let tick = TextStyle::new(FONT).coloured(MUTED);
     // A tick at every fourfold, named in binary units.
     for power in (10..60).step_by(2) {
         let log10 = f64::from(power) * 2.0_f64.log10();
@@ -242,13 +242,13 @@ fn draw_axes(svg: &mut Svg, axes: &Axes) {
         }
     }
     svg.rect(FRAME, &Paint::stroke(Stroke::new(MUTED, 1.0)));
-    let name = Lettering::new(15.0).anchored(Anchor::Middle);
+    let name = TextStyle::new(15.0).anchored(Anchor::Middle);
     svg.text((f64::midpoint(FRAME.x, FRAME.right()), FRAME.bottom() + 48.0), "cache, batch of one", &name);
     svg.text((24.0, f64::midpoint(FRAME.y, FRAME.bottom())), "rungs", &name.upwards());
 }
 
 fn draw_legend(svg: &mut Svg) {
-    let lettering = Lettering::new(FONT);
+    let lettering = TextStyle::new(FONT);
     let mut x = FRAME.x;
     for (name, colour) in FAMILIES {
         svg.circle((x + 6.0, 64.0), RADIUS, &Paint::fill(colour));

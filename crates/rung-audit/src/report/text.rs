@@ -6,7 +6,7 @@ use rung_theory::stack::{Capacity, Plan};
 
 use super::{bytes, commas, counted, ratio, si_prefix};
 use crate::placement::PlacementReport;
-use crate::{Attention, Audit, BoundSearch, MOST_CERTIFIED_HOPS, NextHopBound};
+use crate::{AttentionScope, Audit, BoundSearch, MOST_CERTIFIED_HOPS, NextHopBound};
 
 /// Layer letters in one line.
 const LETTERS_PER_LINE: usize = 64;
@@ -59,8 +59,8 @@ pub fn layer_counts(audit: &Audit) -> String {
     for layer in &audit.layers {
         let word = match (layer.attention, layer.recurrent) {
             (None, _) => "unknown".to_owned(),
-            (Some(Attention::None), None) => format!("without a token mixer ({})", layer.feed_forward.word()),
-            (Some(Attention::None), Some(name)) => format!("recurrent ({name})"),
+            (Some(AttentionScope::None), None) => format!("without a token mixer ({})", layer.feed_forward.word()),
+            (Some(AttentionScope::None), Some(name)) => format!("recurrent ({name})"),
             (Some(kind), None) => kind.word().to_owned(),
             (Some(kind), Some(name)) => format!("{} with {name}", kind.word()),
         };
@@ -308,7 +308,7 @@ pub fn next_hop_text(audit: &Audit, bound: NextHopBound) -> String {
 }
 
 /// One figure of an audit.
-type Get = fn(&Audit) -> Option<u64>;
+type AuditFigure = fn(&Audit) -> Option<u64>;
 
 /// Two audits side by side, and what differs.
 pub fn compare(audits: &[Audit], colour: bool) -> String {
@@ -324,7 +324,7 @@ pub fn compare(audits: &[Audit], colour: bool) -> String {
         let _ = write!(out, " {:>18}", (b'A' + (index % 26) as u8) as char);
     }
     let _ = writeln!(out, "{}", if audits.len() == 2 { "  B relative to A" } else { "" });
-    let rows: [(&str, Get); 12] = [
+    let rows: [(&str, AuditFigure); 12] = [
         ("layers with a mixer", |audit| Some(audit.mixing_layers() as u64)),
         ("full layers", |audit| audit.capacity.as_ref().map(|capacity| capacity.full as u64)),
         ("extra hop", |audit| audit.capacity.as_ref().map(|capacity| u64::from(capacity.extra_hop))),

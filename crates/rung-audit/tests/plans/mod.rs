@@ -1,14 +1,14 @@
 //! Settings of plans from JSON, and figures by name.
 
-use rung_audit::engine::{MemoryPlan, Settings};
+use rung_audit::engine::{EngineSettings, MemoryPlan};
 use serde_json::Value;
 
 /// Settings by the names of `rung plan`'s options.
-pub fn settings(value: &Value) -> Settings {
+pub fn settings(value: &Value) -> EngineSettings {
     let number = |name: &str| value[name].as_u64();
     let text = |name: &str| value[name].as_str();
     let options = value["set"].as_object().into_iter().flatten();
-    Settings {
+    EngineSettings {
         tp: number("tp").unwrap_or(1),
         kv_format: text("kv_dtype").map(|name| name.parse().unwrap()),
         state_dtype: text("state_dtype").map(|name| name.parse().unwrap()),

@@ -9,7 +9,7 @@ use rung_figure::Evidence;
 use rung_figure::figure::axis::{self, Axis};
 use rung_figure::figure::csv::{Csv, field};
 use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED};
-use rung_figure::figure::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
+use rung_figure::figure::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use rung_figure::figure::{Chart, Scale};
 
 /// All rows, and how they were measured.
@@ -42,10 +42,10 @@ impl Zoo {
     }
 
     fn draw_head(&self, svg: &mut Svg) {
-        svg.text((NAME, 26.0), self.title(), &Lettering::new(15.0).bold());
+        svg.text((NAME, 26.0), self.title(), &TextStyle::new(15.0).bold());
         let lengths: Vec<String> = self.timing.lengths.iter().map(ToString::to_string).collect();
         let speed = format!("tokens/s at {} tokens", lengths.join(", "));
-        let bold = Lettering::new(SIZE).bold();
+        let bold = TextStyle::new(SIZE).bold();
         let columns = [
             (NAME, "mixer", None, Anchor::Start),
             (CROSSES, "crosses", Some(Evidence::Proved), Anchor::End),
@@ -60,15 +60,15 @@ impl Zoo {
         for (x, name, evidence, anchor) in columns {
             svg.text((x, TOP - 24.0), name, &bold.anchored(anchor));
             let Some(evidence) = evidence else { continue };
-            let word = Lettering::new(9.5).coloured(palette::evidence(evidence)).anchored(anchor);
+            let word = TextStyle::new(9.5).coloured(palette::evidence(evidence)).anchored(anchor);
             svg.text((x, TOP - 11.0), evidence.word(), &word);
         }
     }
 
     fn draw_row(&self, svg: &mut Svg, row: &MixerRow, y: f64, across: &Axis) {
         let baseline = y + LINE / 2.0 + SIZE * 0.36;
-        let plain = Lettering::new(SIZE);
-        let mut write = |x: f64, text: &str, lettering: &Lettering| svg.text((x, baseline), text, lettering);
+        let plain = TextStyle::new(SIZE);
+        let mut write = |x: f64, text: &str, lettering: &TextStyle| svg.text((x, baseline), text, lettering);
         write(NAME, row.mixer.name(), &plain.bold());
         write(CROSSES, &row.crossing().to_string(), &plain.anchored(Anchor::End));
         write(GROWS, row.grows().as_deref().unwrap_or("-"), &plain);

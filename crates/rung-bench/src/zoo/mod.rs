@@ -20,7 +20,7 @@
 mod draw;
 pub mod tracking;
 
-use rung_theory::stack::mixer::{Mixer, Reach, Selection};
+use rung_theory::stack::mixer::{Mixer, MixerReach, TokenSelection};
 
 pub use draw::Zoo;
 use tracking::TrackingClaim;
@@ -41,7 +41,7 @@ pub struct Timing {
 
 /// What a layer is worth in hops of function composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Credit {
+pub enum HopCredit {
     /// A full layer: a hop each.
     Full,
     /// A full layer that reads blocks of its choice: a hop at most, and 2-Sum only with summaries that are long enough.
@@ -54,7 +54,7 @@ pub enum Credit {
     Nothing,
 }
 
-impl Credit {
+impl HopCredit {
     /// As tables have it.
     pub fn word(self) -> &'static str {
         match self {
@@ -122,8 +122,8 @@ impl MixerRow {
         let facts = self.mixer.facts();
         let ratio = self.mixer.number("ratio").filter(|ratio| *ratio > 1);
         match (facts.selection(), facts.flops.max_attended) {
-            (Some(Selection { block: 1, picked, .. }), _) => format!("n^2 + {picked} n"),
-            (Some(Selection { block, .. }), limit) => format!("n^2/{block} + {} n", limit.unwrap_or_default()),
+            (Some(TokenSelection { block: 1, picked, .. }), _) => format!("n^2 + {picked} n"),
+            (Some(TokenSelection { block, .. }), limit) => format!("n^2/{block} + {} n", limit.unwrap_or_default()),
             (None, Some(limit)) => format!("{limit} n"),
             (None, None) if facts.flops.per_attended > 0 => {
                 ratio.map_or("n^2".to_owned(), |ratio| format!("n^2/{ratio}"))
@@ -135,14 +135,14 @@ impl MixerRow {
     }
 
     /// What it is worth in hops.
-    pub fn credit(&self) -> Credit {
+    pub fn credit(&self) -> HopCredit {
         let facts = self.mixer.facts();
         match (facts.reach, facts.selection()) {
-            (Reach::Full(_), None) => Credit::Full,
-            (Reach::Full(_), Some(Selection { block: 1, .. })) => Credit::Tokens,
-            (Reach::Full(_), Some(_)) => Credit::Blocks,
-            (Reach::Bounded, _) if facts.crossing() > 0 => Credit::State,
-            (Reach::Bounded, _) => Credit::Nothing,
+            (MixerReach::Full(_), None) => HopCredit::Full,
+            (MixerReach::Full(_), Some(TokenSelection { block: 1, .. })) => HopCredit::Tokens,
+            (MixerReach::Full(_), Some(_)) => HopCredit::Blocks,
+            (MixerReach::Bounded, _) if facts.crossing() > 0 => HopCredit::State,
+            (MixerReach::Bounded, _) => HopCredit::Nothing,
         }
     }
 
@@ -181,14 +181,14 @@ mod tests {
     #[test]
     fn what_is_counted_follows_from_the_definition() {
         for (name, crossing, grows, cost, credit) in [
-            ("full", 0, Some("64 a token"), "n^2", Credit::Full),
-            ("window", 63 * 64, None, "64 n", Credit::State),
-            ("linear", 2 * (16 * 16 + 16), None, "n", Credit::State),
-            ("loglinear-gdn", 512 + 3 * 96, Some("512 a doubling"), "n log n", Credit::State),
-            ("moba", 0, Some("64 a token"), "n^2/64 + 256 n", Credit::Blocks),
-            ("dsa", 0, Some("88 a token"), "n^2 + 64 n", Credit::Tokens),
-            ("compressed", 127 * 16 + 3 * 2 * 16, Some("4 a token"), "n^2/4", Credit::Full),
-            ("none", 0, None, "0", Credit::Nothing),
+            ("full", 0, Some("64 a token"), "n^2", HopCredit::Full),
+            ("window", 63 * 64, None, "64 n", HopCredit::State),
+            ("linear", 2 * (16 * 16 + 16), None, "n", HopCredit::State),
+            ("loglinear-gdn", 512 + 3 * 96, Some("512 a doubling"), "n log n", HopCredit::State),
+            ("moba", 0, Some("64 a token"), "n^2/64 + 256 n", HopCredit::Blocks),
+            ("dsa", 0, Some("88 a token"), "n^2 + 64 n", HopCredit::Tokens),
+            ("compressed", 127 * 16 + 3 * 2 * 16, Some("4 a token"), "n^2/4", HopCredit::Full),
+            ("none", 0, None, "0", HopCredit::Nothing),
         ] {
             let row = counted(name);
             let found = (row.crossing(), row.grows(), row.cost(), row.credit());

@@ -14,8 +14,8 @@ mod primitives;
 /// Two lists of numbers agree, relative to the largest. A NaN agrees with nothing.
 fn assert_close<S: Scalar>(found: &[S], expected: &[S], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
-    let size = expected.iter().fold(1e-3_f64, |size, value| size.max(value.wide().abs()));
+    let size = expected.iter().fold(1e-3_f64, |size, value| size.max(value.to_f64().abs()));
     for (index, (a, b)) in found.iter().zip(expected).enumerate() {
-        assert!((a.wide() - b.wide()).abs() <= tolerance * size, "{what}: number {index} is {a}, expected {b}");
+        assert!((a.to_f64() - b.to_f64()).abs() <= tolerance * size, "{what}: number {index} is {a}, expected {b}");
     }
 }

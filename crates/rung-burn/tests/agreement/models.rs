@@ -4,7 +4,7 @@ use rung_burn::device::{self, Device};
 use rung_burn::{Burn, Number};
 use rung_engine::{AdamWConfig, Native, Ops, Parameters, Scalar};
 use rung_nn::mixer::cases::shake;
-use rung_nn::{FeedForwardConfig, Input, Model, ModelConfig, Positions};
+use rung_nn::{FeedForwardConfig, InputConfig, Model, ModelConfig, Positions};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{Rng, below, seeded};
 
@@ -12,11 +12,11 @@ use super::assert_close;
 
 const CLASSES: usize = 7;
 const BATCH: usize = 2;
-const STRETCHES: [usize; 2] = [5, 6];
+const SPANS: [usize; 2] = [5, 6];
 
 fn config() -> ModelConfig {
     ModelConfig {
-        input: Input::Vocabulary(CLASSES),
+        input: InputConfig::Vocabulary(CLASSES),
         classes: CLASSES,
         chunk: 4,
         deviation: 0.3,
@@ -36,10 +36,10 @@ fn tokens(rng: &mut Rng, count: usize) -> Vec<u32> {
     (0..count).map(|_| below(rng, CLASSES as u32)).collect()
 }
 
-/// The sum of cross-entropies of both stretches.
+/// The sum of cross-entropies of both spans.
 fn loss<O: Ops>(ops: &O, model: &Model) -> O::Tensor {
     let (mut rng, mut state, mut losses) = (seeded(3), None, Vec::new());
-    for time in STRETCHES {
+    for time in SPANS {
         let ids = tokens(&mut rng, BATCH * time);
         let (hidden, next) = model.forward(ops, &ids, BATCH, state.as_ref()).unwrap();
         let rows = ops.reshape(&hidden, &[BATCH * time, model.width()]);

@@ -34,8 +34,8 @@ fn results<O: Ops>(ops: &O, inputs: &[O::Tensor]) -> Vec<(String, O::Tensor)> {
     let nothing = ops.slice(x, 1, 2..2);
     let mut add = |name: &str, tensor| all.push((name.to_owned(), tensor));
     add("full", ops.full(&[2, 3], 1.5));
-    add("constant", ops.constant(&[2], &[O::Scalar::of(0.1), O::Scalar::of(-7.0)]));
-    let halves = [-1.5, -0.5, 0.5, 1.5, 2.5].map(O::Scalar::of);
+    add("constant", ops.constant(&[2], &[O::Scalar::from_f64(0.1), O::Scalar::from_f64(-7.0)]));
+    let halves = [-1.5, -0.5, 0.5, 1.5, 2.5].map(O::Scalar::from_f64);
     add("halves rounded", ops.unary(Unary::Round, &ops.constant(&[5], &halves)));
     add("detached weight", ops.mul(&ops.detach(x), column));
     add("detached result", ops.mul(&ops.detach(&ops.mul(x, x)), x));
@@ -71,7 +71,7 @@ fn probe<O: Ops>(ops: &O, ids: &[Parameter], index: usize) -> Option<(String, O:
     let inputs: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
     let (name, result) = results(ops, &inputs).into_iter().nth(index)?;
     let (shape, mut rng) = (ops.shape(&result), seeded(9));
-    let factors: Vec<_> = (0..shape.size()).map(|_| O::Scalar::of(draw(&mut rng))).collect();
+    let factors: Vec<_> = (0..shape.size()).map(|_| O::Scalar::from_f64(draw(&mut rng))).collect();
     let loss = ops.sum_all(&ops.mul(&result, &ops.constant(&shape, &factors)));
     Some((name, result, loss))
 }

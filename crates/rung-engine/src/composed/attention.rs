@@ -1,11 +1,11 @@
 //! Softmax attention, as in its definition: scores, mask, softmax, weighted sum.
 
 use super::{MASKED, four, heads_first, table};
-use crate::ops::{AccumulatorRounding, Attention, AttentionMask, BlockAttention, Ops, Rounding};
+use crate::ops::{AccumulatorRounding, AttentionInputs, AttentionMask, BlockAttention, Ops, Rounding};
 use crate::scalar::Scalar;
 
 /// Composed body of [`Ops::attention`].
-pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &Attention<'_, O::Tensor>) -> O::Tensor {
+pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &AttentionInputs<'_, O::Tensor>) -> O::Tensor {
     let ([_, queries, heads, _], [_, keys, ..]) = (four(ops, inputs.query), four(ops, inputs.key));
     assert!(queries <= keys, "{queries} queries cannot be the last of {keys} keys");
     let query = heads_first(ops, inputs.query, heads);
@@ -27,7 +27,7 @@ pub fn attention<O: Ops + ?Sized>(ops: &O, inputs: &Attention<'_, O::Tensor>) ->
 /// they have.
 pub fn left_to_right_attention<O: Ops + ?Sized>(
     ops: &O,
-    inputs: &Attention<'_, O::Tensor>,
+    inputs: &AttentionInputs<'_, O::Tensor>,
     rounding: Option<AccumulatorRounding>,
 ) -> O::Tensor {
     let ([batch, queries, heads, _], [_, keys, _, width]) = (four(ops, inputs.query), four(ops, inputs.value));
@@ -65,7 +65,7 @@ pub fn left_to_right_attention<O: Ops + ?Sized>(
 pub fn block_attention<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::Tensor>) -> O::Tensor {
     let BlockAttention { query, key, value, scale, .. } = *inputs;
     let bias = block_bias(ops, inputs);
-    ops.attention(&Attention { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale })
+    ops.attention(&AttentionInputs { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale })
 }
 
 /// A bias of attention, `[batch, heads, queries, keys]`, that masks all keys but those of the chosen blocks.
@@ -73,7 +73,7 @@ pub fn block_bias<O: Ops + ?Sized>(ops: &O, inputs: &BlockAttention<'_, O::Tenso
     let BlockAttention { query, key, choice, .. } = *inputs;
     let ([batch, queries, heads, _], [_, keys, ..]) = (four(ops, query), four(ops, key));
     choice.check(batch, queries, keys);
-    let mut mask = vec![O::Scalar::of(MASKED); batch * heads * queries * keys];
+    let mut mask = vec![O::Scalar::from_f64(MASKED); batch * heads * queries * keys];
     for (row, cells) in mask.chunks_exact_mut(keys).enumerate() {
         let (sequence, head, query) = (row / queries / heads, row / queries % heads, row % queries);
         let group = sequence * choice.groups() + head * choice.groups() / heads;

@@ -9,7 +9,7 @@ pub fn general_delta<O: Ops + ?Sized>(ops: &O, inputs: &GeneralDelta<'_, O::Tens
     let key_width = ops.shape(inputs.key)[3];
     let first = |x: &O::Tensor| heads_first(ops, x, heads);
     let (query, key, value) = (first(inputs.query), first(inputs.key), first(inputs.value));
-    let (sought, removed) = (first(inputs.sought), first(inputs.removed));
+    let (sought, removed) = (first(inputs.removal_key), first(inputs.removal_value));
     let fade = ops.permute(&ops.exp(&first(inputs.decay)), &[0, 1, 3, 2]);
     let mut state = inputs.state.cloned().unwrap_or_else(|| ops.zeros(&[batch, heads, key_width, value_width]));
     let mut outputs = Vec::with_capacity(time);

@@ -10,7 +10,7 @@
 //! in decoding. Queries are read in place, by stride.
 
 use crate::kernels::pointwise::accumulate;
-use crate::kernels::product::{Into, Matrix, MatrixMut, PANEL_STEP, Panels, TILE, dot, product, product_with};
+use crate::kernels::product::{Accumulate, Matrix, MatrixMut, PANEL_STEP, Panels, TILE, dot, product, product_with};
 use crate::ops::AttentionMask;
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -200,16 +200,16 @@ impl Tile {
         match keys {
             Keys::Packed(panels) => {
                 let panels = panels.starting_at(self.keys.start);
-                product_with(&mut out, Into::Fresh, factor, queries, panels, 0..queries.extents()[1]);
+                product_with(&mut out, Accumulate::Fresh, factor, queries, panels, 0..queries.extents()[1]);
             }
-            Keys::Plain(x, width) => product(&mut out, Into::Fresh, factor, queries, self.keys(x, *width).t()),
+            Keys::Plain(x, width) => product(&mut out, Accumulate::Fresh, factor, queries, self.keys(x, *width).t()),
         }
     }
 
     /// Sum of the tile's keys or values by weights.
     fn combine<S: Scalar>(
         &self,
-        into: Into,
+        into: Accumulate,
         factor: f64,
         weights: &[S],
         keys: &Keys<'_, S>,
@@ -325,7 +325,7 @@ pub(crate) fn forward<S: Scalar>(
                 let seen = tile.seen(row);
                 kept[tile.kept_at(row)] = weights_of_row(scores, seen.start, seen.end);
             }
-            tile.combine(Into::Fresh, 1.0, scores, &values, &mut tile.queries_mut(out, value_width));
+            tile.combine(Accumulate::Fresh, 1.0, scores, &values, &mut tile.queries_mut(out, value_width));
         }
     }
 }
@@ -377,12 +377,12 @@ pub(crate) fn backward<S: Scalar>(
                         accumulate(slopes, &mut to_bias[tile.bias_range(bias, row)]);
                     }
                 }
-                let into = if tile.keys.start == whole.keys.start { Into::Fresh } else { Into::Sum };
+                let into = if tile.keys.start == whole.keys.start { Accumulate::Fresh } else { Accumulate::Sum };
                 let to_query = &mut tile.queries_mut(gradients.query, width);
                 tile.combine(into, extents.scale, slopes, &keys_down, to_query);
                 let (weights, slopes) = (tile.scores(weights).t(), tile.scores(slopes).t());
-                product(&mut tile.keys_mut(gradients.value, value_width), Into::Sum, 1.0, weights, out_slope);
-                product(&mut tile.keys_mut(gradients.key, width), Into::Sum, extents.scale, slopes, query);
+                product(&mut tile.keys_mut(gradients.value, value_width), Accumulate::Sum, 1.0, weights, out_slope);
+                product(&mut tile.keys_mut(gradients.key, width), Accumulate::Sum, extents.scale, slopes, query);
             }
         }
     }

@@ -7,8 +7,8 @@
 
 use super::attention::{score_slopes, weights_again, weights_of_row};
 use super::pointwise::accumulate;
-use super::product::{Into, Matrix, MatrixMut, TILE, dot, product};
-use crate::choice::Readers;
+use super::product::{Accumulate, Matrix, MatrixMut, TILE, dot, product};
+use crate::choice::BlockReaders;
 use crate::scalar::Scalar;
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ impl Extents {
 
 impl Head {
     /// Tiles of readers, block by block.
-    fn tiles(self, readers: &Readers) -> impl Iterator<Item = Tile<'_>> {
+    fn tiles(self, readers: &BlockReaders) -> impl Iterator<Item = Tile<'_>> {
         let Extents { groups, heads, keys, block, .. } = self.extents;
         let table = self.sequence * groups + self.number * groups / heads;
         (0..keys.div_ceil(block)).flat_map(move |number| {
@@ -144,7 +144,7 @@ pub(crate) type Inputs<'a, S> = [&'a [S]; 3];
 /// Outputs `[batch, queries, heads, value width]` and the log-sums `[batch, heads, queries]`.
 pub(crate) fn forward<S: Scalar>(
     extents: Extents,
-    readers: &Readers,
+    readers: &BlockReaders,
     [query, key, value]: Inputs<'_, S>,
     scratch: &mut [S],
     (kept, out): (&mut [S], &mut [S]),
@@ -158,14 +158,20 @@ pub(crate) fn forward<S: Scalar>(
             let (count, length) = (tile.readers.len(), tile.keys.len());
             head.gather(&tile, query, width, queries);
             let keys = head.keys(&tile, key, width);
-            product(&mut rows_mut(scores, count, length), Into::Fresh, scale, rows(queries, count, width), keys.t());
+            product(
+                &mut rows_mut(scores, count, length),
+                Accumulate::Fresh,
+                scale,
+                rows(queries, count, width),
+                keys.t(),
+            );
             let sums: &mut [S] = &mut queries[..count];
             for ((&query, scores), sum) in tile.readers.iter().zip(scores.chunks_exact_mut(length)).zip(&mut *sums) {
                 *sum = weights_of_row(scores, 0, head.seen(&tile, query));
             }
             let values = head.keys(&tile, value, value_width);
             let mut averages = rows_mut(results, count, value_width);
-            product(&mut averages, Into::Fresh, 1.0, rows(scores, count, length), values);
+            product(&mut averages, Accumulate::Fresh, 1.0, rows(scores, count, length), values);
             for ((&query, average), &sum) in tile.readers.iter().zip(results.chunks_exact(value_width)).zip(&*sums) {
                 let (so_far, out) = (&mut kept[head.kept_at(query)], &mut out[head.query(query, value_width)]);
                 if *so_far == S::LOWEST {
@@ -182,7 +188,7 @@ pub(crate) fn forward<S: Scalar>(
 /// Gradients of queries, keys and values, which are added to, from the output, the log-sums and the gradient of the output.
 pub(crate) fn backward<S: Scalar>(
     extents: Extents,
-    readers: &Readers,
+    readers: &BlockReaders,
     [query, key, value]: Inputs<'_, S>,
     (out, kept, slope): (&[S], &[S], &[S]),
     scratch: &mut [S],
@@ -205,20 +211,20 @@ pub(crate) fn backward<S: Scalar>(
             head.gather(&tile, slope, value_width, results);
             let (asked, result) = (rows(queries, count, width), rows(results, count, value_width));
             let (keys, values) = (head.keys(&tile, key, width), head.keys(&tile, value, value_width));
-            product(&mut rows_mut(weights, count, length), Into::Fresh, scale, asked, keys.t());
-            product(&mut rows_mut(slopes, count, length), Into::Fresh, 1.0, result, values.t());
+            product(&mut rows_mut(weights, count, length), Accumulate::Fresh, scale, asked, keys.t());
+            product(&mut rows_mut(slopes, count, length), Accumulate::Fresh, 1.0, result, values.t());
             let pairs = weights.chunks_exact_mut(length).zip(slopes.chunks_exact_mut(length));
             for (&query, (weights, slopes)) in tile.readers.iter().zip(pairs) {
                 weights_again(weights, 0, head.seen(&tile, query), kept[head.kept_at(query)]);
                 score_slopes(weights, slopes, shared[query as usize]);
             }
             let (weights, slopes) = (rows(weights, count, length), rows(slopes, count, length));
-            product(&mut rows_mut(moves, count, width), Into::Fresh, scale, slopes, keys);
+            product(&mut rows_mut(moves, count, width), Accumulate::Fresh, scale, slopes, keys);
             for (&query, moved) in tile.readers.iter().zip(moves.chunks_exact(width)) {
                 accumulate(moved, &mut to_query[head.query(query, width)]);
             }
-            product(&mut head.keys_mut(&tile, to_key, width), Into::Sum, scale, slopes.t(), asked);
-            product(&mut head.keys_mut(&tile, to_value, value_width), Into::Sum, 1.0, weights.t(), result);
+            product(&mut head.keys_mut(&tile, to_key, width), Accumulate::Sum, scale, slopes.t(), asked);
+            product(&mut head.keys_mut(&tile, to_value, value_width), Accumulate::Sum, 1.0, weights.t(), result);
         }
     }
 }

@@ -240,7 +240,7 @@ pub(crate) fn forward<S: Scalar>(
 }
 
 /// Scratch space of the backward pass.
-struct Work<'a, S> {
+struct BackwardScratch<'a, S> {
     states: &'a mut [S],
     fades: &'a mut [S],
     recalled: &'a mut [S],
@@ -249,7 +249,7 @@ struct Work<'a, S> {
     to_recalled: &'a mut [S],
 }
 
-impl<'a, S> Work<'a, S> {
+impl<'a, S> BackwardScratch<'a, S> {
     fn new(extents: &Extents, scratch: &'a mut [S]) -> Self {
         let (states, rest) = scratch.split_at_mut(extents.chunk * extents.state());
         let (fades, rest) = rest.split_at_mut(extents.chunk * extents.key_width);
@@ -270,7 +270,7 @@ pub(crate) fn backward<S: Scalar>(
     gradients: &mut Gradients<'_, S>,
 ) {
     let size = extents.state();
-    let mut work = Work::new(&extents, scratch);
+    let mut work = BackwardScratch::new(&extents, scratch);
     for head in 0..extents.batch * extents.heads {
         if last_slope.is_empty() {
             work.to_state.fill(S::ZERO);
@@ -294,7 +294,7 @@ fn cell_again<S: Scalar>(
     inputs: &Inputs<'_, S>,
     (head, cell): (usize, usize),
     slope: &[S],
-    work: &mut Work<'_, S>,
+    work: &mut BackwardScratch<'_, S>,
     to_query: &mut [S],
 ) {
     let (keys, values, size) = (extents.key_width, extents.value_width, extents.state());
@@ -316,7 +316,7 @@ fn cell_back<S: Scalar>(
     inputs: &Inputs<'_, S>,
     (head, cell): (usize, usize),
     slope: &[S],
-    work: &mut Work<'_, S>,
+    work: &mut BackwardScratch<'_, S>,
     gradients: &mut Gradients<'_, S>,
 ) {
     let (keys, values, size) = (extents.key_width, extents.value_width, extents.state());

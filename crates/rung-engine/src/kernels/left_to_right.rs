@@ -43,7 +43,7 @@ pub(crate) fn forward<S: Scalar>(
         let mut log_sum = None;
         for key in extents.seen(at) {
             let place = (sequence * keys + key) * key_heads + head * key_heads / heads;
-            let mut score = dot(query, &inputs.key[place * width..][..width]) * S::of(extents.scale);
+            let mut score = dot(query, &inputs.key[place * width..][..width]) * S::from_f64(extents.scale);
             if let Some(bias) = bias {
                 score += bias[key];
             }

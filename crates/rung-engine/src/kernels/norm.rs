@@ -18,7 +18,7 @@ pub(crate) struct Norm {
 impl Norm {
     #[inline(always)]
     fn factor<S: Scalar>(self, width: usize) -> S {
-        if self.averaged { S::of(1.0 / width as f64) } else { S::ONE }
+        if self.averaged { S::from_f64(1.0 / width as f64) } else { S::ONE }
     }
 }
 
@@ -46,9 +46,9 @@ vectorised! {
     pub(crate) fn forward<S>(norm: Norm, width: usize, x: &[S], weight: &[S], bias: &[S], kept: &mut [S], out: &mut [S]) {
         let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width)).zip(kept.chunks_exact_mut(2));
         for ((x, out), kept) in rows {
-            let mean = if norm.centred { row_sum(width, |i| x[i]) / S::of(width as f64) } else { S::ZERO };
+            let mean = if norm.centred { row_sum(width, |i| x[i]) / S::from_f64(width as f64) } else { S::ZERO };
             let squares = row_sum(width, |i| (x[i] - mean) * (x[i] - mean));
-            let root = S::ONE / (squares * norm.factor(width) + S::of(norm.epsilon)).sqrt();
+            let root = S::ONE / (squares * norm.factor(width) + S::from_f64(norm.epsilon)).sqrt();
             kept.copy_from_slice(&[mean, root]);
             for (out, &x) in out.iter_mut().zip(x) {
                 *out = (x - mean) * root;
@@ -95,7 +95,7 @@ vectorised! {
                     *to_bias += slope;
                 }
             }
-            let shared = if norm.centred { row_sum(width, |i| out[i]) / S::of(width as f64) } else { S::ZERO };
+            let shared = if norm.centred { row_sum(width, |i| out[i]) / S::from_f64(width as f64) } else { S::ZERO };
             let along = row_sum(width, |i| out[i] * (x[i] - mean)) * root * factor;
             for (out, &x) in out.iter_mut().zip(x) {
                 *out = root * (*out - shared - (x - mean) * root * along);

@@ -10,14 +10,14 @@ use crate::shape::{MAX_RANK, Shape};
 
 /// Functions of one element that have a kernel: the primitives and the fused ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Map {
+pub(crate) enum ElementMap {
     Primitive(Unary),
     Silu,
     Gelu,
     EluPlusOne,
 }
 
-impl Map {
+impl ElementMap {
     /// Whether the derivative is computed from the result rather than from the argument.
     pub(crate) fn keeps_result(self) -> bool {
         use Unary::{Exp, Relu, Sigmoid, Sqrt, Tanh};
@@ -50,8 +50,8 @@ const GELU_CUBE: f64 = 0.044_715;
 #[inline(always)]
 fn gelu_inner<S: Scalar>(x: S) -> (S, S) {
     let square = x * x;
-    let inner = x * S::of(GELU_SCALE) * square.mul_add(S::of(GELU_CUBE), S::ONE);
-    (inner, S::of(GELU_SCALE) * square.mul_add(S::of(3.0 * GELU_CUBE), S::ONE))
+    let inner = x * S::from_f64(GELU_SCALE) * square.mul_add(S::from_f64(GELU_CUBE), S::ONE);
+    (inner, S::from_f64(GELU_SCALE) * square.mul_add(S::from_f64(3.0 * GELU_CUBE), S::ONE))
 }
 
 #[inline(always)]
@@ -70,43 +70,43 @@ fn each_two<S: Scalar>(x: &[S], y: &[S], out: &mut [S], function: impl Fn(S, S) 
 
 vectorised! {
     /// `out = map(x)`.
-    pub(crate) fn map<S>(kind: Map, x: &[S], out: &mut [S]) {
+    pub(crate) fn map<S>(kind: ElementMap, x: &[S], out: &mut [S]) {
         match kind {
-            Map::Primitive(Unary::Exp) => each(x, out, S::exp),
-            Map::Primitive(Unary::Log) => each(x, out, S::ln),
-            Map::Primitive(Unary::Sigmoid) => each(x, out, S::sigmoid),
-            Map::Primitive(Unary::Tanh) => each(x, out, S::tanh),
-            Map::Primitive(Unary::Softplus) => each(x, out, S::softplus),
-            Map::Primitive(Unary::Relu) => each(x, out, |x| if x > S::ZERO { x } else { x * S::ZERO }),
-            Map::Primitive(Unary::Sqrt) => each(x, out, S::sqrt),
-            Map::Primitive(Unary::Round) => each(x, out, S::round),
-            Map::Silu => each(x, out, |x| x * x.sigmoid()),
-            Map::EluPlusOne => each(x, out, |x| if x > S::ZERO { x + S::ONE } else { x.exp() }),
-            Map::Gelu => each(x, out, |x| x * (gelu_inner(x).0 * S::of(2.0)).sigmoid()),
+            ElementMap::Primitive(Unary::Exp) => each(x, out, S::exp),
+            ElementMap::Primitive(Unary::Log) => each(x, out, S::ln),
+            ElementMap::Primitive(Unary::Sigmoid) => each(x, out, S::sigmoid),
+            ElementMap::Primitive(Unary::Tanh) => each(x, out, S::tanh),
+            ElementMap::Primitive(Unary::Softplus) => each(x, out, S::softplus),
+            ElementMap::Primitive(Unary::Relu) => each(x, out, |x| if x > S::ZERO { x } else { x * S::ZERO }),
+            ElementMap::Primitive(Unary::Sqrt) => each(x, out, S::sqrt),
+            ElementMap::Primitive(Unary::Round) => each(x, out, S::round),
+            ElementMap::Silu => each(x, out, |x| x * x.sigmoid()),
+            ElementMap::EluPlusOne => each(x, out, |x| if x > S::ZERO { x + S::ONE } else { x.exp() }),
+            ElementMap::Gelu => each(x, out, |x| x * (gelu_inner(x).0 * S::from_f64(2.0)).sigmoid()),
         }
     }
 
-    /// `out = slope * map'(.)`, from the argument or the result, whichever [`Map::keeps_result`] says was kept.
-    pub(crate) fn map_back<S>(kind: Map, kept: &[S], slope: &[S], out: &mut [S]) {
+    /// `out = slope * map'(.)`, from the argument or the result, whichever [`ElementMap::keeps_result`] says was kept.
+    pub(crate) fn map_back<S>(kind: ElementMap, kept: &[S], slope: &[S], out: &mut [S]) {
         let one = S::ONE;
         match kind {
-            Map::Primitive(Unary::Exp) => each_two(kept, slope, out, |y, s| s * y),
-            Map::Primitive(Unary::Log) => each_two(kept, slope, out, |x, s| s / x),
-            Map::Primitive(Unary::Sigmoid) => each_two(kept, slope, out, |y, s| s * y * (one - y)),
-            Map::Primitive(Unary::Tanh) => each_two(kept, slope, out, |y, s| s * (one - y * y)),
-            Map::Primitive(Unary::Softplus) => each_two(kept, slope, out, |x, s| s * x.sigmoid()),
-            Map::Primitive(Unary::Relu) => each_two(kept, slope, out, |y, s| if y > S::ZERO { s } else { S::ZERO }),
-            Map::Primitive(Unary::Sqrt) => each_two(kept, slope, out, |y, s| s / (y + y)),
-            Map::Primitive(Unary::Round) => out.fill(S::ZERO),
-            Map::Silu => each_two(kept, slope, out, |x, s| {
+            ElementMap::Primitive(Unary::Exp) => each_two(kept, slope, out, |y, s| s * y),
+            ElementMap::Primitive(Unary::Log) => each_two(kept, slope, out, |x, s| s / x),
+            ElementMap::Primitive(Unary::Sigmoid) => each_two(kept, slope, out, |y, s| s * y * (one - y)),
+            ElementMap::Primitive(Unary::Tanh) => each_two(kept, slope, out, |y, s| s * (one - y * y)),
+            ElementMap::Primitive(Unary::Softplus) => each_two(kept, slope, out, |x, s| s * x.sigmoid()),
+            ElementMap::Primitive(Unary::Relu) => each_two(kept, slope, out, |y, s| if y > S::ZERO { s } else { S::ZERO }),
+            ElementMap::Primitive(Unary::Sqrt) => each_two(kept, slope, out, |y, s| s / (y + y)),
+            ElementMap::Primitive(Unary::Round) => out.fill(S::ZERO),
+            ElementMap::Silu => each_two(kept, slope, out, |x, s| {
                 let gate = x.sigmoid();
                 s * gate * (x * (one - gate) + one)
             }),
-            Map::EluPlusOne => each_two(kept, slope, out, |y, s| if y > one { s } else { s * y }),
-            Map::Gelu => each_two(kept, slope, out, |x, s| {
+            ElementMap::EluPlusOne => each_two(kept, slope, out, |y, s| if y > one { s } else { s * y }),
+            ElementMap::Gelu => each_two(kept, slope, out, |x, s| {
                 let (inner, turn) = gelu_inner(x);
-                let gate = (inner * S::of(2.0)).sigmoid();
-                s * gate * (x * S::of(2.0) * turn * (one - gate) + one)
+                let gate = (inner * S::from_f64(2.0)).sigmoid();
+                s * gate * (x * S::from_f64(2.0) * turn * (one - gate) + one)
             }),
         }
     }

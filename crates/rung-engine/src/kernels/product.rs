@@ -6,7 +6,7 @@
 //! The product itself is the usual one of fast libraries, in safe Rust. The right operand is copied, a block at a time, into
 //! panels of two vectors' width; a tile of six rows by one panel keeps its sums in registers while it runs down the block;
 //! the left operand is read where it lies, since each of its numbers is spread over a vector anyway, unless its columns lie in
-//! one piece and the result is wide: then it is copied too. On the machines at hand this is within a tenth of what fused
+//! one piece and the result is wide: then it is copied too. On the machines measured this is within a tenth of what fused
 //! multiply-adds can do without any memory, on large products, and ahead of the `gemm` crate on the small ones that attention
 //! heads make. We do not use that crate because it allocates in every call, and a training step must not: what is copied here
 //! goes into space that each thread keeps.
@@ -22,7 +22,7 @@ use std::ops::Range;
 
 /// An operand of a product.
 #[derive(Clone, Copy)]
-pub enum Side {
+pub enum Operand {
     /// The first.
     Left,
     /// The second.
@@ -32,20 +32,20 @@ pub enum Side {
 /// Space that a thread keeps for rearranged operands.
 pub trait Workspace: Sized {
     /// Runs with the thread's space for one operand.
-    fn with_space<R>(side: Side, run: impl FnOnce(&mut Vec<Self>) -> R) -> R;
+    fn with_space<R>(side: Operand, run: impl FnOnce(&mut Vec<Self>) -> R) -> R;
 }
 
 macro_rules! workspace {
     ($($scalar:ty),*) => {$(
         impl Workspace for $scalar {
-            fn with_space<R>(side: Side, run: impl FnOnce(&mut Vec<Self>) -> R) -> R {
+            fn with_space<R>(side: Operand, run: impl FnOnce(&mut Vec<Self>) -> R) -> R {
                 thread_local! {
                     static LEFT: RefCell<Vec<$scalar>> = const { RefCell::new(Vec::new()) };
                     static RIGHT: RefCell<Vec<$scalar>> = const { RefCell::new(Vec::new()) };
                 }
                 match side {
-                    Side::Left => LEFT.with_borrow_mut(run),
-                    Side::Right => RIGHT.with_borrow_mut(run),
+                    Operand::Left => LEFT.with_borrow_mut(run),
+                    Operand::Right => RIGHT.with_borrow_mut(run),
                 }
             }
         }
@@ -121,8 +121,8 @@ impl<'a, S> MatrixMut<'a, S> {
 
 impl<S: Scalar> MatrixMut<'_, S> {
     /// What a sum of no terms leaves.
-    fn keep_or_clear(&mut self, into: Into) {
-        if into == Into::Fresh {
+    fn keep_or_clear(&mut self, into: Accumulate) {
+        if into == Accumulate::Fresh {
             let [rows, columns] = self.extents;
             self.data.chunks_mut(self.stride.max(1)).take(rows).for_each(|row| row[..columns].fill(S::ZERO));
         }
@@ -131,7 +131,7 @@ impl<S: Scalar> MatrixMut<'_, S> {
 
 /// What a product does with its destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Into {
+pub(crate) enum Accumulate {
     /// Replaces it.
     Fresh,
     /// Is added to it.
@@ -208,7 +208,7 @@ impl<'a, S: Scalar> Panels<'a, S> {
 /// `out = factor * left right`, or that added to `out`.
 pub(crate) fn product<S: Scalar>(
     out: &mut MatrixMut<'_, S>,
-    into: Into,
+    into: Accumulate,
     factor: f64,
     left: Matrix<'_, S>,
     right: Matrix<'_, S>,
@@ -219,17 +219,17 @@ pub(crate) fn product<S: Scalar>(
         "a {left_rows} x {inner} times a {right_rows} x {right_columns} matrix into {rows} x {columns}"
     );
     if rows <= FEW_ROWS && left.strides[1] == 1 && right.strides[0] == 1 {
-        return dots(out, into, S::of(factor), left, right.t());
+        return dots(out, into, S::from_f64(factor), left, right.t());
     }
     if inner == 0 {
         return out.keep_or_clear(into);
     }
-    S::with_space(Side::Right, |space| {
+    S::with_space(Operand::Right, |space| {
         let space = at_least(space, Panels::<S>::size(DEPTH.min(inner), columns));
         for start in (0..inner).step_by(DEPTH) {
             let terms = start..inner.min(start + DEPTH);
             let panels = Panels::pack(right.rows(terms.clone()), space);
-            let into = if start > 0 { Into::Sum } else { into };
+            let into = if start > 0 { Accumulate::Sum } else { into };
             product_with(out, into, factor, left.columns(terms.clone()), panels, 0..terms.len());
         }
     });
@@ -239,7 +239,7 @@ pub(crate) fn product<S: Scalar>(
 /// their columns as `out` has.
 pub(crate) fn product_with<S: Scalar>(
     out: &mut MatrixMut<'_, S>,
-    into: Into,
+    into: Accumulate,
     factor: f64,
     left: Matrix<'_, S>,
     panels: Panels<'_, S>,
@@ -269,8 +269,8 @@ pub(crate) fn product_with<S: Scalar>(
             depth,
             panels: &panels.data[Panels::<S>::size(first, panels.extents[1]) + panels.skipped * depth..],
             terms: start - first..end - first,
-            factor: S::of(factor),
-            add: into == Into::Sum || start > terms.start,
+            factor: S::from_f64(factor),
+            add: into == Accumulate::Sum || start > terms.start,
         };
         match panel_width::<S>() {
             32 => block.run::<32>(out),
@@ -297,7 +297,7 @@ impl<S: Scalar> Block<'_, S> {
         let ([rows, columns], strides) = (out.extents, self.left.strides);
         for top in (0..rows).step_by(HEIGHT) {
             let height = HEIGHT.min(rows - top);
-            let place = Place {
+            let place = TileTarget {
                 panels: self.panels,
                 depth: self.depth,
                 terms: self.terms.clone(),
@@ -315,7 +315,7 @@ impl<S: Scalar> Block<'_, S> {
                 row_tiles::<S, WIDTH>(&self.left.data[top * strides[0]..], strides[0], &place, out);
                 continue;
             }
-            S::with_space(Side::Left, |space| {
+            S::with_space(Operand::Left, |space| {
                 let space = at_least(space, HEIGHT * DEPTH);
                 pack_columns(&self.left.data[top..], strides[1], height, self.terms.len(), space);
                 packed_tiles::<S, WIDTH>(space, &place, out);
@@ -325,7 +325,7 @@ impl<S: Scalar> Block<'_, S> {
 }
 
 /// What the tiles of a block of rows are made with and where they go.
-struct Place<'a, S> {
+struct TileTarget<'a, S> {
     panels: &'a [S],
     /// Rows of each panel, and those among them to use.
     depth: usize,
@@ -337,7 +337,7 @@ struct Place<'a, S> {
     add: bool,
 }
 
-impl<S: Scalar> Place<'_, S> {
+impl<S: Scalar> TileTarget<'_, S> {
     /// The used part of every panel, with its first column.
     #[inline(always)]
     fn panels<const WIDTH: usize>(&self) -> impl Iterator<Item = (&[S], usize)> {
@@ -349,7 +349,7 @@ impl<S: Scalar> Place<'_, S> {
     }
 
     /// Stores some rows of a tile whose first row and column are `top` and `side`. A whole tile is stored from registers, where
-    /// its sums stay as long as nobody takes their address: at an edge a copy is stored.
+    /// its sums stay as long as their address is not taken: at an edge a copy is stored.
     #[inline(always)]
     fn store<const WIDTH: usize>(
         &self,
@@ -424,12 +424,12 @@ impl<S: Scalar> Matrix<'_, S> {
 }
 
 /// Products of few rows with the rows of another matrix.
-fn dots<S: Scalar>(out: &mut MatrixMut<'_, S>, into: Into, factor: S, left: Matrix<'_, S>, right: Matrix<'_, S>) {
+fn dots<S: Scalar>(out: &mut MatrixMut<'_, S>, into: Accumulate, factor: S, left: Matrix<'_, S>, right: Matrix<'_, S>) {
     let [count, inner] = right.extents;
     for row in 0..left.extents[0] {
         let left = &left.data[row * left.strides[0]..row * left.strides[0] + inner];
         let out = &mut out.data[row * out.stride..row * out.stride + count];
-        dot_rows(left, right.data, right.strides[0], factor, into == Into::Sum, out);
+        dot_rows(left, right.data, right.strides[0], factor, into == Accumulate::Sum, out);
     }
 }
 
@@ -509,7 +509,7 @@ vectorised! {
         sums: [[S; WIDTH]; TILE],
         rows: Range<usize>,
         corner: [usize; 2],
-        place: &Place<'_, S>,
+        place: &TileTarget<'_, S>,
         out: &mut [S],
     ) {
         let [top, side] = corner;
@@ -523,7 +523,7 @@ vectorised! {
     }
 
     /// Tiles of some rows of the left operand that lie in one piece each, `stride` apart.
-    fn row_tiles<S, const WIDTH: usize>(left: &[S], stride: usize, place: &Place<'_, S>, out: &mut [S]) {
+    fn row_tiles<S, const WIDTH: usize>(left: &[S], stride: usize, place: &TileTarget<'_, S>, out: &mut [S]) {
         let [rows, _] = place.extents;
         for (panel, side) in place.panels::<WIDTH>() {
             for first in (0..rows).step_by(TILE) {
@@ -542,7 +542,7 @@ vectorised! {
     }
 
     /// Tiles of some rows of the left operand, whose columns lie in one piece each, `stride` apart.
-    fn column_tiles<S, const WIDTH: usize>(left: &[S], stride: usize, place: &Place<'_, S>, out: &mut [S]) {
+    fn column_tiles<S, const WIDTH: usize>(left: &[S], stride: usize, place: &TileTarget<'_, S>, out: &mut [S]) {
         let [rows, _] = place.extents;
         for (panel, side) in place.panels::<WIDTH>() {
             for first in (0..rows).step_by(TILE) {
@@ -557,7 +557,7 @@ vectorised! {
     }
 
     /// Tiles of a left operand that was packed by [`pack_columns`].
-    fn packed_tiles<S, const WIDTH: usize>(left: &[S], place: &Place<'_, S>, out: &mut [S]) {
+    fn packed_tiles<S, const WIDTH: usize>(left: &[S], place: &TileTarget<'_, S>, out: &mut [S]) {
         let [rows, _] = place.extents;
         for (panel, side) in place.panels::<WIDTH>() {
             let tiles = left.chunks_exact(TILE * place.terms.len());
@@ -615,7 +615,7 @@ mod tests {
                 let left = Matrix::new(&left, l_rows, l_columns, l_columns + 3).flipped(flip_left);
                 let right = Matrix::new(&right, r_rows, r_columns, r_columns + 1).flipped(flip_right);
                 let mut out = vec![1.0; rows * (columns + 2)];
-                for into in [Into::Fresh, Into::Sum] {
+                for into in [Accumulate::Fresh, Accumulate::Sum] {
                     product(&mut MatrixMut::new(&mut out, rows, columns, columns + 2), into, 2.0, left, right);
                 }
                 let at =
@@ -635,7 +635,7 @@ mod tests {
     fn a_sum_of_no_terms_is_zero() {
         let mut out = [5.0_f32; 12];
         let nothing = Matrix::new(&[], 6, 0, 0);
-        product(&mut MatrixMut::new(&mut out, 6, 2, 2), Into::Fresh, 1.0, nothing, Matrix::new(&[], 0, 2, 2));
+        product(&mut MatrixMut::new(&mut out, 6, 2, 2), Accumulate::Fresh, 1.0, nothing, Matrix::new(&[], 0, 2, 2));
         assert!(out.iter().all(|x| x.to_bits() == 0));
     }
 }

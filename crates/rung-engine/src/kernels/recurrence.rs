@@ -21,7 +21,7 @@
 
 mod rows;
 
-use crate::kernels::product::{Into, Matrix, MatrixMut, product};
+use crate::kernels::product::{Accumulate, Matrix, MatrixMut, product};
 use crate::kernels::scan;
 use crate::scalar::Scalar;
 use rows::{
@@ -170,7 +170,7 @@ impl Head {
 }
 
 /// Queries and keys with the decay put in, and the factors that did it.
-struct Faded<'a, S> {
+struct DecayedOperands<'a, S> {
     rise: &'a mut [S],
     fall: &'a mut [S],
     query: &'a mut [S],
@@ -179,8 +179,8 @@ struct Faded<'a, S> {
 }
 
 /// Scratch space, cut into what a chunk needs.
-struct Work<'a, S> {
-    faded: Faded<'a, S>,
+struct ChunkScratch<'a, S> {
+    faded: DecayedOperands<'a, S>,
     to_query: &'a mut [S],
     to_key: &'a mut [S],
     to_weak: &'a mut [S],
@@ -195,7 +195,7 @@ struct Work<'a, S> {
     to_state: &'a mut [S],
 }
 
-impl<'a, S> Work<'a, S> {
+impl<'a, S> ChunkScratch<'a, S> {
     /// The space, and room for the states that enter the chunks of a cell.
     fn new(extents: &Extents, scratch: &'a mut [S]) -> (Self, &'a mut [S]) {
         let rows = extents.chunk.min(extents.time);
@@ -207,7 +207,13 @@ impl<'a, S> Work<'a, S> {
             part
         };
         let work = Self {
-            faded: Faded { rise: cut(keys), fall: cut(keys), query: cut(keys), key: cut(keys), weak: cut(keys) },
+            faded: DecayedOperands {
+                rise: cut(keys),
+                fall: cut(keys),
+                query: cut(keys),
+                key: cut(keys),
+                weak: cut(keys),
+            },
             to_query: cut(keys),
             to_key: cut(keys),
             to_weak: cut(keys),
@@ -249,7 +255,7 @@ impl Chunk {
         start: usize,
         end: usize,
         inputs: &Inputs<'_, S>,
-        faded: &mut Faded<'_, S>,
+        faded: &mut DecayedOperands<'_, S>,
     ) -> Self {
         let extents = head.extents;
         let (columns, width) = (extents.fading, extents.key_width);
@@ -272,7 +278,7 @@ impl Chunk {
     }
 
     /// What [`prepare`](Self::prepare) left, or the inputs themselves if nothing decays.
-    fn operands<'a, S: Scalar>(&self, inputs: &Inputs<'a, S>, faded: &'a Faded<'_, S>) -> Operands<'a, S> {
+    fn operands<'a, S: Scalar>(&self, inputs: &Inputs<'a, S>, faded: &'a DecayedOperands<'_, S>) -> Operands<'a, S> {
         if self.head.extents.fading == 0 {
             let key = self.head.keys(inputs.key, &self.times);
             return Operands { query: self.head.keys(inputs.query, &self.times), key, weak: key };
@@ -286,11 +292,11 @@ impl Chunk {
     }
 
     /// Where the gradient of an operand goes: without decay it is the input's, and is added; otherwise it is scratch.
-    fn slopes<'a, S>(&self, gradient: &'a mut [S], scratch: &'a mut [S]) -> (MatrixMut<'a, S>, Into) {
+    fn slopes<'a, S>(&self, gradient: &'a mut [S], scratch: &'a mut [S]) -> (MatrixMut<'a, S>, Accumulate) {
         if self.head.extents.fading == 0 {
-            return (self.head.keys_mut(gradient, &self.times), Into::Sum);
+            return (self.head.keys_mut(gradient, &self.times), Accumulate::Sum);
         }
-        (self.keys_mut(scratch), Into::Fresh)
+        (self.keys_mut(scratch), Accumulate::Fresh)
     }
 
     /// The decays of the chunk's first token.
@@ -341,18 +347,18 @@ impl Chunk {
     }
 
     /// `P` and, for the delta rule, `N`.
-    fn pairs<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &mut Work<'_, S>) {
+    fn pairs<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &mut ChunkScratch<'_, S>) {
         let Operands { query, key, weak } = self.operands(inputs, &work.faded);
-        product(&mut self.square_mut(work.scores), Into::Fresh, 1.0, query, weak.t());
+        product(&mut self.square_mut(work.scores), Accumulate::Fresh, 1.0, query, weak.t());
         lower(self.len(), false, work.scores);
         if self.head.extents.delta {
-            product(&mut self.square_mut(work.overlaps), Into::Fresh, 1.0, key, weak.t());
+            product(&mut self.square_mut(work.overlaps), Accumulate::Fresh, 1.0, key, weak.t());
             lower(self.len(), true, work.overlaps);
         }
     }
 
     /// Solves the delta rule, if it is the chunk's, for what is written; its errors go to `errors`.
-    fn solve<S: Scalar>(&self, inputs: &Inputs<'_, S>, state: &[S], errors: &mut [S], work: &mut Work<'_, S>) {
+    fn solve<S: Scalar>(&self, inputs: &Inputs<'_, S>, state: &[S], errors: &mut [S], work: &mut ChunkScratch<'_, S>) {
         let Extents { value_width: width, heads, delta, .. } = self.head.extents;
         if !delta {
             return;
@@ -361,7 +367,7 @@ impl Chunk {
             error.copy_from_slice(&inputs.value[self.head.wide_row(time, width)]);
         }
         let Operands { key, .. } = self.operands(inputs, &work.faded);
-        product(&mut self.rows_mut(work.errors), Into::Sum, -1.0, key, self.state(state));
+        product(&mut self.rows_mut(work.errors), Accumulate::Sum, -1.0, key, self.state(state));
         let beta = &inputs.beta[self.head.row(self.times.start)..];
         solve(self.len(), width, work.overlaps, beta, heads, work.errors, work.written);
         for (time, error) in self.times.clone().zip(work.errors.chunks_exact(width)) {
@@ -370,7 +376,7 @@ impl Chunk {
     }
 
     /// What the delta rule wrote, if it is the chunk's, from the kept errors.
-    fn solve_again<S: Scalar>(&self, inputs: &Inputs<'_, S>, errors: &[S], work: &mut Work<'_, S>) {
+    fn solve_again<S: Scalar>(&self, inputs: &Inputs<'_, S>, errors: &[S], work: &mut ChunkScratch<'_, S>) {
         let Extents { value_width: width, delta, .. } = self.head.extents;
         if !delta {
             return;
@@ -383,10 +389,10 @@ impl Chunk {
     }
 
     /// From the state that enters to the state that leaves.
-    fn advance<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &Work<'_, S>, state: &mut [S]) {
+    fn advance<S: Scalar>(&self, inputs: &Inputs<'_, S>, work: &ChunkScratch<'_, S>, state: &mut [S]) {
         let Operands { weak, .. } = self.operands(inputs, &work.faded);
         let written = self.written(inputs, work.written);
-        product(&mut self.state_mut(state), Into::Sum, 1.0, weak.t(), written);
+        product(&mut self.state_mut(state), Accumulate::Sum, 1.0, weak.t(), written);
         scale_rows(self.head.extents.value_width, self.last(work.faded.rise), state);
     }
 
@@ -396,7 +402,7 @@ impl Chunk {
         inputs: &Inputs<'_, S>,
         slope: &[S],
         entering: &[S],
-        work: &mut Work<'_, S>,
+        work: &mut ChunkScratch<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
         let Extents { value_width: width, delta, .. } = self.head.extents;
@@ -407,20 +413,20 @@ impl Chunk {
 
         let mut to_written =
             if delta { self.rows_mut(work.to_written) } else { self.head.values_mut(gradients.value, &self.times) };
-        product(&mut to_written, Into::Fresh, 1.0, self.square(work.scores).t(), slope);
-        product(&mut to_written, Into::Sum, 1.0, weak, leaving);
-        product(&mut self.square_mut(work.to_scores), Into::Fresh, 1.0, slope, written.t());
+        product(&mut to_written, Accumulate::Fresh, 1.0, self.square(work.scores).t(), slope);
+        product(&mut to_written, Accumulate::Sum, 1.0, weak, leaving);
+        product(&mut self.square_mut(work.to_scores), Accumulate::Fresh, 1.0, slope, written.t());
         lower(self.len(), false, work.to_scores);
         let to_scores = self.square(work.to_scores);
         let (mut to_query, into) = self.slopes(gradients.query, work.to_query);
         product(&mut to_query, into, 1.0, slope, self.state(entering).t());
-        product(&mut to_query, Into::Sum, 1.0, to_scores, weak);
+        product(&mut to_query, Accumulate::Sum, 1.0, to_scores, weak);
         let (mut to_weak, into) = self.slopes(gradients.key, work.to_weak);
         product(&mut to_weak, into, 1.0, written, leaving.t());
         self.last_decay_back(entering, work, gradients);
         let (mut to_weak, _) = self.slopes(gradients.key, work.to_weak);
-        product(&mut to_weak, Into::Sum, 1.0, self.square(work.to_scores).t(), query);
-        product(&mut self.state_mut(work.to_state), Into::Sum, 1.0, query.t(), slope);
+        product(&mut to_weak, Accumulate::Sum, 1.0, self.square(work.to_scores).t(), query);
+        product(&mut self.state_mut(work.to_state), Accumulate::Sum, 1.0, query.t(), slope);
         if delta {
             self.delta_back(inputs, entering, work, gradients);
         }
@@ -435,7 +441,7 @@ impl Chunk {
         &self,
         inputs: &Inputs<'_, S>,
         entering: &[S],
-        work: &mut Work<'_, S>,
+        work: &mut ChunkScratch<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
         let Extents { value_width: width, heads, .. } = self.head.extents;
@@ -448,19 +454,25 @@ impl Chunk {
         }
         let Operands { key, weak, .. } = self.operands(inputs, &work.faded);
         let to_errors = self.rows(work.to_errors);
-        product(&mut self.square_mut(work.to_overlaps), Into::Fresh, -1.0, to_errors, self.rows(work.written).t());
+        product(
+            &mut self.square_mut(work.to_overlaps),
+            Accumulate::Fresh,
+            -1.0,
+            to_errors,
+            self.rows(work.written).t(),
+        );
         lower(self.len(), true, work.to_overlaps);
         let to_overlaps = self.square(work.to_overlaps);
         let (mut to_key, into) = self.slopes(gradients.key, work.to_key);
         product(&mut to_key, into, -1.0, to_errors, self.state(entering).t());
-        product(&mut to_key, Into::Sum, 1.0, to_overlaps, weak);
+        product(&mut to_key, Accumulate::Sum, 1.0, to_overlaps, weak);
         let (mut to_weak, _) = self.slopes(gradients.key, work.to_weak);
-        product(&mut to_weak, Into::Sum, 1.0, to_overlaps.t(), key);
-        product(&mut self.state_mut(work.to_state), Into::Sum, -1.0, key.t(), to_errors);
+        product(&mut to_weak, Accumulate::Sum, 1.0, to_overlaps.t(), key);
+        product(&mut self.state_mut(work.to_state), Accumulate::Sum, -1.0, key.t(), to_errors);
     }
 
     /// The part of the last token's `b` that scales the leaving state: `sum_v dZ Z`, with `Z = S0 + W' u`.
-    fn last_decay_back<S: Scalar>(&self, entering: &[S], work: &Work<'_, S>, gradients: &mut Gradients<'_, S>) {
+    fn last_decay_back<S: Scalar>(&self, entering: &[S], work: &ChunkScratch<'_, S>, gradients: &mut Gradients<'_, S>) {
         let Extents { key_width, value_width, fading, .. } = self.head.extents;
         if fading == 0 {
             return;
@@ -474,7 +486,7 @@ impl Chunk {
     }
 
     /// From the gradients of `Q`, `K` and `W` to those of queries, keys and `b`.
-    fn operands_back<S: Scalar>(&self, work: &Work<'_, S>, gradients: &mut Gradients<'_, S>) {
+    fn operands_back<S: Scalar>(&self, work: &ChunkScratch<'_, S>, gradients: &mut Gradients<'_, S>) {
         let Extents { key_width: width, fading, delta, .. } = self.head.extents;
         let faded = &work.faded;
         for (token, time) in self.times.clone().enumerate() {
@@ -498,7 +510,7 @@ impl Chunk {
         &self,
         inputs: &Inputs<'_, S>,
         entering: &[S],
-        work: &mut Work<'_, S>,
+        work: &mut ChunkScratch<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
         let Extents { value_width, fading, .. } = self.head.extents;
@@ -529,7 +541,7 @@ pub(crate) fn forward<S: Scalar>(
     if extents.is_scan() {
         return scan::forward(extents, inputs, (out, last, kept));
     }
-    let (mut work, _) = Work::new(&extents, scratch);
+    let (mut work, _) = ChunkScratch::new(&extents, scratch);
     for head in extents.heads_of_all() {
         let state = &mut last[head.whole()];
         for cell in 0..extents.cells() {
@@ -545,9 +557,9 @@ pub(crate) fn forward<S: Scalar>(
                 chunk.solve(inputs, state, errors, &mut work);
                 let mut rows = head.values_mut(out, &chunk.times);
                 let Operands { query, .. } = chunk.operands(inputs, &work.faded);
-                product(&mut rows, Into::Fresh, 1.0, query, chunk.state(state));
+                product(&mut rows, Accumulate::Fresh, 1.0, query, chunk.state(state));
                 let written = chunk.written(inputs, work.written);
-                product(&mut rows, Into::Sum, 1.0, chunk.square(work.scores), written);
+                product(&mut rows, Accumulate::Sum, 1.0, chunk.square(work.scores), written);
                 chunk.advance(inputs, &work, state);
             }
         }
@@ -563,7 +575,7 @@ pub(crate) fn backward<S: Scalar>(
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let (mut work, states) = Work::new(&extents, scratch);
+    let (mut work, states) = ChunkScratch::new(&extents, scratch);
     for head in extents.heads_of_all() {
         if last_slope.is_empty() {
             work.to_state.fill(S::ZERO);
@@ -586,7 +598,7 @@ fn cell_back<S: Scalar>(
     inputs: &Inputs<'_, S>,
     (kept, errors, slope): (&[S], &[S], &[S]),
     states: &mut [S],
-    work: &mut Work<'_, S>,
+    work: &mut ChunkScratch<'_, S>,
     gradients: &mut Gradients<'_, S>,
 ) {
     let (size, width) = (head.extents.state(), head.extents.value_width);
@@ -628,7 +640,7 @@ fn chunk_before<S: Scalar>(
     stop: usize,
     end: usize,
     inputs: &Inputs<'_, S>,
-    faded: &mut Faded<'_, S>,
+    faded: &mut DecayedOperands<'_, S>,
 ) -> Chunk {
     loop {
         let chunk = Chunk::prepare(head, start, end, inputs, faded);

@@ -2,7 +2,7 @@
 //!
 //! A matrix is transposed in blocks of eight by eight, small enough for registers. The compiler moves such a block number by number,
 //! at one a cycle; the vector instructions that exchange halves, quarters and neighbours of two rows need three rounds for all
-//! of it. So this is the one loop that is written with instructions by name, for single precision where AVX is at hand.
+//! of it. So this is the one loop that is written with instructions by name, for single precision where AVX is available.
 
 use crate::scalar::Scalar;
 
@@ -22,7 +22,7 @@ pub(crate) fn transpose_scalar<S: Scalar>(block: &Block<S>) -> Block<S> {
 #[inline(always)]
 pub(crate) fn transpose_f32(block: &Block<f32>) -> Block<f32> {
     #[cfg(target_arch = "x86_64")]
-    if crate::kernels::vectorised::level() != crate::kernels::vectorised::Level::Baseline {
+    if crate::kernels::vectorised::level() != crate::kernels::vectorised::InstructionSet::Baseline {
         #[expect(unsafe_code, reason = "a function built for more instructions than the target promises")]
         // SAFETY: every level above the baseline has AVX.
         return unsafe { transpose_avx(block) };

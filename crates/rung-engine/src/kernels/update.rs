@@ -32,10 +32,10 @@ vectorised! {
         let mut blocks = x.chunks_exact(8);
         for block in blocks.by_ref() {
             for (lane, &x) in lanes.iter_mut().zip(block) {
-                *lane += x.wide() * x.wide();
+                *lane += x.to_f64() * x.to_f64();
             }
         }
-        blocks.remainder().iter().map(|x| x.wide() * x.wide()).sum::<f64>() + lanes.into_iter().sum::<f64>()
+        blocks.remainder().iter().map(|x| x.to_f64() * x.to_f64()).sum::<f64>() + lanes.into_iter().sum::<f64>()
     }
 
     /// Whether every number is finite: a product with zero is zero unless it is not.

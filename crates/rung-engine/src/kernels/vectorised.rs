@@ -6,7 +6,7 @@
 
 /// Instruction sets, widest first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum InstructionSet {
     /// AVX-512 with the byte, word and quadword parts.
     #[cfg(target_arch = "x86_64")]
     Wide,
@@ -17,7 +17,7 @@ pub(crate) enum Level {
     Baseline,
 }
 
-impl Level {
+impl InstructionSet {
     /// Whether vectors are of 64 bytes.
     pub(crate) fn is_widest(self) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -29,7 +29,7 @@ impl Level {
 
 /// The widest instruction set of this machine. The standard library remembers the answer after the first question.
 #[inline]
-pub(crate) fn level() -> Level {
+pub(crate) fn level() -> InstructionSet {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f")
@@ -38,23 +38,23 @@ pub(crate) fn level() -> Level {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("fma")
         {
-            return Level::Wide;
+            return InstructionSet::Wide;
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return Level::Middle;
+            return InstructionSet::Middle;
         }
     }
-    Level::Baseline
+    InstructionSet::Baseline
 }
 
 /// The vector instructions that kernels use on this machine: `avx512`, `avx2` or `none`. Sums are rounded differently with each.
 pub fn vector_instructions() -> &'static str {
     match level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Wide => "avx512",
+        InstructionSet::Wide => "avx512",
         #[cfg(target_arch = "x86_64")]
-        Level::Middle => "avx2",
-        Level::Baseline => "none",
+        InstructionSet::Middle => "avx2",
+        InstructionSet::Baseline => "none",
     }
 }
 

@@ -3,11 +3,11 @@
 //! A record takes the gradient of its output from the [`Flow`], calls a kernel, and gives the inputs theirs. Where an input is a
 //! constant, the work for it is left out.
 
-use crate::choice::Readers;
-use crate::kernels::product::{Into, Matrix, MatrixMut, product};
+use crate::choice::BlockReaders;
+use crate::kernels::product::{Accumulate, Matrix, MatrixMut, product};
 use crate::kernels::{attention, blocks, convolution, gated, layout, loss, norm, pointwise, recurrence, rotary};
 use crate::native::pool::Buffer;
-use crate::native::tape::{Flow, Record, Recurrent, Tensor, Var};
+use crate::native::tape::{Flow, GradientTarget, Record, Recurrent, Tensor};
 use crate::ops::Binary;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -18,8 +18,8 @@ fn data<S: Scalar>(x: Option<&Tensor<S>>) -> &[S] {
 }
 
 /// The variable of an optional tensor.
-fn var<S: Scalar>(x: Option<&Tensor<S>>) -> Var {
-    x.map_or(Var::None, |x| x.var)
+fn var<S: Scalar>(x: Option<&Tensor<S>>) -> GradientTarget {
+    x.map_or(GradientTarget::None, |x| x.var)
 }
 
 impl<S: Scalar> Record<S> {
@@ -125,7 +125,7 @@ impl<S: Scalar> Record<S> {
     }
 
     /// The variable that came out.
-    fn out(&self) -> Var {
+    fn out(&self) -> GradientTarget {
         match self {
             Self::Map { out, .. }
             | Self::Affine { out, .. }
@@ -153,7 +153,13 @@ impl<S: Scalar> Record<S> {
     }
 }
 
-fn turn_back<S: Scalar>(flow: &mut Flow<'_, S>, x: Var, shape: &Shape, angles: &[Buffer<S>; 2], slope: &Buffer<S>) {
+fn turn_back<S: Scalar>(
+    flow: &mut Flow<'_, S>,
+    x: GradientTarget,
+    shape: &Shape,
+    angles: &[Buffer<S>; 2],
+    slope: &Buffer<S>,
+) {
     let [cosine, sine] = angles;
     let mut out = flow.pool.take(slope.len());
     let (time, heads, half) = (shape[1], shape[2], shape[3] / 2);
@@ -231,7 +237,7 @@ fn scaled<S: Scalar>(flow: &Flow<'_, S>, x: &[S], factor: S) -> Buffer<S> {
 }
 
 /// Adds up rows into a weight, as for a bias.
-fn add_rows<S: Scalar>(flow: &mut Flow<'_, S>, var: Var, width: usize, rows: &[S]) {
+fn add_rows<S: Scalar>(flow: &mut Flow<'_, S>, var: GradientTarget, width: usize, rows: &[S]) {
     flow.add_to(var, width, |out, fresh| {
         if fresh {
             out.fill(S::ZERO);
@@ -240,7 +246,7 @@ fn add_rows<S: Scalar>(flow: &mut Flow<'_, S>, var: Var, width: usize, rows: &[S
     });
 }
 
-fn permute<S: Scalar>(flow: &mut Flow<'_, S>, x: Var, shape: &Shape, order: &[usize], slope: &[S]) {
+fn permute<S: Scalar>(flow: &mut Flow<'_, S>, x: GradientTarget, shape: &Shape, order: &[usize], slope: &[S]) {
     let mut moved = *shape;
     let mut inverse = [0; crate::shape::MAX_RANK];
     for (axis, &from) in order.iter().enumerate() {
@@ -305,7 +311,7 @@ fn matrix_product<S: Scalar>(
     let columns = if flip_right { batch.right[0] } else { batch.right[1] };
     let slope_of = |index: usize| Matrix::new(&slope[index * rows * columns..], rows, columns, columns);
     flow.add_to(left.var, left.shape.size(), |out, fresh| {
-        let into = if fresh { Into::Fresh } else { Into::Sum };
+        let into = if fresh { Accumulate::Fresh } else { Accumulate::Sum };
         let size = batch.left[0] * batch.left[1];
         for (index, out) in out.chunks_exact_mut(size.max(1)).enumerate() {
             let (_, right) = batch.operands(index, (&left.data, flip_left), (&right.data, flip_right));
@@ -319,7 +325,7 @@ fn matrix_product<S: Scalar>(
     });
     flow.add_to(right.var, right.shape.size(), |out, fresh| {
         for index in 0..batch.count {
-            let into = if fresh && (index == 0 || batch.right_step > 0) { Into::Fresh } else { Into::Sum };
+            let into = if fresh && (index == 0 || batch.right_step > 0) { Accumulate::Fresh } else { Accumulate::Sum };
             let (left, _) = batch.operands(index, (&left.data, flip_left), (&right.data, flip_right));
             let out = &mut out[index * batch.right_step..];
             let mut out = MatrixMut::new(out, batch.right[0], batch.right[1], batch.right[1]);
@@ -363,7 +369,7 @@ fn attend<S: Scalar>(
 fn attend_to_blocks<S: Scalar>(
     flow: &mut Flow<'_, S>,
     extents: blocks::Extents,
-    readers: &Readers,
+    readers: &BlockReaders,
     inputs: &[Tensor<S>; 3],
     kept: (&[S], &[S], &[S]),
 ) {
@@ -396,7 +402,7 @@ fn normalise<S: Scalar>(
     norm: norm::Norm,
     x: &Tensor<S>,
     weight: Option<&Tensor<S>>,
-    bias: Var,
+    bias: GradientTarget,
     (kept, slope): (&[S], &[S]),
 ) {
     let width = x.shape.width();
@@ -419,7 +425,7 @@ fn convolve<S: Scalar>(
     extents: convolution::Extents,
     padded: &Tensor<S>,
     filters: &Tensor<S>,
-    bias: Var,
+    bias: GradientTarget,
     slope: &[S],
 ) {
     let (channels, taps) = (extents.channels, extents.taps);

@@ -1,7 +1,7 @@
 //! One training step on all cores.
 //!
 //! The items of a batch are divided into as many runs as there are threads, and each thread takes its run through the whole
-//! forward and backward pass with an executor of its own. The threads share the weights, which nobody writes, and meet once, to
+//! forward and backward pass with an executor of its own. The threads share the weights, which are read-only, and meet once, to
 //! add up their gradients. Compared with threads inside each operation this has no waiting between operations and needs no
 //! kernel to be parallel.
 //!
@@ -13,7 +13,7 @@
 //! are taken in another order, and results agree up to rounding.
 
 use super::worker_pool::WorkerPool;
-use super::{Fault, Native, OperationProfile, Tensor};
+use super::{NonFinite, Native, OperationProfile, Tensor};
 use crate::kernels::pointwise::accumulate;
 use crate::kernels::update::{all_finite, sum_of_squares};
 use crate::ops::Ops;
@@ -27,12 +27,12 @@ use std::sync::{Mutex, PoisonError};
 pub enum StepError {
     /// A number stopped being finite.
     #[error(transparent)]
-    NotFinite(#[from] Fault),
+    NotFinite(#[from] NonFinite),
 }
 
 /// What a step gave. Its gradient is in [`DataParallel::gradient`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct StepOutcome {
     /// Sum of the losses of all pieces.
     pub loss: f64,
     /// Euclidean norm of the gradient.
@@ -100,7 +100,7 @@ impl<S: Scalar> DataParallel<S> {
     ///
     /// # Errors
     /// If the loss or a gradient is not finite. The step is then run once more to find the operation where it began.
-    pub fn step<F>(&mut self, weights: &Parameters<S>, items: usize, loss: F) -> Result<Outcome, StepError>
+    pub fn step<F>(&mut self, weights: &Parameters<S>, items: usize, loss: F) -> Result<StepOutcome, StepError>
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
     {
@@ -113,11 +113,11 @@ impl<S: Scalar> DataParallel<S> {
         }
         self.run(weights, items, &loss);
         let faults: Vec<_> = self.workers.iter().filter_map(|worker| worker.ops.fault()).collect();
-        let unknown = || Fault { scope: "the model".to_owned(), operation: "sum of losses", pass: "forward" };
+        let unknown = || NonFinite { scope: "the model".to_owned(), operation: "sum of losses", pass: "forward" };
         Err(faults.into_iter().next().unwrap_or_else(unknown).into())
     }
 
-    fn run<F>(&mut self, weights: &Parameters<S>, items: usize, loss: &F) -> Outcome
+    fn run<F>(&mut self, weights: &Parameters<S>, items: usize, loss: &F) -> StepOutcome
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
     {
@@ -138,7 +138,7 @@ impl<S: Scalar> DataParallel<S> {
         for worker in workers {
             worker.ops.release();
         }
-        Outcome {
+        StepOutcome {
             loss: workers.iter().map(|worker| *worker.loss.lock().unwrap_or_else(PoisonError::into_inner)).sum(),
             gradient_norm: sum_of_squares(gradient).sqrt(),
         }
@@ -156,7 +156,7 @@ impl<S: Scalar> Worker<S> {
         for start in items.clone().step_by(piece) {
             let share = loss(&self.ops, start..(start + piece).min(items.end));
             assert_eq!(self.ops.shape(&share).size(), 1, "a loss is one number");
-            total += share.data[0].wide();
+            total += share.data[0].to_f64();
             self.ops.backward(&share);
         }
         *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = total;

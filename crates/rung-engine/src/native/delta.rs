@@ -2,7 +2,7 @@
 
 use crate::kernels::delta::{self, Extents, Gradients, Inputs};
 use crate::native::profile::{Cost, general_delta_cost};
-use crate::native::tape::{Flow, Record, Tensor, Var};
+use crate::native::tape::{Flow, Record, Tensor, GradientTarget};
 use crate::native::{Native, extents_of};
 use crate::ops::GeneralDelta;
 use crate::scalar::Scalar;
@@ -11,14 +11,14 @@ use crate::shape::Shape;
 use super::pool::Buffer;
 
 /// The record of a general delta rule.
-pub(crate) struct Replaced<S: Scalar> {
+pub(crate) struct DeltaRecord<S: Scalar> {
     extents: Extents,
     /// Query, key, value, decay, sought, removed.
     inputs: [Tensor<S>; 6],
     state: Option<Tensor<S>>,
     kept: Buffer<S>,
-    pub(crate) out: Var,
-    last: Var,
+    pub(crate) out: GradientTarget,
+    last: GradientTarget,
 }
 
 impl<S: Scalar> Replaced<S> {
@@ -31,7 +31,9 @@ impl<S: Scalar> Replaced<S> {
 impl<S: Scalar> Native<S> {
     /// Outputs and last state, by the kernel.
     pub(super) fn replace(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        let GeneralDelta { query, key, value, decay, sought, removed, state, chunk, .. } = *inputs;
+        let GeneralDelta {
+            query, key, value, decay, removal_key: sought, removal_value: removed, state, chunk, ..
+        } = *inputs;
         let [batch, time, heads, value_width] = extents_of("general_delta", value);
         let key_width = key.shape.width();
         for x in [query, key, decay, sought, removed] {
@@ -43,13 +45,13 @@ impl<S: Scalar> Native<S> {
         let mut last = self.pool.take(last_shape.size());
         let mut scratch = self.pool.take(extents.scratch());
         let mut data = self.pool.take(value.data.len());
-        let mut record = Replaced {
+        let mut record = DeltaRecord {
             extents,
             inputs: [query, key, value, decay, sought, removed].map(Clone::clone),
             state: state.cloned(),
             kept: self.pool.take(0),
-            out: Var::None,
-            last: Var::None,
+            out: GradientTarget::None,
+            last: GradientTarget::None,
         };
         let results = (data.write(), last.write(), kept.write());
         delta::forward(extents, &record.view(), scratch.write(), results);
@@ -67,7 +69,7 @@ impl<S: Scalar> Native<S> {
     }
 }
 
-impl<S: Scalar> Replaced<S> {
+impl<S: Scalar> DeltaRecord<S> {
     pub(super) fn backward(self, flow: &mut Flow<'_, S>) {
         let (slope, last) = match (flow.take(self.out), flow.take(self.last)) {
             (None, None) => return,

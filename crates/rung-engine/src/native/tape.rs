@@ -10,11 +10,11 @@
 //!
 //! Gradients of weights go straight into one flat array, where the pieces of a batch add up.
 
-use crate::choice::Readers;
-use crate::kernels::pointwise::{Map, accumulate};
+use crate::choice::BlockReaders;
+use crate::kernels::pointwise::{ElementMap, accumulate};
 use crate::kernels::update::all_finite;
 use crate::kernels::{attention, blocks, convolution, gated, norm, recurrence};
-use crate::native::delta::Replaced;
+use crate::native::delta::DeltaRecord;
 use crate::native::pool::{Buffer, Pool};
 use crate::native::profile::{BACKWARD, FORWARD, Profile};
 use crate::ops::Binary;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Where a gradient goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Var {
+pub(crate) enum GradientTarget {
     /// Nowhere: a constant.
     None,
     /// Into this part of the flat gradient.
@@ -34,7 +34,7 @@ pub(crate) enum Var {
     Node(u32),
 }
 
-impl Var {
+impl GradientTarget {
     pub(crate) fn wanted(self) -> bool {
         self != Self::None
     }
@@ -45,82 +45,82 @@ impl Var {
 pub struct Tensor<S: Scalar> {
     pub(crate) data: Buffer<S>,
     pub(crate) shape: Shape,
-    pub(crate) var: Var,
+    pub(crate) var: GradientTarget,
 }
 
 /// One operation, as its backward pass needs it.
 pub(crate) enum Record<S: Scalar> {
     Map {
-        kind: Map,
-        x: Var,
+        kind: ElementMap,
+        x: GradientTarget,
         kept: Buffer<S>,
-        out: Var,
+        out: GradientTarget,
     },
     Affine {
-        x: Var,
+        x: GradientTarget,
         factor: S,
-        out: Var,
+        out: GradientTarget,
     },
     Binary {
         kind: Binary,
         left: Tensor<S>,
         right: Tensor<S>,
         shape: Shape,
-        out: Var,
+        out: GradientTarget,
     },
     Sum {
-        x: Var,
+        x: GradientTarget,
         from: Shape,
         to: Shape,
-        out: Var,
+        out: GradientTarget,
     },
     Product {
         left: Tensor<S>,
         flip_left: bool,
         right: Tensor<S>,
         flip_right: bool,
-        out: Var,
+        out: GradientTarget,
     },
     Bias {
-        bias: Var,
+        bias: GradientTarget,
         width: usize,
-        out: Var,
+        out: GradientTarget,
     },
     Permute {
-        x: Var,
+        x: GradientTarget,
         shape: Shape,
         order: [usize; MAX_RANK],
-        out: Var,
+        out: GradientTarget,
     },
     Slice {
-        x: Var,
+        x: GradientTarget,
         shape: Shape,
         axis: usize,
         range: Range<usize>,
-        out: Var,
+        out: GradientTarget,
     },
     Concat {
         parts: Range<usize>,
         shape: Shape,
         axis: usize,
-        out: Var,
+        out: GradientTarget,
     },
     Broadcast {
-        x: Var,
+        x: GradientTarget,
         from: Shape,
         to: Shape,
-        out: Var,
+        out: GradientTarget,
     },
     Gather {
-        x: Var,
+        x: GradientTarget,
         shape: Shape,
         rows: Range<usize>,
-        out: Var,
+        out: GradientTarget,
     },
     RunningSum {
-        x: Var,
+        x: GradientTarget,
         around: (usize, usize, usize),
-        out: Var,
+        out: GradientTarget,
     },
     Attention {
         extents: attention::Extents,
@@ -128,57 +128,57 @@ pub(crate) enum Record<S: Scalar> {
         bias: Option<Tensor<S>>,
         result: Buffer<S>,
         kept: Buffer<S>,
-        out: Var,
+        out: GradientTarget,
     },
     Blocks {
         extents: blocks::Extents,
-        readers: Readers,
+        readers: BlockReaders,
         inputs: [Tensor<S>; 3],
         result: Buffer<S>,
         kept: Buffer<S>,
-        out: Var,
+        out: GradientTarget,
     },
     Norm {
         norm: norm::Norm,
         x: Tensor<S>,
         weight: Option<Tensor<S>>,
-        bias: Var,
+        bias: GradientTarget,
         kept: Buffer<S>,
-        out: Var,
+        out: GradientTarget,
     },
     Gate {
         gate: Tensor<S>,
         x: Tensor<S>,
-        out: Var,
+        out: GradientTarget,
     },
     Convolution {
         extents: convolution::Extents,
         padded: Tensor<S>,
         filters: Tensor<S>,
-        bias: Var,
-        out: Var,
+        bias: GradientTarget,
+        out: GradientTarget,
     },
     GatedScan {
         extents: gated::Extents,
         /// Value, gate, state.
         inputs: [Tensor<S>; 3],
         states: Buffer<S>,
-        out: Var,
+        out: GradientTarget,
     },
     Rotary {
-        x: Var,
+        x: GradientTarget,
         shape: Shape,
         angles: [Buffer<S>; 2],
-        out: Var,
+        out: GradientTarget,
     },
     Loss {
         logits: Tensor<S>,
         targets: Range<usize>,
         kept: Buffer<S>,
-        out: Var,
+        out: GradientTarget,
     },
     Recurrence(Recurrent<S>),
-    Delta(Replaced<S>),
+    Delta(DeltaRecord<S>),
 }
 
 /// The record of a recurrence, which has the most to keep.
@@ -190,14 +190,14 @@ pub(crate) struct Recurrent<S: Scalar> {
     pub(crate) state: Option<Tensor<S>>,
     pub(crate) kept: Buffer<S>,
     pub(crate) errors: Buffer<S>,
-    pub(crate) out: Var,
-    pub(crate) last: Var,
+    pub(crate) out: GradientTarget,
+    pub(crate) last: GradientTarget,
 }
 
 /// Where a number stopped being finite.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} in {scope} gave a number that is not finite, in the {pass} pass")]
-pub struct Fault {
+pub struct NonFinite {
     /// The names given to [`scope`](crate::Ops::scope), outermost first.
     pub scope: String,
     /// The operation.
@@ -211,14 +211,14 @@ pub struct Fault {
 #[derive(Default)]
 pub(crate) struct Watch {
     pub(crate) scopes: Vec<String>,
-    pub(crate) fault: Option<Fault>,
+    pub(crate) fault: Option<NonFinite>,
 }
 
 impl Watch {
     fn inspect<S: Scalar>(&mut self, values: &[S], operation: &'static str, scope: Option<&str>, pass: &'static str) {
         if self.fault.is_none() && !all_finite(values) {
             let scope = scope.map_or_else(|| self.place(), str::to_owned);
-            self.fault = Some(Fault { scope, operation, pass });
+            self.fault = Some(NonFinite { scope, operation, pass });
         }
     }
 
@@ -229,7 +229,7 @@ impl Watch {
 }
 
 /// A record with the name of its operation, and of its scope if someone is watching.
-struct Entry<S: Scalar> {
+struct TapeEntry<S: Scalar> {
     record: Record<S>,
     operation: &'static str,
     scope: Option<String>,
@@ -237,10 +237,10 @@ struct Entry<S: Scalar> {
 
 /// The records of a forward pass, and the gradients of a reverse pass.
 pub(crate) struct Tape<S: Scalar> {
-    entries: Vec<Entry<S>>,
+    entries: Vec<TapeEntry<S>>,
     slots: Vec<Option<Buffer<S>>>,
     pub(crate) indices: Vec<u32>,
-    pub(crate) parts: Vec<(Var, usize)>,
+    pub(crate) parts: Vec<(GradientTarget, usize)>,
     /// Values of the weights in this step.
     pub(crate) weights: Option<Arc<Vec<S>>>,
     /// Shape and place of each weight.
@@ -277,9 +277,9 @@ impl<S: Scalar> Tape<S> {
     }
 
     /// A new variable.
-    pub(crate) fn node(&mut self) -> Var {
+    pub(crate) fn node(&mut self) -> GradientTarget {
         self.slots.push(None);
-        Var::Node(self.slots.len() as u32 - 1)
+        GradientTarget::Node(self.slots.len() as u32 - 1)
     }
 
     pub(crate) fn push(&mut self, operation: &'static str, record: Record<S>) {
@@ -287,7 +287,7 @@ impl<S: Scalar> Tape<S> {
             profile.count(operation, FORWARD, record.cost());
         }
         let scope = self.watch.as_ref().map(Watch::place);
-        self.entries.push(Entry { record, operation, scope });
+        self.entries.push(TapeEntry { record, operation, scope });
     }
 
     /// Remembers row numbers until the reverse pass.
@@ -339,26 +339,28 @@ pub(crate) struct Flow<'a, S: Scalar> {
     slots: &'a mut Vec<Option<Buffer<S>>>,
     gradient: &'a mut [S],
     pub(crate) indices: &'a [u32],
-    pub(crate) parts: &'a [(Var, usize)],
+    pub(crate) parts: &'a [(GradientTarget, usize)],
     watch: Option<&'a mut Watch>,
     operation: &'static str,
     scope: Option<String>,
 }
 
 impl<S: Scalar> Flow<'_, S> {
-    /// The gradient of an output, which is then gone; nothing if nobody used the output.
-    pub(crate) fn take(&mut self, var: Var) -> Option<Buffer<S>> {
-        let Var::Node(node) = var else { return None };
+    /// The gradient of an output, which is then gone; nothing if the output is unused.
+    pub(crate) fn take(&mut self, var: GradientTarget) -> Option<Buffer<S>> {
+        let GradientTarget::Node(node) = var else { return None };
         self.slots[node as usize].take()
     }
 
     /// Adds a gradient to a variable's.
-    pub(crate) fn give(&mut self, var: Var, gradient: Buffer<S>) {
+    pub(crate) fn give(&mut self, var: GradientTarget, gradient: Buffer<S>) {
         self.inspect(&gradient);
         match var {
-            Var::None => {}
-            Var::Weight { start, length } => accumulate(&gradient, &mut self.gradient[start..start + length]),
-            Var::Node(node) => {
+            GradientTarget::None => {}
+            GradientTarget::Weight { start, length } => {
+                accumulate(&gradient, &mut self.gradient[start..start + length])
+            }
+            GradientTarget::Node(node) => {
                 let sum = match self.slots[node as usize].take() {
                     None => gradient,
                     Some(held) if held.is_sole() => added(held, &gradient),
@@ -372,11 +374,11 @@ impl<S: Scalar> Flow<'_, S> {
 
     /// Runs `add` on a variable's gradient, which it must add to. `fresh` says whether the gradient is new, and then holds no
     /// particular numbers: `add` must replace them.
-    pub(crate) fn add_to(&mut self, var: Var, length: usize, add: impl FnOnce(&mut [S], bool)) {
+    pub(crate) fn add_to(&mut self, var: GradientTarget, length: usize, add: impl FnOnce(&mut [S], bool)) {
         match var {
-            Var::None => {}
-            Var::Weight { start, length } => add(&mut self.gradient[start..start + length], false),
-            Var::Node(node) => {
+            GradientTarget::None => {}
+            GradientTarget::Weight { start, length } => add(&mut self.gradient[start..start + length], false),
+            GradientTarget::Node(node) => {
                 let (mut buffer, fresh) = match self.slots[node as usize].take() {
                     None => (self.pool.take(length), true),
                     Some(held) if held.is_sole() => (held, false),

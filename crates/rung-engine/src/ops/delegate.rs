@@ -141,10 +141,10 @@ macro_rules! delegate_ops {
         $crate::delegate_ops! { @method $by linear(x: &Self::Tensor, weight: &Self::Tensor, bias: Option<&Self::Tensor>) -> Self::Tensor }
     };
     (@name $by:tt attention) => {
-        $crate::delegate_ops! { @method $by attention(inputs: &$crate::Attention<'_, Self::Tensor>) -> Self::Tensor }
+        $crate::delegate_ops! { @method $by attention(inputs: &$crate::AttentionInputs<'_, Self::Tensor>) -> Self::Tensor }
     };
     (@name $by:tt left_to_right_attention) => {
-        $crate::delegate_ops! { @method $by left_to_right_attention(inputs: &$crate::Attention<'_, Self::Tensor>, rounding: Option<$crate::AccumulatorRounding>) -> Self::Tensor }
+        $crate::delegate_ops! { @method $by left_to_right_attention(inputs: &$crate::AttentionInputs<'_, Self::Tensor>, rounding: Option<$crate::AccumulatorRounding>) -> Self::Tensor }
     };
     (@name $by:tt block_attention) => {
         $crate::delegate_ops! { @method $by block_attention(inputs: &$crate::BlockAttention<'_, Self::Tensor>) -> Self::Tensor }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Ops;
-use crate::choice::Choice;
+use crate::choice::BlockChoice;
 use crate::scalar::Scalar;
 
 /// A function of one number, applied to every element.
@@ -66,7 +66,7 @@ impl AttentionMask {
 /// The inputs of softmax attention.
 ///
 /// Heads of keys and values may be fewer than heads of queries: consecutive query heads share one.
-pub struct Attention<'a, T> {
+pub struct AttentionInputs<'a, T> {
     /// `[batch, queries, heads, width]`.
     pub query: &'a T,
     /// `[batch, keys, key heads, width]`.
@@ -91,7 +91,7 @@ pub struct BlockAttention<'a, T> {
     /// `[batch, keys, key heads, value width]`.
     pub value: &'a T,
     /// The blocks that each query reads. Every query has at least one.
-    pub choice: &'a Choice,
+    pub choice: &'a BlockChoice,
     /// Factor on the scores.
     pub scale: f64,
 }
@@ -124,10 +124,10 @@ impl Rounding {
     #[expect(clippy::inline_always, reason = "part of vectorised loops")]
     pub(crate) fn nearest<S: Scalar>(self, x: S) -> S {
         let half = f64::from(1_u32 << (self.bits - 1));
-        let level = (x * S::of(half / self.range)).round().larger(S::of(-half));
-        let level = if level > S::of(half - 1.0) { S::of(half - 1.0) } else { level };
+        let level = (x * S::from_f64(half / self.range)).round().larger(S::from_f64(-half));
+        let level = if level > S::from_f64(half - 1.0) { S::from_f64(half - 1.0) } else { level };
         // Adding zero leaves no negative one, which would be a level more.
-        (level + S::ZERO) * S::of(self.range / half)
+        (level + S::ZERO) * S::from_f64(self.range / half)
     }
 
     /// The nearest values, with the gradient of `x`; see [`Ops::round_to_bits`].
@@ -188,9 +188,9 @@ pub struct GeneralDelta<'a, T> {
     /// Log-decays of the key channels, `[batch, time, heads, key width]`, never positive.
     pub decay: &'a T,
     /// `s`: the key under which something is looked up to be erased, `[batch, time, heads, key width]`.
-    pub sought: &'a T,
+    pub removal_key: &'a T,
     /// `r`: along what, and how much of it, it is erased, `[batch, time, heads, key width]`.
-    pub removed: &'a T,
+    pub removal_value: &'a T,
     /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
     pub state: Option<&'a T>,
     /// Tokens between the states that are kept for the gradient. It changes the cost, never the result.

@@ -1,6 +1,6 @@
 //! A small model with every kind of layer, for the tests of whole steps.
 
-use rung_engine::{Attention, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
+use rung_engine::{AttentionInputs, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
 
 /// Extents.
 pub const LENGTH: usize = 24;
@@ -72,7 +72,7 @@ impl Model {
         let heads = |y: &Tensor<f32>| ops.reshape(y, &[shape[0], LENGTH, HEADS, WIDTH / HEADS]);
         let [query, key, value] = [0, 1, 2].map(|part| heads(&ops.linear(&y, &ops.parameter(layer[part]), None)));
         let mixed = if index == 0 {
-            ops.attention(&Attention {
+            ops.attention(&AttentionInputs {
                 query: &query,
                 key: &key,
                 value: &value,

@@ -22,7 +22,7 @@
 //! ```
 
 use super::palette::{GRID, INK, MUTED};
-use super::svg::{Anchor, Area, Lettering, Stroke, Svg};
+use super::svg::{Anchor, Area, Stroke, Svg, TextStyle};
 use super::text;
 
 /// Font size of tick labels.
@@ -68,7 +68,7 @@ pub struct Tick {
     pub label: String,
 }
 
-/// A scale with its range, laid over a stretch of pixels.
+/// A scale with its range, laid over a range of pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 pub struct Axis {
@@ -331,7 +331,7 @@ fn bent_ticks(low: f64, knee: f64, high: f64, most: usize) -> Vec<Tick> {
 
 /// Draws a horizontal axis along the lower edge of `plot`, with grid lines through it and the title below.
 pub fn draw_bottom(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title: &str, grid: bool) {
-    let lettering = Lettering::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::Middle);
+    let lettering = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::Middle);
     let bottom = plot.bottom();
     for tick in ticks {
         let Some(x) = axis.position(tick.value) else { continue };
@@ -343,12 +343,12 @@ pub fn draw_bottom(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title
     }
     svg.line((plot.x, bottom), (plot.right(), bottom), &Stroke::new(INK, 1.0));
     let middle = f64::midpoint(plot.x, plot.right());
-    svg.text((middle, bottom + 39.0), title, &Lettering::new(TITLE_SIZE).anchored(Anchor::Middle));
+    svg.text((middle, bottom + 39.0), title, &TextStyle::new(TITLE_SIZE).anchored(Anchor::Middle));
 }
 
 /// Draws a vertical axis along the left edge of `plot`, with grid lines through it and the title reading upwards.
 pub fn draw_left(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title: &str, grid: bool) {
-    let lettering = Lettering::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::End);
+    let lettering = TextStyle::new(TICK_SIZE).coloured(MUTED).anchored(Anchor::End);
     for tick in ticks {
         let Some(y) = axis.position(tick.value) else { continue };
         if grid {
@@ -359,7 +359,7 @@ pub fn draw_left(svg: &mut Svg, plot: Area, axis: &Axis, ticks: &[Tick], title: 
     }
     svg.line((plot.x, plot.y), (plot.x, plot.bottom()), &Stroke::new(INK, 1.0));
     let middle = f64::midpoint(plot.y, plot.bottom());
-    let lettering = Lettering::new(TITLE_SIZE).anchored(Anchor::Middle).upwards();
+    let lettering = TextStyle::new(TITLE_SIZE).anchored(Anchor::Middle).upwards();
     svg.text((plot.x - label_room(ticks) - 8.0, middle), title, &lettering);
 }
 

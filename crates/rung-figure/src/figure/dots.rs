@@ -17,10 +17,10 @@ use super::Chart;
 use super::axis::{self, TICK_SIZE};
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::legend::{Key, Legend, LegendEntry, Mark};
+use super::legend::{Key, Legend, LegendEntry, MarkerShape};
 use super::lines::AxisSpec;
 use super::palette::{self, GRID, INK};
-use super::svg::{Anchor, Area, Lettering, Stroke, Svg};
+use super::svg::{Anchor, Area, Stroke, Svg, TextStyle};
 use super::text;
 use crate::Evidence;
 
@@ -93,7 +93,7 @@ impl DotChart {
     fn legend(&self) -> Legend {
         let evidence = self.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
         let entry = |(index, (name, _)): (usize, &(String, Vec<Dot>))| LegendEntry {
-            key: Key::Line { stroke: None, mark: Some((Mark::of(index), palette::series(index))) },
+            key: Key::Line { stroke: None, mark: Some((MarkerShape::of(index), palette::series(index))) },
             name: format!("{name}{evidence}"),
         };
         Legend::new(self.series.iter().enumerate().map(entry).collect(), WIDTH - 2.0 * MARGIN)
@@ -134,13 +134,13 @@ impl Chart for DotChart {
             let first = middle - (lines.len() as f64 - 1.0) * LINE / 2.0 + TICK_SIZE * 0.36;
             for (index, line) in lines.iter().enumerate() {
                 let at = (plot.x - 8.0, first + index as f64 * LINE);
-                svg.text(at, line, &Lettering::new(TICK_SIZE).anchored(Anchor::End));
+                svg.text(at, line, &TextStyle::new(TICK_SIZE).anchored(Anchor::End));
             }
             middles.push(middle);
             edge += height;
         }
         for (index, (name, dots)) in self.series.iter().enumerate() {
-            let (colour, mark) = (palette::series(index), Mark::of(index));
+            let (colour, mark) = (palette::series(index), MarkerShape::of(index));
             let aside = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * ASIDE;
             svg.group(name, |svg| {
                 for dot in dots {

@@ -2,7 +2,7 @@
 //!
 //! A heading is wrapped before it is drawn, because a chart has to know how many lines it will take.
 
-use super::svg::{Lettering, Svg};
+use super::svg::{Svg, TextStyle};
 use super::text;
 
 /// Width of every chart in pixels.
@@ -33,7 +33,7 @@ impl Heading {
     pub fn draw(&self, svg: &mut Svg) {
         for (index, line) in self.lines.iter().enumerate() {
             let at = (MARGIN, MARGIN + SIZE + index as f64 * LINE_HEIGHT);
-            svg.text(at, line, &Lettering::new(SIZE).bold());
+            svg.text(at, line, &TextStyle::new(SIZE).bold());
         }
     }
 }

@@ -17,7 +17,7 @@ use super::Chart;
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
 use super::palette::{Colour, INK, MUTED, PAPER};
-use super::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
+use super::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use super::text;
 use crate::Evidence;
 
@@ -57,7 +57,7 @@ impl HeatCell {
 
 /// How numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Letters {
+pub enum CellFormat {
     /// As a share.
     Percent,
     /// As a share with one digit after the point.
@@ -85,7 +85,7 @@ pub struct HeatMap {
     /// The cells, row by row.
     pub cells: Vec<Vec<HeatCell>>,
     /// How numbers are written.
-    pub letters: Letters,
+    pub letters: CellFormat,
     /// The number that is darkest; the largest there is if absent.
     pub most: Option<f64>,
     /// How the numbers are known.
@@ -111,7 +111,7 @@ impl HeatMap {
             column_title: column_title.to_owned(),
             columns: columns.iter().map(ToString::to_string).collect(),
             cells,
-            letters: Letters::Percent,
+            letters: CellFormat::Percent,
             most: Some(1.0),
             evidence: None,
             boundary: Vec::new(),
@@ -120,7 +120,7 @@ impl HeatMap {
     }
 
     /// The same map of plain numbers, dark at the largest.
-    pub fn of_numbers(self, letters: Letters) -> Self {
+    pub fn of_numbers(self, letters: CellFormat) -> Self {
         Self { letters, most: None, ..self }
     }
 
@@ -150,10 +150,10 @@ impl HeatMap {
             // Numbers that no cell has room for.
             _ if value.abs() > 1e6 => String::new(),
             // A zero that was a little below stays a plain zero.
-            Letters::Percent => format!("{:.0}%", (100.0 * value).round() + 0.0),
-            Letters::Tenths => format!("{:.1}%", 100.0 * value + 0.0),
-            Letters::Number => format!("{value:.2}"),
-            Letters::None => String::new(),
+            CellFormat::Percent => format!("{:.0}%", (100.0 * value).round() + 0.0),
+            CellFormat::Tenths => format!("{:.1}%", 100.0 * value + 0.0),
+            CellFormat::Number => format!("{value:.2}"),
+            CellFormat::None => String::new(),
         }
     }
 
@@ -161,14 +161,14 @@ impl HeatMap {
         let detailed = !cell.detail.is_empty() && area.height >= DETAILED;
         let middle = |down: f64| (area.x + area.width / 2.0, area.y + area.height / 2.0 + down);
         let Some(value) = cell.value else {
-            let lettering = Lettering::new(LABEL).coloured(MUTED).anchored(Anchor::Middle);
+            let lettering = TextStyle::new(LABEL).coloured(MUTED).anchored(Anchor::Middle);
             return svg.text(middle(4.0), if detailed { &cell.detail } else { "–" }, &lettering);
         };
         let colour = shade(value / self.largest());
         svg.rect(area, &Paint::fill(colour));
         let ink = if INK.contrast(colour) >= PAPER.contrast(colour) { INK } else { PAPER };
         let mut line = |letters: &str, size: f64, down: f64| {
-            let lettering = Lettering::new(size).anchored(Anchor::Middle).coloured(ink);
+            let lettering = TextStyle::new(size).anchored(Anchor::Middle).coloured(ink);
             if area.height >= 14.0 && lettering.width(letters) + 4.0 <= area.width {
                 svg.text(middle(down), letters, &lettering);
             }
@@ -221,7 +221,7 @@ impl Chart for HeatMap {
             None => self.title.clone(),
         };
         let heading = Heading::new(&title);
-        let label = Lettering::new(LABEL);
+        let label = TextStyle::new(LABEL);
         let names = self.rows.iter().map(|name| label.width(name)).fold(0.0, f64::max);
         let left = MARGIN + 20.0 + names.min(240.0) + 8.0;
         let top = MARGIN + heading.height() + 8.0;
@@ -270,9 +270,9 @@ impl Chart for HeatMap {
             }
         }
         let below = (plot.x + plot.width / 2.0, plot.bottom() + names_below + 19.0);
-        svg.text(below, &self.column_title, &Lettering::new(12.0).anchored(Anchor::Middle));
+        svg.text(below, &self.column_title, &TextStyle::new(12.0).anchored(Anchor::Middle));
         let beside = (MARGIN + 10.0, plot.y + plot.height / 2.0);
-        svg.text(beside, &self.row_title, &Lettering::new(12.0).anchored(Anchor::Middle).upwards());
+        svg.text(beside, &self.row_title, &TextStyle::new(12.0).anchored(Anchor::Middle).upwards());
         for (index, line) in note.iter().enumerate().filter(|_| !self.note.is_empty()) {
             let at = (MARGIN, plot.bottom() + foot + 14.0 + 15.0 * index as f64);
             svg.text(at, line, &label.coloured(MUTED));
@@ -303,7 +303,7 @@ mod tests {
             let names: Vec<usize> = (0..values.len()).collect();
             let cells = values.iter().map(|row| row.iter().map(|value| HeatCell::new(*value)).collect()).collect();
             let map = HeatMap::new("t", ("r", &names), ("c", &[0, 1, 2, 3, 4]), cells);
-            for map in [map.clone(), map.of_numbers(Letters::Number)] {
+            for map in [map.clone(), map.of_numbers(CellFormat::Number)] {
                 let svg = map.svg();
                 prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             }

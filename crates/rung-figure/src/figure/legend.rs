@@ -4,7 +4,7 @@
 //! side and wrap.
 
 use super::palette::{Colour, Fill, INK, PAPER};
-use super::svg::{Area, Lettering, Outline, Paint, Stroke, Svg};
+use super::svg::{Area, Outline, Paint, Stroke, Svg, TextStyle};
 use super::texture;
 
 /// Height of one line of the legend in pixels.
@@ -15,7 +15,7 @@ const GAP: f64 = 22.0;
 
 /// The shape at a data point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum MarkerShape {
     /// A circle.
     Circle,
     /// A square.
@@ -26,7 +26,7 @@ pub enum Mark {
     Triangle,
 }
 
-impl Mark {
+impl MarkerShape {
     /// The mark of the `index`th series.
     pub fn of(index: usize) -> Self {
         [Self::Circle, Self::Square, Self::Diamond, Self::Triangle][index % 4]
@@ -61,12 +61,12 @@ impl Mark {
 pub enum Key {
     /// A filled box.
     Area(Fill),
-    /// A stretch of line, a mark, or both.
+    /// A piece of line, a mark, or both.
     Line {
         /// The line, if points are joined.
         stroke: Option<Stroke>,
         /// The mark, if points are marked, and its colour.
-        mark: Option<(Mark, Colour)>,
+        mark: Option<(MarkerShape, Colour)>,
     },
     /// A short upright stroke.
     Tick,
@@ -94,7 +94,7 @@ impl Legend {
         let (mut x, mut lines) = (0.0, usize::from(!entries.is_empty()));
         let mut placed = Vec::with_capacity(entries.len());
         for entry in entries {
-            let width = KEY_WIDTH + 7.0 + Lettering::new(SIZE).width(&entry.name);
+            let width = KEY_WIDTH + 7.0 + TextStyle::new(SIZE).width(&entry.name);
             if x > 0.0 && x + width > available {
                 x = 0.0;
                 lines += 1;
@@ -115,7 +115,7 @@ impl Legend {
         for (x, y, entry) in &self.placed {
             let (x, middle) = (left + x, top + y + LINE_HEIGHT / 2.0);
             draw_key(svg, &entry.key, x, middle);
-            svg.text((x + KEY_WIDTH + 7.0, middle + SIZE * 0.36), &entry.name, &Lettering::new(SIZE));
+            svg.text((x + KEY_WIDTH + 7.0, middle + SIZE * 0.36), &entry.name, &TextStyle::new(SIZE));
         }
     }
 }

@@ -24,9 +24,9 @@ use super::Chart;
 use super::axis::{self, Axis, Scale};
 use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
-use super::legend::{Key, Legend, LegendEntry, Mark};
+use super::legend::{Key, Legend, LegendEntry, MarkerShape};
 use super::palette::{self, Colour, INK, MUTED, PAPER};
-use super::svg::{Anchor, Area, Lettering, Paint, Stroke, Svg};
+use super::svg::{Anchor, Area, Paint, Stroke, Svg, TextStyle};
 use crate::Evidence;
 
 /// A point, with the spread it was seen with.
@@ -194,7 +194,7 @@ impl LineChart {
         spreads.chain(self.guides.iter().map(|guide| guide.y))
     }
 
-    fn pens(&self) -> Vec<Pen> {
+    fn pens(&self) -> Vec<SeriesPen> {
         let alone = |series: &Series| {
             series.evidence.is_some_and(|known| self.series.iter().filter(|s| s.evidence == Some(known)).count() == 1)
         };
@@ -204,23 +204,23 @@ impl LineChart {
         let pen = |series: &Series| match series.evidence {
             Some(known) if alone(series) => {
                 let mark = match known {
-                    Evidence::Proved => Mark::Square,
-                    Evidence::Constructed => Mark::Diamond,
-                    Evidence::Measured => Mark::Circle,
+                    Evidence::Proved => MarkerShape::Square,
+                    Evidence::Constructed => MarkerShape::Diamond,
+                    Evidence::Measured => MarkerShape::Circle,
                 };
-                Pen { colour: palette::evidence(known), mark, dash: "" }
+                SeriesPen { colour: palette::evidence(known), mark, dash: "" }
             }
             _ => {
                 let place = places.next().unwrap_or_default();
                 let dash = DASHES[(place - skipped) % DASHES.len()];
-                Pen { colour: palette::series(place), mark: Mark::of(place - skipped), dash }
+                SeriesPen { colour: palette::series(place), mark: MarkerShape::of(place - skipped), dash }
             }
         };
         self.series.iter().map(pen).collect()
     }
 
-    fn legend(&self, pens: &[Pen]) -> Legend {
-        let entry = |(series, pen): (&Series, &Pen)| {
+    fn legend(&self, pens: &[SeriesPen]) -> Legend {
+        let entry = |(series, pen): (&Series, &SeriesPen)| {
             let evidence = series.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
             let stroke = (series.style != SeriesStyle::Points).then(|| pen.stroke());
             let mark = (series.style != SeriesStyle::Line).then_some((pen.mark, pen.colour));
@@ -233,13 +233,13 @@ impl LineChart {
 const DASHES: [&str; 4] = ["", "7 4", "2 4", "9 4 2 4"];
 
 /// What a series is drawn with.
-struct Pen {
+struct SeriesPen {
     colour: Colour,
-    mark: Mark,
+    mark: MarkerShape,
     dash: &'static str,
 }
 
-impl Pen {
+impl SeriesPen {
     fn stroke(&self) -> Stroke {
         Stroke::new(self.colour, 2.2).dashed(self.dash)
     }
@@ -269,7 +269,7 @@ impl Chart for LineChart {
         axis::draw_bottom(&mut svg, plot, &across, &across_ticks, &self.x.title, true);
         axis::draw_left(&mut svg, plot, &up, &up_ticks, &self.y.title, true);
 
-        let sheet = Sheet { plot, across, up };
+        let sheet = PlotArea { plot, across, up };
         for guide in &self.guides {
             sheet.draw_guide_line(&mut svg, guide);
         }
@@ -297,13 +297,13 @@ impl Chart for LineChart {
 }
 
 /// Where things go while a chart is drawn.
-struct Sheet {
+struct PlotArea {
     plot: Area,
     across: Axis,
     up: Axis,
 }
 
-impl Sheet {
+impl PlotArea {
     fn place(&self, x: f64, y: f64, aside: f64) -> Option<(f64, f64)> {
         self.across.position(x).map(|x| x + aside).zip(self.up.position(y))
     }
@@ -313,7 +313,7 @@ impl Sheet {
         near(self.plot.x, x, self.plot.right()) && near(self.plot.y, y, self.plot.bottom())
     }
 
-    fn draw_series(&self, svg: &mut Svg, series: &Series, pen: &Pen) {
+    fn draw_series(&self, svg: &mut Svg, series: &Series, pen: &SeriesPen) {
         for point in &series.points {
             self.draw_spread(svg, point, series.aside, pen);
         }
@@ -326,8 +326,8 @@ impl Sheet {
         }
     }
 
-    /// The line, cut to the plot. Stretches that meet are drawn as one, so that dashes run on.
-    fn draw_line(&self, svg: &mut Svg, series: &Series, pen: &Pen) {
+    /// The line, cut to the plot. Segments that meet are drawn as one, so that dashes run on.
+    fn draw_line(&self, svg: &mut Svg, series: &Series, pen: &SeriesPen) {
         let mut run: Vec<(f64, f64)> = Vec::new();
         let place = |point: &Point| self.place(point.x, point.y, series.aside);
         for pair in series.points.windows(2) {
@@ -342,7 +342,7 @@ impl Sheet {
         svg.polyline(&run, &pen.stroke());
     }
 
-    fn draw_spread(&self, svg: &mut Svg, point: &Point, aside: f64, pen: &Pen) {
+    fn draw_spread(&self, svg: &mut Svg, point: &Point, aside: f64, pen: &SeriesPen) {
         let ends = (point.low.unwrap_or(point.y), point.high.unwrap_or(point.y));
         if point.low.is_none() && point.high.is_none() {
             return;
@@ -369,7 +369,7 @@ impl Sheet {
     /// Writes the label above or below its line, at the end where fewer points are.
     fn draw_guide_label<'a>(&self, svg: &mut Svg, guide: &Guide, points: impl Iterator<Item = &'a Point>) {
         let Some(y) = self.guide_height(guide) else { return };
-        let lettering = Lettering::new(11.0).coloured(MUTED);
+        let lettering = TextStyle::new(11.0).coloured(MUTED);
         let width = lettering.width(&guide.label) + 8.0;
         let (left, right) = (self.plot.x + 4.0, self.plot.right() - width - 4.0);
         let (above, below) = (y - 17.0, y + 3.0);
@@ -409,7 +409,7 @@ fn clip(area: Area, from: (f64, f64), to: (f64, f64)) -> Option<((f64, f64), (f6
         }
     }
     let at = |share: f64| (from.0 + share * dx, from.1 + share * dy);
-    // Ends that were inside are handed back as they came, so that neighbouring stretches meet exactly.
+    // Ends that were inside are handed back as they came, so that neighbouring segments meet exactly.
     let first = if enter == 0.0 { from } else { at(enter) };
     let second = if leave >= 1.0 { to } else { at(leave) };
     (enter <= leave).then_some((first, second))

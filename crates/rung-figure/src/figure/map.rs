@@ -24,12 +24,12 @@ use super::csv::{Csv, field};
 use super::heading::{Heading, MARGIN, WIDTH};
 use super::legend::{Key, Legend, LegendEntry};
 use super::palette::{self, INK, MUTED, PAPER};
-use super::svg::{Anchor, Area, Lettering, Outline, Paint, Stroke, Svg};
+use super::svg::{Anchor, Area, Outline, Paint, Stroke, Svg, TextStyle};
 use super::{text, texture};
 
 /// What is known about a span of context lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SpanKind {
     /// A construction solves the task.
     Solved,
     /// Neither a construction nor a certificate is known.
@@ -38,7 +38,7 @@ pub enum Kind {
     Impossible,
 }
 
-impl Kind {
+impl SpanKind {
     /// All three, from good to bad news.
     pub const ALL: [Self; 3] = [Self::Solved, Self::Unknown, Self::Impossible];
 
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// A stretch of context lengths about which one thing is known.
+/// A range of context lengths about which one thing is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
     /// Base-two logarithm of the fewest tokens.
@@ -60,12 +60,12 @@ pub struct Span {
     /// Base-two logarithm of the most tokens; may be infinite.
     pub to_log2: f64,
     /// What is known.
-    pub kind: Kind,
+    pub kind: SpanKind,
 }
 
 impl Span {
     /// A span between two powers of two.
-    pub fn new(from_log2: f64, to_log2: f64, kind: Kind) -> Self {
+    pub fn new(from_log2: f64, to_log2: f64, kind: SpanKind) -> Self {
         Self { from_log2, to_log2, kind }
     }
 
@@ -85,10 +85,10 @@ impl Span {
             |value: f64, round: fn(f64) -> f64| if value < LONGEST { round(value * 10.0) / 10.0 } else { value };
         let word = self.kind.word();
         let end = match self.kind {
-            Kind::Impossible if self.from_log2 > 0.0 => {
+            SpanKind::Impossible if self.from_log2 > 0.0 => {
                 Some(format!("from {}", text::power(2, tenths(self.from_log2, |t| (t - HAIR).ceil()))))
             }
-            Kind::Solved if self.to_log2.is_finite() => {
+            SpanKind::Solved if self.to_log2.is_finite() => {
                 Some(format!("to {}", text::power(2, tenths(self.to_log2, |t| (t + HAIR).floor()))))
             }
             _ => None,
@@ -203,11 +203,11 @@ impl HopMap {
     }
 
     fn legend(&self, available: f64) -> Legend {
-        let present = |kind: Kind| self.rows.iter().any(|row| row.spans.iter().any(|span| span.kind == kind));
+        let present = |kind: SpanKind| self.rows.iter().any(|row| row.spans.iter().any(|span| span.kind == kind));
         let names = [
-            (Kind::Solved, "solved by a construction"),
-            (Kind::Unknown, "unknown"),
-            (Kind::Impossible, "impossible by a certificate"),
+            (SpanKind::Solved, "solved by a construction"),
+            (SpanKind::Unknown, "unknown"),
+            (SpanKind::Impossible, "impossible by a certificate"),
         ];
         let mut entries: Vec<LegendEntry> = names
             .into_iter()
@@ -255,10 +255,10 @@ impl Chart for HopMap {
 
         let across = self.axis().over(plot.x, plot.right());
         let upward = Axis::new(Scale::Linear, 0.0, rows.len().max(1) as f64).over(plot.bottom(), plot.y);
-        let sheet = Sheet { plot, across, limit: self.limit() };
+        let sheet = PlotArea { plot, across, limit: self.limit() };
         let strip = |index: usize| {
             let height = self.row_height();
-            Strip { y: plot.bottom() - (index + 1) as f64 * height, height }
+            RowArea { y: plot.bottom() - (index + 1) as f64 * height, height }
         };
         rows.iter().enumerate().for_each(|(index, row)| sheet.draw_row(&mut svg, row, strip(index)));
         sheet.draw_references(&mut svg);
@@ -307,12 +307,12 @@ impl Chart for HopMap {
 
 /// The place of a row on the page.
 #[derive(Clone, Copy)]
-struct Strip {
+struct RowArea {
     y: f64,
     height: f64,
 }
 
-impl Strip {
+impl RowArea {
     fn middle(&self) -> f64 {
         self.y + self.height / 2.0
     }
@@ -334,18 +334,18 @@ impl Strip {
 }
 
 /// Where things go while a map is drawn.
-struct Sheet {
+struct PlotArea {
     plot: Area,
     across: Axis,
     limit: f64,
 }
 
-impl Sheet {
+impl PlotArea {
     fn x(&self, log2: f64) -> f64 {
         self.across.position(log2).unwrap_or(self.plot.x)
     }
 
-    fn draw_row(&self, svg: &mut Svg, row: &Row, strip: Strip) {
+    fn draw_row(&self, svg: &mut Svg, row: &Row, strip: RowArea) {
         for span in &row.spans {
             let Some((from, to)) = span.clipped(self.limit) else { continue };
             let area = Area::new(self.x(from), strip.y + 1.0, self.x(to) - self.x(from), strip.height - 2.0);
@@ -377,12 +377,12 @@ impl Sheet {
                 Anchor::Middle => 0.0,
                 Anchor::End => 3.0,
             };
-            svg.text((x + nudge, self.plot.y - 10.0), name, &Lettering::new(11.0).coloured(MUTED).anchored(anchor));
+            svg.text((x + nudge, self.plot.y - 10.0), name, &TextStyle::new(11.0).coloured(MUTED).anchored(anchor));
         }
     }
 
     /// Words on the spans and the row's mark, over everything else.
-    fn draw_labels(&self, svg: &mut Svg, row: &Row, strip: Strip) {
+    fn draw_labels(&self, svg: &mut Svg, row: &Row, strip: RowArea) {
         let taken = row.marker.as_ref().and_then(|marker| self.draw_marker(svg, row, marker, strip));
         for span in &row.spans {
             self.draw_wording(svg, span, taken, strip);
@@ -390,11 +390,11 @@ impl Sheet {
     }
 
     /// Writes the best wording that finds room: between the reference lines, or else across them.
-    fn draw_wording(&self, svg: &mut Svg, span: &Span, taken: Option<(f64, f64)>, strip: Strip) {
+    fn draw_wording(&self, svg: &mut Svg, span: &Span, taken: Option<(f64, f64)>, strip: RowArea) {
         let Some((from, to)) = span.clipped(self.limit) else { return };
         let ends = (self.x(from), self.x(to));
         let fill = palette::verdict(span.kind);
-        let lettering = Lettering::new(strip.size()).coloured(fill.ink).anchored(Anchor::Middle);
+        let lettering = TextStyle::new(strip.size()).coloured(fill.ink).anchored(Anchor::Middle);
         let mut obstacles: Vec<(f64, f64)> = taken.into_iter().collect();
         let across = widest_gap(ends, &obstacles);
         obstacles.extend(REFERENCES.iter().map(|(log2, _)| (self.x(*log2) - 2.0, self.x(*log2) + 2.0)));
@@ -409,14 +409,14 @@ impl Sheet {
         }
     }
 
-    /// Draws a mark with its word on the side that has room, and returns the stretch it takes.
-    fn draw_marker(&self, svg: &mut Svg, row: &Row, marker: &Marker, strip: Strip) -> Option<(f64, f64)> {
+    /// Draws a mark with its word on the side that has room, and returns the range it takes.
+    fn draw_marker(&self, svg: &mut Svg, row: &Row, marker: &Marker, strip: RowArea) -> Option<(f64, f64)> {
         if !(0.0..=self.limit).contains(&marker.at_log2) {
             return None;
         }
         let x = self.x(marker.at_log2);
         let stem = ((x, strip.y + 1.0), (x, strip.y + strip.height - 1.0));
-        let lettering = Lettering::new(strip.size() - 0.5);
+        let lettering = TextStyle::new(strip.size() - 0.5);
         let width = lettering.width(&marker.label) + 8.0;
         let left = if self.room_for_marker(row, marker, x, width) { x } else { x - width };
         let plate = strip.plate(left, width);
@@ -446,13 +446,13 @@ impl Sheet {
 }
 
 /// A small point beyond the right edge: this goes on.
-fn draw_continuation(svg: &mut Svg, (x, y): (f64, f64), height: f64, kind: Kind) {
+fn draw_continuation(svg: &mut Svg, (x, y): (f64, f64), height: f64, kind: SpanKind) {
     let half = (height / 2.0 - 3.0).min(8.0);
     let tip = Outline::polygon(&[(x + 2.5, y - half), (x + 10.0, y), (x + 2.5, y + half)]);
     svg.path(&tip, &Paint { fill: Some(palette::verdict(kind).colour), stroke: Some(Stroke::new(INK, 0.6)) });
 }
 
-/// The widest stretch between two ends that no obstacle covers.
+/// The widest gap between two ends that no obstacle covers.
 fn widest_gap((from, to): (f64, f64), obstacles: &[(f64, f64)]) -> (f64, f64) {
     let mut sorted = obstacles.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -479,7 +479,8 @@ mod tests {
         let end = || {
             prop_oneof![-10.0..1000.0f64, Just(f64::INFINITY), Just(f64::NAN), Just(f64::NEG_INFINITY), any::<f64>()]
         };
-        (end(), end(), prop::sample::select(Kind::ALL.to_vec())).prop_map(|(from, to, kind)| Span::new(from, to, kind))
+        (end(), end(), prop::sample::select(SpanKind::ALL.to_vec()))
+            .prop_map(|(from, to, kind)| Span::new(from, to, kind))
     }
 
     fn maps() -> impl Strategy<Value = HopMap> {
@@ -526,14 +527,15 @@ mod tests {
 
     #[test]
     fn rounding_is_careful() {
-        assert_eq!(Span::new(40.01, f64::INFINITY, Kind::Impossible).wordings()[0], "impossible from 2^40.1");
-        assert_eq!(Span::new(0.0, 19.99, Kind::Solved).wordings()[0], "solved to 2^19.9");
-        assert_eq!(Span::new(60.0 - 1.4 * 24.0, 99.0, Kind::Impossible).wordings()[1], "from 2^26.4");
+        assert_eq!(Span::new(40.01, f64::INFINITY, SpanKind::Impossible).wordings()[0], "impossible from 2^40.1");
+        assert_eq!(Span::new(0.0, 19.99, SpanKind::Solved).wordings()[0], "solved to 2^19.9");
+        assert_eq!(Span::new(60.0 - 1.4 * 24.0, 99.0, SpanKind::Impossible).wordings()[1], "from 2^26.4");
     }
 
     #[test]
     fn the_table_has_every_span_and_mark() {
-        let row = Row::new(2, vec![Span::new(0.0, 8.5, Kind::Solved), Span::new(8.5, f64::INFINITY, Kind::Unknown)]);
+        let row =
+            Row::new(2, vec![Span::new(0.0, 8.5, SpanKind::Solved), Span::new(8.5, f64::INFINITY, SpanKind::Unknown)]);
         let map = HopMap::new("t", vec![row.marked(Marker::papers(40.0))]);
         let expected =
             "hops,kind,from_log2_tokens,to_log2_tokens\n2,solved,0,8.5\n2,unknown,8.5,inf\n2,marker: papers,40,40\n";
@@ -542,8 +544,8 @@ mod tests {
 
     #[test]
     fn a_span_that_is_not_a_number_is_not_drawn() {
-        assert_eq!(Span::new(f64::NAN, 5.0, Kind::Solved).clipped(10.0), None);
-        assert_eq!(Span::new(12.0, f64::INFINITY, Kind::Solved).clipped(10.0), None);
-        assert_eq!(Span::new(-3.0, f64::INFINITY, Kind::Solved).clipped(10.0), Some((0.0, 10.0)));
+        assert_eq!(Span::new(f64::NAN, 5.0, SpanKind::Solved).clipped(10.0), None);
+        assert_eq!(Span::new(12.0, f64::INFINITY, SpanKind::Solved).clipped(10.0), None);
+        assert_eq!(Span::new(-3.0, f64::INFINITY, SpanKind::Solved).clipped(10.0), Some((0.0, 10.0)));
     }
 }

@@ -39,9 +39,9 @@ pub mod texture;
 
 pub use axis::Scale;
 pub use dots::{Dot, DotChart};
-pub use heat::{HeatCell, HeatMap, Letters};
+pub use heat::{CellFormat, HeatCell, HeatMap};
 pub use lines::{AxisSpec, Guide, LineChart, Point, Series, SeriesStyle};
-pub use map::{HopMap, Kind, Marker, Row, Span};
+pub use map::{HopMap, Marker, Row, Span, SpanKind};
 #[cfg(feature = "png")]
 pub use png::{PngError, png};
 

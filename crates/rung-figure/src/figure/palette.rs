@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::map::Kind;
+use super::map::SpanKind;
 use super::texture::Texture;
 use crate::Evidence;
 
@@ -62,13 +62,13 @@ pub struct Fill {
 }
 
 /// The fill of a verdict on a hop map.
-pub fn verdict(kind: Kind) -> Fill {
+pub fn verdict(kind: SpanKind) -> Fill {
     match kind {
-        Kind::Solved => Fill { colour: Colour(0x7c_cf_b2), texture: Texture::Plain, thread: INK, ink: INK },
-        Kind::Unknown => {
+        SpanKind::Solved => Fill { colour: Colour(0x7c_cf_b2), texture: Texture::Plain, thread: INK, ink: INK },
+        SpanKind::Unknown => {
             Fill { colour: Colour(0xf4_f4_f1), texture: Texture::Dots, thread: Colour(0xb4_b4_ac), ink: INK }
         }
-        Kind::Impossible => {
+        SpanKind::Impossible => {
             Fill { colour: Colour(0xa6_36_12), texture: Texture::Diagonal, thread: Colour(0xc9_67_46), ink: PAPER }
         }
     }
@@ -108,19 +108,19 @@ mod tests {
 
     #[test]
     fn trios_differ_in_grey() {
-        assert!(least_contrast(Kind::ALL.map(|kind| verdict(kind).colour)) > 1.5);
+        assert!(least_contrast(SpanKind::ALL.map(|kind| verdict(kind).colour)) > 1.5);
         assert!(least_contrast(Evidence::ALL.map(evidence)) > 1.5);
     }
 
     #[test]
     fn verdicts_differ_in_texture() {
-        let [a, b, c] = Kind::ALL.map(|kind| verdict(kind).texture);
+        let [a, b, c] = SpanKind::ALL.map(|kind| verdict(kind).texture);
         assert!(a != b && b != c && a != c);
     }
 
     #[test]
     fn letters_can_be_read_on_their_ground() {
-        for kind in Kind::ALL {
+        for kind in SpanKind::ALL {
             let fill = verdict(kind);
             assert!(fill.ink.contrast(fill.colour) > 4.5, "{kind:?}");
         }

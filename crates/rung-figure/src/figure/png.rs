@@ -64,7 +64,7 @@ fn fonts() -> Arc<usvg::fontdb::Database> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::svg::{Lettering, Svg};
+    use crate::figure::svg::{Svg, TextStyle};
     use crate::figure::text;
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn letters_are_drawn_without_installed_fonts() {
         let mut svg = Svg::new(60.0, 20.0);
-        svg.text((5.0, 15.0), "rung 2⁹⁸", &Lettering::new(12.0));
+        svg.text((5.0, 15.0), "rung 2⁹⁸", &TextStyle::new(12.0));
         let bytes = png(&svg.finish("text")).expect("text renders");
         let pixels = tiny_skia::Pixmap::decode_png(&bytes).expect("a PNG file");
         assert!(pixels.pixels().iter().filter(|pixel| pixel.red() < 128).count() > 50);
@@ -96,7 +96,7 @@ mod tests {
     fn estimated_widths_match_what_is_drawn() {
         for sample in ["impossible from 2⁹⁸", "tokens in the context", "0.001 10000 papers 128k"] {
             for bold in [false, true] {
-                let lettering = Lettering { bold, ..Lettering::new(100.0) };
+                let lettering = TextStyle { bold, ..TextStyle::new(100.0) };
                 let mut svg = Svg::new(4000.0, 200.0);
                 svg.text((0.0, 100.0), sample, &lettering);
                 let options = usvg::Options { fontdb: fonts(), ..usvg::Options::default() };

@@ -124,7 +124,7 @@ pub enum Anchor {
 /// How a text is set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
-pub struct Lettering {
+pub struct TextStyle {
     /// Font size in pixels.
     pub size: f64,
     /// Bold or regular.
@@ -137,7 +137,7 @@ pub struct Lettering {
     pub upwards: bool,
 }
 
-impl Lettering {
+impl TextStyle {
     /// Regular letters in ink, beginning at the point.
     pub fn new(size: f64) -> Self {
         Self { size, bold: false, anchor: Anchor::Start, colour: INK, upwards: false }
@@ -226,7 +226,7 @@ impl Svg {
     }
 
     /// One line of text whose baseline is at the point.
-    pub fn text(&mut self, at: (f64, f64), text: &str, lettering: &Lettering) {
+    pub fn text(&mut self, at: (f64, f64), text: &str, lettering: &TextStyle) {
         if text.is_empty() || !finite(&[at.0, at.1, lettering.size]) {
             return;
         }
@@ -356,7 +356,7 @@ mod tests {
         let mut svg = Svg::new(10.0, 10.0);
         svg.rect(Area::new(f64::NAN, 0.0, 1.0, 1.0), &Paint::fill(INK));
         svg.circle((0.0, f64::INFINITY), 1.0, &Paint::fill(INK));
-        svg.text((f64::NAN, 0.0), "x", &Lettering::new(12.0));
+        svg.text((f64::NAN, 0.0), "x", &TextStyle::new(12.0));
         svg.polyline(&[(0.0, 0.0), (f64::NEG_INFINITY, 1.0)], &Stroke::new(INK, 1.0));
         assert_eq!(svg.finish("nothing").lines().count(), 3);
     }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn text_and_labels_are_escaped() {
         let mut svg = Svg::new(10.0, 10.0);
-        svg.group("<hint>", |svg| svg.text((0.0, 0.0), "a<b & \"c\"", &Lettering::new(12.0)));
+        svg.group("<hint>", |svg| svg.text((0.0, 0.0), "a<b & \"c\"", &TextStyle::new(12.0)));
         let out = svg.finish("\"><script>");
         assert!(out.contains("a&lt;b &amp; &quot;c&quot;") && out.contains("<title>&lt;hint&gt;</title>"));
         assert!(!out.contains("<script"));

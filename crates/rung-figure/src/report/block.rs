@@ -12,7 +12,7 @@ use crate::figure::palette::Colour;
 
 /// A part of a chapter.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Block {
+pub enum ReportBlock {
     /// A heading below the chapter's own.
     Heading(String),
     /// A paragraph.

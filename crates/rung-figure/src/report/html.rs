@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::block::{Block, Column, Figure, StripCell, Table, TableCell};
+use super::block::{Column, Figure, ReportBlock, StripCell, Table, TableCell};
 use super::prose::{Piece, Prose};
 use super::{Chapter, Report};
 use crate::Evidence;
@@ -101,23 +101,23 @@ impl Page {
         let mut headings = headings(chapter);
         for block in &chapter.blocks {
             match block {
-                Block::Heading(_) => {
+                ReportBlock::Heading(_) => {
                     if let Some((id, title)) = headings.next() {
                         self.heading(3, &id, title);
                     }
                 }
-                Block::Paragraph(text) => {
+                ReportBlock::Paragraph(text) => {
                     let _ = writeln!(self.text, "<p>{}</p>", prose(text));
                 }
-                Block::Table(table) => self.table(table),
-                Block::Figure(figure) => self.figure(figure),
-                Block::Command(text) => {
+                ReportBlock::Table(table) => self.table(table),
+                ReportBlock::Figure(figure) => self.figure(figure),
+                ReportBlock::Command(text) => {
                     let _ = writeln!(self.text, "<pre tabindex=\"0\"><code>{}</code></pre>", escape(text));
                 }
-                Block::Note(text) => {
+                ReportBlock::Note(text) => {
                     let _ = writeln!(self.text, "<aside class=\"note\">{}</aside>", prose(text));
                 }
-                Block::Strip(cells) => self.strip(cells),
+                ReportBlock::Strip(cells) => self.strip(cells),
             }
         }
         self.push("</section>\n");
@@ -189,7 +189,7 @@ impl Page {
 /// The headings below a chapter's own, with the ids they get.
 fn headings(chapter: &Chapter) -> impl Iterator<Item = (String, &str)> {
     let titles = chapter.blocks.iter().filter_map(|block| match block {
-        Block::Heading(title) => Some(title.as_str()),
+        ReportBlock::Heading(title) => Some(title.as_str()),
         _ => None,
     });
     // A dot cannot occur in a chapter's id, so these never meet one.
@@ -240,12 +240,12 @@ fn is_safe(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Chart, HopMap, Kind, Row, Span};
+    use crate::figure::{Chart, HopMap, Row, Span, SpanKind};
     #[cfg(feature = "png")]
     use proptest::prelude::*;
 
     fn everything(text: &str) -> Report {
-        let map = HopMap::new(text, vec![Row::new(1, vec![Span::new(0.0, f64::INFINITY, Kind::Solved)])]);
+        let map = HopMap::new(text, vec![Row::new(1, vec![Span::new(0.0, f64::INFINITY, SpanKind::Solved)])]);
         let words = Prose::new()
             .text(text)
             .strong(text)
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_csv_link_gives_the_numbers_back() {
-        let map = HopMap::new("m", vec![Row::new(3, vec![Span::new(0.0, 1.5, Kind::Unknown)])]);
+        let map = HopMap::new("m", vec![Row::new(3, vec![Span::new(0.0, 1.5, SpanKind::Unknown)])]);
         let mut chapter = Chapter::new("c", "c");
         chapter.figure(Figure::new(&map, "", "", "m.csv"));
         let html = Report::new("t").chapter(chapter).html().unwrap();

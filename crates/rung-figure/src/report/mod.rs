@@ -36,7 +36,7 @@ pub mod prose;
 
 use thiserror::Error;
 
-pub use block::{Block, Column, Figure, StripCell, Table, TableCell};
+pub use block::{Column, Figure, ReportBlock, StripCell, Table, TableCell};
 pub use prose::{Piece, Prose};
 
 /// A whole report.
@@ -105,7 +105,7 @@ pub struct Chapter {
     /// What it is called.
     pub title: String,
     /// What it is made of.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ReportBlock>,
 }
 
 impl Chapter {
@@ -116,40 +116,40 @@ impl Chapter {
 
     /// Adds a heading below the chapter's own.
     pub fn heading(&mut self, title: impl Into<String>) -> &mut Self {
-        self.push(Block::Heading(title.into()))
+        self.push(ReportBlock::Heading(title.into()))
     }
 
     /// Adds a paragraph.
     pub fn paragraph(&mut self, prose: impl Into<Prose>) -> &mut Self {
-        self.push(Block::Paragraph(prose.into()))
+        self.push(ReportBlock::Paragraph(prose.into()))
     }
 
     /// Adds a table.
     pub fn table(&mut self, table: Table) -> &mut Self {
-        self.push(Block::Table(table))
+        self.push(ReportBlock::Table(table))
     }
 
     /// Adds a figure.
     pub fn figure(&mut self, figure: Figure) -> &mut Self {
-        self.push(Block::Figure(figure))
+        self.push(ReportBlock::Figure(figure))
     }
 
     /// Adds a command or a piece of code, set as it is.
     pub fn command(&mut self, text: impl Into<String>) -> &mut Self {
-        self.push(Block::Command(text.into()))
+        self.push(ReportBlock::Command(text.into()))
     }
 
     /// Adds a remark set apart from the text.
     pub fn note(&mut self, prose: impl Into<Prose>) -> &mut Self {
-        self.push(Block::Note(prose.into()))
+        self.push(ReportBlock::Note(prose.into()))
     }
 
     /// Adds a row of coloured cells.
     pub fn strip(&mut self, cells: Vec<StripCell>) -> &mut Self {
-        self.push(Block::Strip(cells))
+        self.push(ReportBlock::Strip(cells))
     }
 
-    fn push(&mut self, block: Block) -> &mut Self {
+    fn push(&mut self, block: ReportBlock) -> &mut Self {
         self.blocks.push(block);
         self
     }
@@ -159,8 +159,10 @@ impl Chapter {
         if !self.id.starts_with(|first: char| first.is_ascii_lowercase()) || !self.id.bytes().all(plain) {
             return Err(ReportError::Id { id: self.id.clone(), title: self.title.clone() });
         }
-        let tables =
-            self.blocks.iter().filter_map(|block| if let Block::Table(table) = block { Some(table) } else { None });
+        let tables = self
+            .blocks
+            .iter()
+            .filter_map(|block| if let ReportBlock::Table(table) = block { Some(table) } else { None });
         tables.into_iter().try_for_each(Table::check)
     }
 }

@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
 use rung_nn::{Hooks, MixerIndex};
-use rung_theory::stack::{Layer, Mixer, Plan, Reach};
+use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
 use super::questions::{Questions, accuracy_of, group_name, shares};
@@ -90,7 +90,7 @@ pub fn places(plan: &Plan) -> Vec<(MixerIndex, &Mixer)> {
 
 /// Whether a mixer reads the whole prefix.
 pub fn is_full(mixer: &Mixer) -> bool {
-    matches!(mixer.facts().reach, Reach::Full(_))
+    matches!(mixer.facts().reach, MixerReach::Full(_))
 }
 
 /// What is tried: a name, and what is taken out.

@@ -77,7 +77,7 @@ fn read_stepwise<S: Scalar>(
 fn largest<S: Scalar>(ops: &Native<S>, state: &ModelState<Tensor<S>>) -> Ranges {
     let most = |tensor: &Option<Tensor<S>>| {
         let values = tensor.as_ref().map_or_else(Vec::new, |tensor| ops.values(tensor));
-        values.iter().map(|value| value.wide().abs()).fold(0.0, f64::max)
+        values.iter().map(|value| value.to_f64().abs()).fold(0.0, f64::max)
     };
     state.states.iter().map(|state| state.tensors.iter().map(most).collect()).collect()
 }

@@ -82,15 +82,15 @@ const VARIANTS: [(&str, bool, bool); 4] = [
 ];
 
 /// Keeps the streams of a pass without some of its parts.
-struct Bare {
+struct ReducedPass {
     skips: bool,
     channels: bool,
     streams: Vec<Vec<f64>>,
 }
 
-impl<S: Scalar> Hooks<Native<S>> for Bare {
+impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
     fn stream(&mut self, ops: &Native<S>, _: usize, x: Tensor<S>) -> Tensor<S> {
-        self.streams.push(ops.values(&x).into_iter().map(Scalar::wide).collect());
+        self.streams.push(ops.values(&x).into_iter().map(Scalar::to_f64).collect());
         x
     }
 
@@ -135,7 +135,7 @@ fn residuals<S: Scalar>(
     for tokens in prompts {
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut bare = Bare { skips, channels, streams: Vec::new() };
+        let mut bare = ReducedPass { skips, channels, streams: Vec::new() };
         network.model.forward_with_hooks(&ops, tokens, 1, &mut bare)?;
         for (level, stream) in bare.streams.into_iter().enumerate() {
             let width = network.model.width();
@@ -204,7 +204,7 @@ fn bound<S: Scalar>(network: &Network<S>) -> Result<Bound, String> {
 fn of_weight<S: Scalar>(weights: &Parameters<S>, layer: usize, role: Role) -> Option<Matrix> {
     let id = weights.find_role(&names::mixer(layer, 0, 1), role)?;
     let [rows, columns] = weights.entry(id).shape[..] else { return None };
-    Some(Matrix::new(rows, columns, weights.get(id).iter().map(|value| value.wide()).collect()))
+    Some(Matrix::new(rows, columns, weights.get(id).iter().map(|value| value.to_f64()).collect()))
 }
 
 impl Collapse {
@@ -343,7 +343,7 @@ mod tests {
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);
-        let mut bare = Bare { skips: false, channels: false, streams: Vec::new() };
+        let mut bare = ReducedPass { skips: false, channels: false, streams: Vec::new() };
         network.model.forward_with_hooks(&ops, tokens, 1, &mut bare).unwrap();
         let width = network.model.width();
         let matrix = |stream: &Vec<f64>| Matrix::new(stream.len() / width, width, stream.clone());

@@ -122,7 +122,7 @@ fn projections<S: Scalar>(weights: &Parameters<S>, layer: usize, heads: usize) -
     let (mut sum, mut count) = (0.0, 0);
     for role in [Role::Query, Role::Key, Role::Value] {
         let Some(id) = weights.find_role(&names::mixer(layer, 0, 1), role) else { continue };
-        let values: Vec<f64> = weights.get(id).iter().map(|value| value.wide()).collect();
+        let values: Vec<f64> = weights.get(id).iter().map(|value| value.to_f64()).collect();
         // Keys and values of fewer heads are shared, and tell no heads apart.
         if !weights.entry(id).shape[0].is_multiple_of(heads) {
             continue;

@@ -40,13 +40,13 @@ use super::matrix::{Matrix, dot};
 use super::questions::Questions;
 use super::{AnalysisError, Finding, InstrumentOptions, layer_names};
 use rung_figure::Evidence;
-use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
+use rung_figure::figure::{AxisSpec, CellFormat, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 
 /// Singular values below this share of the largest count as none.
 const NOTHING: f64 = 1e-9;
 
-/// The most heads of a layer that are looked at.
+/// The most heads of a layer that are examined.
 const MOST_HEADS: usize = 8;
 
 /// Every head and its verdict.
@@ -59,12 +59,12 @@ pub struct Injectivity {
     /// Tokens of the prompt.
     pub tokens: usize,
     /// Heads, layer by layer.
-    pub heads: Vec<Head>,
+    pub heads: Vec<HeadInjectivity>,
 }
 
 /// One head.
 #[derive(Clone, Debug, Serialize)]
-pub struct Head {
+pub struct HeadInjectivity {
     /// The layer.
     pub layer: String,
     /// The head, from 0.
@@ -125,7 +125,7 @@ fn divides(layer: &Layer) -> bool {
     layer.mixers.iter().any(|mixer| mixer.facts().scale_invariant)
 }
 
-fn test(reading: &MixingOp, head: usize, time: usize, divides: bool, layer: &str) -> Head {
+fn test(reading: &MixingOp, head: usize, time: usize, divides: bool, layer: &str) -> HeadInjectivity {
     let query = reading.query(time, head).unwrap_or_default().to_vec();
     let width = query.len();
     let map = scores(reading, time, head, width);
@@ -151,7 +151,7 @@ fn test(reading: &MixingOp, head: usize, time: usize, divides: bool, layer: &str
     let size = rows[0].iter().map(|weight| weight.abs()).fold(f64::MIN_POSITIVE, f64::max);
     let change =
         |at: usize| rows[0].iter().zip(&rows[at]).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max) / size;
-    Head {
+    HeadInjectivity {
         layer: layer.to_owned(),
         head,
         width,
@@ -222,7 +222,7 @@ impl Injectivity {
     }
 
     /// A head that is not injective.
-    pub fn collision(&self) -> Option<&Head> {
+    pub fn collision(&self) -> Option<&HeadInjectivity> {
         self.heads.iter().find(|head| !head.injective)
     }
 
@@ -250,7 +250,8 @@ impl Injectivity {
         let columns: Vec<String> = (0..=most).map(|head| head.to_string()).collect();
         let cell = |layer: &str, at: usize| {
             let head = self.heads.iter().find(|head| head.layer == layer && head.head == at);
-            let share = |head: &Head| head.rank.saturating_sub(usize::from(head.never)) as f64 / head.width as f64;
+            let share =
+                |head: &HeadInjectivity| head.rank.saturating_sub(usize::from(head.never)) as f64 / head.width as f64;
             head.map_or_else(HeatCell::default, |head| {
                 let cell = HeatCell::new(share(head));
                 if head.injective { cell.framed() } else { cell }
@@ -263,7 +264,7 @@ impl Injectivity {
             ("head", &columns),
             cells,
         );
-        HeatMap { letters: Letters::Percent, ..map }
+        HeatMap { letters: CellFormat::Percent, ..map }
             .known(Evidence::Measured)
             .noted("Dimensions of the query that the row of weights depends on, of all; framed: injective.")
     }

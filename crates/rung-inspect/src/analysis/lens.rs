@@ -39,11 +39,11 @@ use rung_nn::ModelError;
 use rung_theory::task::NO_TARGET;
 use serde::Serialize;
 
-use super::pass::Pass;
+use super::pass::LinearizedPass;
 use super::questions::{Questions, best};
 use super::{AnalysisError, Finding, InstrumentOptions, layer_names, silent};
 use rung_figure::Evidence;
-use rung_figure::figure::{HeatCell, HeatMap, Letters};
+use rung_figure::figure::{CellFormat, HeatCell, HeatMap};
 use rung_nn::Network;
 use rung_theory::task::TokenNames;
 use rung_train::parallel;
@@ -73,7 +73,7 @@ pub struct Lens {
     /// What tokens say.
     pub tokens: Vec<String>,
     /// The levels of the stream.
-    pub levels: Vec<Level>,
+    pub levels: Vec<LensLevel>,
     /// Tokens of a group in `map`, one after another.
     pub group: usize,
     /// For every token, the share of its last stream that comes from every group of tokens as embedded.
@@ -82,7 +82,7 @@ pub struct Lens {
 
 /// The parts of a score at one level.
 #[derive(Clone, Debug, Serialize)]
-pub struct Level {
+pub struct LensLevel {
     /// `embedding`, or the layer that it is after.
     pub name: String,
     /// The part of every token.
@@ -103,22 +103,22 @@ pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Res
     let batch = &questions.batches[0].batch;
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.length);
     let position = batch.targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(length - 1);
-    let (pass, recorded) = Pass::record(network, &batch.tokens)?;
+    let (pass, recorded) = LinearizedPass::record(network, &batch.tokens)?;
     let scores = &recorded.values[position * classes..(position + 1) * classes];
-    let (answer, score) = (best(scores), scores[best(scores)].wide());
+    let (answer, score) = (best(scores), scores[best(scores)].to_f64());
     let gradients = pass.back(&recorded, position, answer);
     let mut names = vec!["embedding".to_owned()];
     names.extend(layer_names(&network.plan));
     let mut levels = Vec::new();
     for (level, ((name, stream), gradient)) in names.into_iter().zip(&recorded.streams).zip(&gradients).enumerate() {
         let rows = stream.chunks_exact(width).zip(gradient.chunks_exact(width));
-        let part = |(x, g): (&[S], &[S])| x.iter().zip(g).map(|(x, g)| x.wide() * g.wide()).sum::<f64>();
+        let part = |(x, g): (&[S], &[S])| x.iter().zip(g).map(|(x, g)| x.to_f64() * g.to_f64()).sum::<f64>();
         let parts: Vec<f64> = rows.map(part).collect();
         let (_, without) = pass.replay(Some((level, vec![S::ZERO; stream.len()])), None)?;
-        let constants = without[position * classes + answer].wide();
+        let constants = without[position * classes + answer].to_f64();
         let largest = parts.iter().map(|part| part.abs()).fold(score.abs(), f64::max);
         let mismatch = (parts.iter().sum::<f64>() + constants - score).abs() / largest.max(f64::MIN_POSITIVE);
-        levels.push(Level { name, parts, constants, mismatch });
+        levels.push(LensLevel { name, parts, constants, mismatch });
     }
     let tokens = questions.words.clone().map_or_else(|| task_words(network, &batch.tokens), Ok)?;
     let map = if length <= MOST_MAPPED { map(network, &batch.tokens, &recorded.streams)? } else { Vec::new() };
@@ -143,7 +143,7 @@ fn map<S: Scalar>(network: &Network<S>, tokens: &[u32], streams: &[Vec<S>]) -> R
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(groups);
     let shifts: Vec<usize> = (0..threads).collect();
     let columns = parallel::map(&shifts, |shift| {
-        let (pass, _) = Pass::record(network, tokens)?;
+        let (pass, _) = LinearizedPass::record(network, tokens)?;
         let (constants, _) = pass.replay(Some((0, vec![S::ZERO; first.len()])), None)?;
         let mut columns = Vec::new();
         for column in (*shift..groups).step_by(threads) {
@@ -154,7 +154,7 @@ fn map<S: Scalar>(network: &Network<S>, tokens: &[u32], streams: &[Vec<S>]) -> R
             let row = |at: usize| {
                 let range = at * width..(at + 1) * width;
                 let whole = &last[range.clone()];
-                let onto = |x: &[S]| x.iter().zip(whole).map(|(x, y)| x.wide() * y.wide()).sum::<f64>();
+                let onto = |x: &[S]| x.iter().zip(whole).map(|(x, y)| x.to_f64() * y.to_f64()).sum::<f64>();
                 (onto(&out[range.clone()]) - onto(&constants[range])) / onto(whole).max(f64::MIN_POSITIVE)
             };
             columns.push((column, (0..length).map(row).collect::<Vec<f64>>()));
@@ -209,7 +209,7 @@ impl Lens {
         let scale = self.score.abs().max(f64::MIN_POSITIVE);
         let mut columns: Vec<String> = shown.iter().map(|token| self.tokens[*token].clone()).collect();
         columns.extend(["others".to_owned(), "constants".to_owned()]);
-        let row = |level: &Level| {
+        let row = |level: &LensLevel| {
             let others: f64 =
                 level.parts.iter().enumerate().filter(|(at, _)| !shown.contains(at)).map(|(_, part)| part).sum();
             let parts = shown.iter().map(|token| level.parts[*token]).chain([others, level.constants]);
@@ -248,7 +248,7 @@ impl Lens {
             (&as_embedded, &columns),
             cells.collect(),
         );
-        (!self.map.is_empty()).then(|| HeatMap { letters: Letters::None, ..map.known(Evidence::Measured) })
+        (!self.map.is_empty()).then(|| HeatMap { letters: CellFormat::None, ..map.known(Evidence::Measured) })
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
             Questions::draw(&network, &InstrumentOptions { prompts: Some(1), ..InstrumentOptions::default() }, (1, 1))
                 .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
-        let (pass, recorded) = Pass::record(&network, tokens).unwrap();
+        let (pass, recorded) = LinearizedPass::record(&network, tokens).unwrap();
         let (width, classes) = (network.model.width(), network.model.classes());
         for (level, expected) in found.levels.iter().enumerate() {
             for token in [0, 3, found.position] {

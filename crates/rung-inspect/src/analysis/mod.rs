@@ -43,7 +43,7 @@ pub mod text_prompts;
 use std::sync::Arc;
 
 use rung_nn::ModelError;
-use rung_theory::page::{Page, Subject};
+use rung_theory::page::{ExplainPage, Subject};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -177,9 +177,9 @@ instruments! {
 }
 
 /// The page of every instrument.
-pub fn pages() -> Vec<Page> {
-    let page = |one: &Instrument| Page { name: one.name, subject: Subject::Instrument, source: one.source };
-    let convert = Page { name: "convert", subject: Subject::Instrument, source: include_str!("convert/mod.rs") };
+pub fn pages() -> Vec<ExplainPage> {
+    let page = |one: &Instrument| ExplainPage { name: one.name, subject: Subject::Instrument, source: one.source };
+    let convert = ExplainPage { name: "convert", subject: Subject::Instrument, source: include_str!("convert/mod.rs") };
     INSTRUMENTS.iter().map(page).chain([convert]).collect()
 }
 

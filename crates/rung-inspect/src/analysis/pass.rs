@@ -6,7 +6,7 @@ use rung_nn::linearized::{LinearizedOps, LinearizedTensor};
 use rung_nn::{Hooks, MixerIndex, ModelError};
 
 /// A forward pass whose gates are held still.
-pub struct Pass<'a, S: Scalar> {
+pub struct LinearizedPass<'a, S: Scalar> {
     network: &'a Network<S>,
     tokens: &'a [u32],
     ops: LinearizedOps<S>,
@@ -15,7 +15,7 @@ pub struct Pass<'a, S: Scalar> {
 
 /// What happens to the streams of a pass.
 #[derive(Default)]
-struct Through<'a, S> {
+struct StreamEdits<'a, S> {
     leaves: &'a [Parameter],
     /// A stream that is put in at a level.
     put: Option<(usize, Vec<S>)>,
@@ -24,7 +24,7 @@ struct Through<'a, S> {
     streams: Vec<Vec<S>>,
 }
 
-impl<S: Scalar> Hooks<LinearizedOps<S>> for Through<'_, S> {
+impl<S: Scalar> Hooks<LinearizedOps<S>> for StreamEdits<'_, S> {
     fn stream(&mut self, ops: &LinearizedOps<S>, level: usize, x: LinearizedTensor<S>) -> LinearizedTensor<S> {
         let mut x = match &self.put {
             Some((at, values)) if *at == level => ops.track(&ops.constant(&ops.shape(&x), values)),
@@ -49,7 +49,7 @@ impl<S: Scalar> Hooks<LinearizedOps<S>> for Through<'_, S> {
     }
 }
 
-impl<'a, S: Scalar> Pass<'a, S> {
+impl<'a, S: Scalar> LinearizedPass<'a, S> {
     /// Records a pass; returns it with its streams and its scores, `[tokens, classes]`.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl<'a, S: Scalar> Pass<'a, S> {
         let native = Native::new();
         native.bind(&weights);
         let pass = Self { network, tokens, ops: LinearizedOps::new(native), leaves };
-        let mut through = Through { leaves: &pass.leaves, ..Through::default() };
+        let mut through = StreamEdits { leaves: &pass.leaves, ..StreamEdits::default() };
         let last = pass.network.model.forward_with_hooks(&pass.ops, tokens, 1, &mut through)?;
         let scores = pass.network.model.read_out(&pass.ops, &last);
         let streams = through.streams;
@@ -97,7 +97,7 @@ impl<'a, S: Scalar> Pass<'a, S> {
         factor: Option<&dyn Fn(MixerIndex) -> f64>,
     ) -> Result<(Vec<S>, Vec<S>), ModelError> {
         self.ops.rewind();
-        let mut through = Through { put, factor, ..Through::default() };
+        let mut through = StreamEdits { put, factor, ..StreamEdits::default() };
         let last = self.network.model.forward_with_hooks(&self.ops, self.tokens, 1, &mut through)?;
         let scores = self.network.model.read_out(&self.ops, &last);
         let values = |x: &LinearizedTensor<S>| self.ops.native().values(self.ops.tensor(x));

@@ -13,7 +13,7 @@ use rung_theory::task::{below, seeded};
 use serde::Serialize;
 
 use super::matrix::{Matrix, dot};
-use super::pass::Pass;
+use super::pass::LinearizedPass;
 
 /// Random paths of heads.
 const PATHS: usize = 12;
@@ -38,9 +38,9 @@ pub struct PathLength {
 /// The tokens are none of the model's.
 pub fn by_length<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<PathLength>, ModelError> {
     let sums = path_sums(network, tokens)?;
-    let (_, recorded) = Pass::record(network, tokens)?;
+    let (_, recorded) = LinearizedPass::record(network, tokens)?;
     let last =
-        recorded.streams.last().map_or(0.0, |stream| stream.iter().map(|x| x.wide().powi(2)).sum::<f64>().sqrt());
+        recorded.streams.last().map_or(0.0, |stream| stream.iter().map(|x| x.to_f64().powi(2)).sum::<f64>().sqrt());
     let mut counts = vec![1.0];
     for layer in &network.plan.layers {
         let heads: f64 = layer.mixers.iter().map(|mixer| heads(mixer) as f64).sum();
@@ -59,7 +59,7 @@ pub fn by_length<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<
 
 /// For every number of mixers, the sum of all paths through so many of them.
 fn path_sums<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<Vec<f64>>, ModelError> {
-    let (pass, recorded) = Pass::record(network, tokens)?;
+    let (pass, recorded) = LinearizedPass::record(network, tokens)?;
     let count = network.model.depth() + 1;
     let node = |at: usize| (std::f64::consts::PI * (at as f64 + 0.5) / count as f64).cos();
     let nodes: Vec<f64> = (0..count).map(node).collect();
@@ -68,7 +68,7 @@ fn path_sums<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Vec<Vec<
         let scale = |_: MixerIndex| *factor;
         let (last, _) = pass.replay(None, Some(&scale))?;
         for (sum, weight) in sums.iter_mut().zip(basis(&nodes, at)) {
-            sum.iter_mut().zip(&last).for_each(|(sum, value)| *sum += weight * value.wide());
+            sum.iter_mut().zip(&last).for_each(|(sum, value)| *sum += weight * value.to_f64());
         }
     }
     Ok(sums)
@@ -171,7 +171,7 @@ mod tests {
             .unwrap();
             let tokens = &questions.batches[0].batch.tokens;
             let sums = path_sums(&network, tokens).unwrap();
-            let (pass, recorded) = Pass::record(&network, tokens).unwrap();
+            let (pass, recorded) = LinearizedPass::record(&network, tokens).unwrap();
             // The pass with only some layers' mixers, for every set of layers.
             let with = |layers: usize| {
                 let factor = |place: MixerIndex| f64::from(u8::from(layers >> place.layer & 1 == 1));

@@ -122,7 +122,7 @@ fn carried(mixer: &Mixer, tokens: usize) -> u128 {
     }
 }
 
-/// The largest number in a state of a bounded mixer, looked at eight times on the way through some prompts.
+/// The largest number in a state of a bounded mixer, measured eight times on the way through some prompts.
 fn largest<S: Scalar>(network: &Network<S>, questions: &Questions) -> Result<f64, ModelError> {
     let fields = network.config.input.fields();
     let bounded: Vec<bool> = places(&network.plan).iter().map(|(_, mixer)| !is_full(mixer)).collect();
@@ -139,7 +139,7 @@ fn largest<S: Scalar>(network: &Network<S>, questions: &Questions) -> Result<f64
             let (_, next) = network.model.forward(&ops, &tokens, rows, state.as_ref())?;
             let states = next.states.iter().zip(&bounded).filter(|(_, bounded)| **bounded);
             for tensor in states.flat_map(|(state, _)| state.tensors.iter().flatten()) {
-                most = ops.values(tensor).iter().map(|value| value.wide().abs()).fold(most, f64::max);
+                most = ops.values(tensor).iter().map(|value| value.to_f64().abs()).fold(most, f64::max);
             }
             state = Some(next);
         }

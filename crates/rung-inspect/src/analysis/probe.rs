@@ -117,19 +117,19 @@ pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Re
 }
 
 /// Keeps the stream of some tokens at every level.
-struct Keep<'a> {
+struct TokenStreams<'a> {
     positions: &'a [usize],
     /// For every token, its stream at every level.
     streams: Vec<Vec<Vec<f64>>>,
 }
 
-impl<S: Scalar> Hooks<Native<S>> for Keep<'_> {
+impl<S: Scalar> Hooks<Native<S>> for TokenStreams<'_> {
     fn stream(&mut self, ops: &Native<S>, _: usize, x: rung_engine::Tensor<S>) -> rung_engine::Tensor<S> {
         let shape = ops.shape(&x);
         let flat = ops.reshape(&x, &[shape.rows(), shape.width()]);
         let rows = ops.values(&ops.gather_rows(&flat, self.positions));
         for (streams, row) in self.streams.iter_mut().zip(rows.chunks_exact(shape.width())) {
-            streams.push(row.iter().map(|value| value.wide()).collect());
+            streams.push(row.iter().map(|value| value.to_f64()).collect());
         }
         x
     }
@@ -140,7 +140,7 @@ fn answering<S: Scalar>(network: &Network<S>, asked: &QuestionBatch) -> Result<V
     let ops = Native::new();
     ops.bind_frozen(&network.weights);
     let positions: Vec<usize> = asked.questions.iter().map(|one| one.row * asked.batch.length + one.position).collect();
-    let mut keep = Keep { positions: &positions, streams: vec![Vec::new(); positions.len()] };
+    let mut keep = TokenStreams { positions: &positions, streams: vec![Vec::new(); positions.len()] };
     if !positions.is_empty() {
         network.model.forward_with_hooks(&ops, &asked.batch.tokens, asked.rows(), &mut keep)?;
     }

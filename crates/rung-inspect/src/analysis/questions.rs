@@ -16,7 +16,7 @@ use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::{Accuracy, AnswerCount};
 use rung_train::run::error::RunError;
-use rung_train::run::source::{Batch, Purpose, Source, seed_of};
+use rung_train::run::source::{Batch, PromptPurpose, PromptSource, seed_of};
 use serde::Serialize;
 
 /// Prompts that are read at once.
@@ -55,7 +55,7 @@ impl QuestionBatch {
 
 /// What a register is called, and how many values it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Register {
+pub struct RegisterInfo {
     /// `i_1`, or `answer`.
     pub name: String,
     /// Values.
@@ -67,7 +67,7 @@ pub struct Questions {
     /// The task, with every option.
     pub task: String,
     /// The registers on the way to an answer.
-    pub registers: Vec<Register>,
+    pub registers: Vec<RegisterInfo>,
     /// The prompts.
     pub batches: Vec<QuestionBatch>,
     /// The classes that may answer; empty if any may.
@@ -143,7 +143,7 @@ impl Questions {
         let text = options.task.clone().unwrap_or_else(|| own_task.spec());
         let parsed = || task::parse(&text).map_err(|error| RunError::task("--task", error));
         let own = parsed()?;
-        let mut source = Source::new("--task", parsed()?, &own_task.fields(), own_task.classes())?;
+        let mut source = PromptSource::new("--task", parsed()?, &own_task.fields(), own_task.classes())?;
         let composition = (&*own as &dyn Any).downcast_ref::<FuncComp>();
         let mut prompts = options.prompts.unwrap_or(usize::MAX);
         let (mut batches, mut questions, mut read) = (Vec::new(), 0, 0);
@@ -151,10 +151,10 @@ impl Questions {
             let rows = ROWS.min(prompts);
             let step = batches.len() as u64;
             let mut batch = Batch::default();
-            source.fill(options.seed, Purpose::Testing, step, rows, &mut batch);
+            source.fill(options.seed, PromptPurpose::Testing, step, rows, &mut batch);
             let asked: Vec<Question> = (0..rows)
                 .flat_map(|row| {
-                    let seed = seed_of(options.seed, Purpose::Testing, step, row as u64);
+                    let seed = seed_of(options.seed, PromptPurpose::Testing, step, row as u64);
                     asked(&batch, row, composition, seed)
                 })
                 .collect();
@@ -168,13 +168,13 @@ impl Questions {
         }
         let registers = match composition {
             Some(task) => {
-                let name = |(level, size): (usize, &u32)| Register {
+                let name = |(level, size): (usize, &u32)| RegisterInfo {
                     name: format!("i_{}", level + 1),
                     values: *size as usize,
                 };
                 task.sizes().iter().enumerate().map(name).collect()
             }
-            None => vec![Register { name: "answer".to_owned(), values: own.classes() as usize }],
+            None => vec![RegisterInfo { name: "answer".to_owned(), values: own.classes() as usize }],
         };
         Ok(Self { task: own.spec(), registers, batches, symbols: Vec::new(), words: None })
     }
@@ -276,9 +276,9 @@ const SCORED: usize = 64;
 
 /// The negative log-probability of a class.
 fn loss<S: Scalar>(logits: &[S], target: usize) -> f64 {
-    let largest = logits.iter().map(|logit| logit.wide()).fold(f64::NEG_INFINITY, f64::max);
-    let sum: f64 = logits.iter().map(|logit| (logit.wide() - largest).exp()).sum();
-    sum.ln() + largest - logits[target].wide()
+    let largest = logits.iter().map(|logit| logit.to_f64()).fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit.to_f64() - largest).exp()).sum();
+    sum.ln() + largest - logits[target].to_f64()
 }
 
 /// Right answers alone.

@@ -67,14 +67,14 @@ pub struct Selection {
 }
 
 /// Keeps what is chosen among retrievals.
-struct Chooser {
+struct SelectionObserver {
     at: RefCell<Option<usize>>,
     sizes: Vec<Option<[usize; 2]>>,
     /// For every layer, shares as `[token, search, retrieval]`.
     found: RefCell<Vec<Vec<f64>>>,
 }
 
-impl<S: Scalar> OpObserver<S> for Chooser {
+impl<S: Scalar> OpObserver<S> for SelectionObserver {
     fn enter(&self, name: &str) {
         *self.at.borrow_mut() = names::layer_index(name);
     }
@@ -86,7 +86,7 @@ impl<S: Scalar> OpObserver<S> for Chooser {
         if let ([_, _, searches, retrievals], Some(sizes)) = (&ops.shape(x)[..], wanted)
             && [*searches, *retrievals] == sizes
         {
-            self.found.borrow_mut()[layer].extend(ops.values(&shares).into_iter().map(Scalar::wide));
+            self.found.borrow_mut()[layer].extend(ops.values(&shares).into_iter().map(Scalar::to_f64));
         }
         shares
     }
@@ -109,7 +109,7 @@ pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) 
     let options = InstrumentOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
     let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
     let found = RefCell::new(vec![Vec::new(); sizes.len()]);
-    let chooser = Chooser { at: RefCell::new(None), sizes: sizes.clone(), found };
+    let chooser = SelectionObserver { at: RefCell::new(None), sizes: sizes.clone(), found };
     let ops = ObservedOps { native: Native::new(), watch: &chooser as &dyn OpObserver<S> };
     ops.native.bind_frozen(&network.weights);
     for asked in &questions.batches {

@@ -1,7 +1,7 @@
 //! What a recurrent state holds over time: its effective rank, and the bits that its numbers take.
 //!
 //! The theory counts a state by its numbers. Here a prompt is read token by token, and after 1, 2, 4, .. tokens the matrix of every
-//! head is looked at: how many directions it really uses.
+//! head is measured: how many directions it really uses.
 //!
 //! # What it shows
 //!
@@ -71,18 +71,18 @@ pub struct LayerStates {
 }
 
 /// Keeps the states that recurrences leave.
-struct Keeper {
+struct StateObserver {
     at: RefCell<Option<usize>>,
     /// For each layer, matrices with their sides.
     found: RefCell<Vec<Vec<Matrix>>>,
 }
 
-impl Keeper {
+impl StateObserver {
     fn keep<S: Scalar>(&self, ops: &Native<S>, state: &Tensor<S>) {
         let Some(layer) = *self.at.borrow() else { return };
         let shape = ops.shape(state);
         let [_, heads, key, value] = shape[..] else { return };
-        let values: Vec<f64> = ops.values(state).into_iter().map(Scalar::wide).collect();
+        let values: Vec<f64> = ops.values(state).into_iter().map(Scalar::to_f64).collect();
         let found = &mut self.found.borrow_mut()[layer];
         if value == 1 || key == 1 {
             // One number wide: the heads together are the matrix.
@@ -93,7 +93,7 @@ impl Keeper {
     }
 }
 
-impl<S: Scalar> OpObserver<S> for Keeper {
+impl<S: Scalar> OpObserver<S> for StateObserver {
     fn enter(&self, name: &str) {
         *self.at.borrow_mut() = names::layer_index(name);
     }
@@ -142,8 +142,8 @@ pub fn states<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
         };
         let measured = parallel::map(&seen, |states_there| of(states_there).iter().map(measure).collect::<Vec<_>>());
         let count = of(&seen[0]).len();
-        let mean = |value: fn(&Measure) -> f64| {
-            let one = |all: &Vec<Measure>| all.iter().map(value).sum::<f64>() / all.len().max(1) as f64;
+        let mean = |value: fn(&MatrixMeasure) -> f64| {
+            let one = |all: &Vec<MatrixMeasure>| all.iter().map(value).sum::<f64>() / all.len().max(1) as f64;
             measured.iter().map(one).collect::<Vec<f64>>()
         };
         layers.push(LayerStates {
@@ -168,7 +168,7 @@ fn read<S: Scalar>(
     positions: &[usize],
 ) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
     let depth = network.model.depth();
-    let keeper = Keeper { at: RefCell::new(None), found: RefCell::new(vec![Vec::new(); depth]) };
+    let keeper = StateObserver { at: RefCell::new(None), found: RefCell::new(vec![Vec::new(); depth]) };
     let ops = ObservedOps { native: Native::new(), watch: &keeper as &dyn OpObserver<S> };
     ops.native.bind_frozen(&network.weights);
     let fields = network.config.input.fields();
@@ -183,13 +183,13 @@ fn read<S: Scalar>(
 
 /// What one matrix holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Measure {
+struct MatrixMeasure {
     effective: f64,
     rank: usize,
     bits: f64,
 }
 
-fn measure(matrix: &Matrix) -> Measure {
+fn measure(matrix: &Matrix) -> MatrixMeasure {
     let (rows, columns) = (matrix.rows as f64, matrix.columns as f64);
     let narrow = if matrix.columns > matrix.rows { matrix.flipped() } else { matrix.clone() };
     let values = narrow.singular_values();
@@ -202,7 +202,7 @@ fn measure(matrix: &Matrix) -> Measure {
     let noise = step / 12_f64.sqrt() * (rows.sqrt() + columns.sqrt());
     let rank = values.iter().filter(|value| **value > noise).count();
     let numbers = rank as f64 * (rows + columns - rank as f64);
-    Measure { effective: if sum > 0.0 { entropy.exp() } else { 0.0 }, rank, bits: numbers * f64::from(BITS) }
+    MatrixMeasure { effective: if sum > 0.0 { entropy.exp() } else { 0.0 }, rank, bits: numbers * f64::from(BITS) }
 }
 
 impl States {
@@ -281,7 +281,7 @@ mod tests {
     fn equal_directions_count_fully_and_nothing_counts_nothing() {
         let even = measure(&Matrix::identity(4));
         assert!((even.effective - 4.0).abs() < 1e-9 && even.rank == 4 && (even.bits - 128.0).abs() < 1e-9);
-        assert_eq!(measure(&Matrix::zeros(3, 2)), Measure { effective: 0.0, rank: 0, bits: 0.0 });
+        assert_eq!(measure(&Matrix::zeros(3, 2)), MatrixMeasure { effective: 0.0, rank: 0, bits: 0.0 });
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use rung_theory::task::NO_TARGET;
 use rung_train::run::source::Batch;
 
-use super::questions::{Question, QuestionBatch, Questions, Register};
+use super::questions::{Question, QuestionBatch, Questions, RegisterInfo};
 
 /// Tokens that are read at once.
 const BATCH_TOKENS: usize = 1 << 10;
@@ -32,7 +32,7 @@ pub struct TextPrompt {
     pub words: Vec<String>,
     /// The token that should come after the last one; if there is none, every token is to be predicted.
     pub answer: Option<u32>,
-    /// Look-ups that the answer needs; 0 where nobody counts them.
+    /// Look-ups that the answer needs; 0 where they are not counted.
     pub hops: u16,
 }
 
@@ -78,7 +78,7 @@ impl TextPrompts {
         }
         let registers = match self.symbols.len() {
             0 => Vec::new(),
-            values => vec![Register { name: "answer".to_owned(), values }],
+            values => vec![RegisterInfo { name: "answer".to_owned(), values }],
         };
         let symbols = self.symbols.iter().map(|symbol| *symbol as usize).collect();
         let words = self.prompts.first().map(|prompt| prompt.words.clone());

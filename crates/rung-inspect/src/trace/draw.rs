@@ -2,14 +2,14 @@
 //!
 //! Tokens stand side by side at the top, each with its stream as a line that runs down through the layers. An arrow goes from the
 //! stream of the token that is read to the box of the token that reads; the box lists what it then knows. Streams end where
-//! nobody reads them any more.
+//! no later token reads them.
 
 use super::text::one;
 use super::{AttentionEdge, Picture, percent};
 use rung_figure::figure::Chart;
 use rung_figure::figure::csv::{Csv, field};
 use rung_figure::figure::palette::{self, Colour, GRID, INK, MUTED, PAPER};
-use rung_figure::figure::svg::{Anchor, Area, Lettering, Outline, Paint, Stroke, Svg};
+use rung_figure::figure::svg::{Anchor, Area, Outline, Paint, Stroke, Svg, TextStyle};
 use rung_figure::figure::text::wrap;
 
 const MARGIN: f64 = 18.0;
@@ -60,8 +60,8 @@ impl Chart for Picture {
         let layout = self.layout();
         let mut svg = Svg::new(layout.width, layout.height);
         let title = format!("{} on {}", self.name, self.task);
-        svg.text((MARGIN, MARGIN + 10.0), &title, &Lettering::new(15.0).bold());
-        svg.text((MARGIN, MARGIN + 30.0), &self.verdict(), &Lettering::new(12.5).coloured(MUTED));
+        svg.text((MARGIN, MARGIN + 10.0), &title, &TextStyle::new(15.0).bold());
+        svg.text((MARGIN, MARGIN + 30.0), &self.verdict(), &TextStyle::new(12.5).coloured(MUTED));
         self.draw_gaps(&mut svg, &layout);
         self.draw_streams(&mut svg, &layout);
         self.draw_tokens(&mut svg, &layout);
@@ -113,13 +113,13 @@ impl Picture {
     }
 
     fn layout(&self) -> Layout {
-        let lettering = Lettering::new(SMALL).bold();
+        let lettering = TextStyle::new(SMALL).bold();
         let mut columns = Vec::new();
         let mut left = MARGIN + SIDE;
         for (index, shown) in self.shown.iter().enumerate() {
             let boxes = (0..self.layers.len()).filter_map(|layer| self.lines(layer, shown.position)).flatten();
             let widest = boxes.map(|(line, _)| lettering.width(&line)).fold(44.0, f64::max);
-            let width = widest.max(Lettering::new(12.5).bold().width(&shown.says)) + 18.0;
+            let width = widest.max(TextStyle::new(12.5).bold().width(&shown.says)) + 18.0;
             if index > 0 {
                 let neighbours = self.shown[index - 1].position + 1 == shown.position;
                 left += if neighbours { GAP } else { WIDE_GAP };
@@ -150,7 +150,7 @@ impl Picture {
         let words =
             [self.scope(), self.check()].map(|text| wrap(&text, SMALL, false, (right - MARGIN).max(520.0)).len());
         let height = y + 64.0 + 26.0 + words.iter().sum::<usize>() as f64 * 15.0 + MARGIN;
-        let titles = Lettering::new(15.0).bold().width(&format!("{} on {}", self.name, self.task));
+        let titles = TextStyle::new(15.0).bold().width(&format!("{} on {}", self.name, self.task));
         let width = (right + MARGIN).max(titles + 2.0 * MARGIN).max(560.0);
         Layout { columns, rows, top, width, height }
     }
@@ -163,7 +163,7 @@ impl Picture {
         let middle = layout.top - 20.0;
         let mut note = |x: f64, count: usize| {
             if count > 0 {
-                let lettering = Lettering::new(11.0).coloured(MUTED).anchored(Anchor::Middle);
+                let lettering = TextStyle::new(11.0).coloured(MUTED).anchored(Anchor::Middle);
                 svg.text((x, middle), &format!("… {count} …"), &lettering);
             }
         };
@@ -184,9 +184,9 @@ impl Picture {
                 let outline = Stroke::new(INK, 1.2);
                 svg.rect(area, &Paint { fill: Some(PAPER), stroke: Some(outline) });
                 let middle = left + width / 2.0;
-                let place = Lettering::new(10.5).coloured(MUTED).anchored(Anchor::Middle);
+                let place = TextStyle::new(10.5).coloured(MUTED).anchored(Anchor::Middle);
                 svg.text((middle, area.y + 14.0), &format!("#{}", shown.position), &place);
-                svg.text((middle, area.y + 31.0), &shown.says, &Lettering::new(12.5).bold().anchored(Anchor::Middle));
+                svg.text((middle, area.y + 31.0), &shown.says, &TextStyle::new(12.5).bold().anchored(Anchor::Middle));
             });
         }
     }
@@ -214,10 +214,10 @@ impl Picture {
         let y = above(layout, layer);
         svg.line((MARGIN, y), (layout.width - MARGIN, y), &Stroke::new(GRID, 1.0));
         let title = format!("layer {layer}: {}", self.layers[layer].mixers);
-        svg.text((MARGIN, y + 19.0), &title, &Lettering::new(12.5).bold());
+        svg.text((MARGIN, y + 19.0), &title, &TextStyle::new(12.5).bold());
         for (index, line) in self.words(layer).iter().enumerate() {
             let at = (MARGIN, y + 36.0 + index as f64 * 14.0);
-            svg.text(at, line, &Lettering::new(SMALL).coloured(MUTED));
+            svg.text(at, line, &TextStyle::new(SMALL).coloured(MUTED));
         }
     }
 
@@ -230,7 +230,7 @@ impl Picture {
             svg.rect(Area::new(left, y, width, height), &Paint { fill: Some(BOX), stroke: Some(outline) });
             for (index, (line, raw)) in lines.iter().enumerate() {
                 let ink = if *raw { MUTED } else { INK };
-                let lettering = Lettering::new(SMALL).coloured(ink).anchored(Anchor::Middle);
+                let lettering = TextStyle::new(SMALL).coloured(ink).anchored(Anchor::Middle);
                 let lettering = if *raw { lettering } else { lettering.bold() };
                 svg.text((left + width / 2.0, y + 14.0 + index as f64 * LINE), line, &lettering);
             }
@@ -255,7 +255,7 @@ impl Picture {
         }
         let mut taken: Vec<Area> = Vec::new();
         for (points, label, colour) in &labels {
-            let lettering = Lettering::new(SMALL).bold().coloured(*colour).anchored(Anchor::Middle);
+            let lettering = TextStyle::new(SMALL).bold().coloured(*colour).anchored(Anchor::Middle);
             let width = lettering.width(label) + 6.0;
             let place = |along: f64| {
                 let x = points[0].0 + along * (points[1].0 - points[0].0);
@@ -287,7 +287,7 @@ impl Picture {
         let (x, y) = (layout.middle(column), below(layout) + 12.0);
         let right = self.expected.is_none_or(|expected| expected == self.answer);
         let label = format!("answer {}", self.answer);
-        let lettering = Lettering::new(13.0).bold().anchored(Anchor::Middle).coloured(PAPER);
+        let lettering = TextStyle::new(13.0).bold().anchored(Anchor::Middle).coloured(PAPER);
         let width = lettering.width(&label) + 18.0;
         let fill = if right { palette::evidence(rung_figure::Evidence::Constructed) } else { Colour(0xa6_36_12) };
         svg.rect(Area::new(x - width / 2.0, y, width, 24.0), &Paint::fill(fill));
@@ -307,7 +307,7 @@ impl Picture {
                 .any(|read| read.through == through && read.from != read.to)
             {
                 arrow(svg, [(x, y - 4.0), (x + 26.0, y - 4.0)], 2.4, colour(through));
-                let lettering = Lettering::new(SMALL);
+                let lettering = TextStyle::new(SMALL);
                 svg.text((x + 32.0, y), words, &lettering);
                 x += 32.0 + lettering.width(words) + 24.0;
             }
@@ -316,13 +316,13 @@ impl Picture {
             svg.text(
                 (x, y),
                 "= a register, ~ what was read before it is snapped to bits",
-                &Lettering::new(SMALL).coloured(MUTED),
+                &TextStyle::new(SMALL).coloured(MUTED),
             );
         }
         let room = layout.width - 2.0 * MARGIN;
         for line in [self.scope(), self.check()].iter().flat_map(|text| wrap(text, SMALL, false, room)) {
             y += 17.0;
-            svg.text((MARGIN, y), &line, &Lettering::new(SMALL).coloured(MUTED));
+            svg.text((MARGIN, y), &line, &TextStyle::new(SMALL).coloured(MUTED));
         }
     }
 }

@@ -21,14 +21,14 @@ use crate::analysis::text_prompts::TextPrompt;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cut {
+pub struct TraceLimits {
     /// A read of less than this share is not followed.
     pub share: f64,
     /// The most tokens.
     pub tokens: usize,
 }
 
-impl Default for Cut {
+impl Default for TraceLimits {
     fn default() -> Self {
         Self { share: 0.05, tokens: 12 }
     }
@@ -153,7 +153,7 @@ impl Picture {
         network: &Network<S>,
         prompt: &[u32],
         position: Option<usize>,
-        cut: Cut,
+        cut: TraceLimits,
     ) -> Result<Self, PictureError> {
         let targets = network.task()?.oracle(prompt)?;
         let tokens = sequence(network, prompt)?;
@@ -171,7 +171,7 @@ impl Picture {
         network: &Network<S>,
         prompt: &TextPrompt,
         position: Option<usize>,
-        cut: Cut,
+        cut: TraceLimits,
     ) -> Result<Self, PictureError> {
         let position = position.or(prompt.tokens.len().checked_sub(1));
         let parts = (&prompt.tokens[..], &prompt.words[..], &prompt.targets()[..]);
@@ -184,7 +184,7 @@ impl Picture {
         network: &Network<S>,
         (tokens, words, targets): (&[u32], &[String], &[u32]),
         position: Option<usize>,
-        cut: Cut,
+        cut: TraceLimits,
     ) -> Result<Self, PictureError> {
         let trace = Trace::record(network, tokens)?;
         let thoughts = network.chain_of_thought();
@@ -332,7 +332,7 @@ mod tests {
         let built = build::<f32>(name, &request).unwrap();
         let mut prompt = Prompt::new();
         built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
-        Picture::take(name, &built, prompt.tokens(), None, Cut::default()).unwrap()
+        Picture::take(name, &built, prompt.tokens(), None, TraceLimits::default()).unwrap()
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
         let built = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let mut prompt = Prompt::new();
         built.task().unwrap().prompt(&mut seeded(0), &mut prompt);
-        let error = Picture::take("U1", &built, prompt.tokens(), Some(99), Cut::default()).unwrap_err();
+        let error = Picture::take("U1", &built, prompt.tokens(), Some(99), TraceLimits::default()).unwrap_err();
         assert_eq!(error.to_string(), "position 99: the text has 14 tokens, counted from 0");
     }
 }

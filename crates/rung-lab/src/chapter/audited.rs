@@ -5,7 +5,7 @@
 
 use rung_audit::report::plot::{CachePlot, PlottedModel};
 use rung_audit::report::{bytes, commas};
-use rung_audit::{Audit, Options, audit_preset, presets};
+use rung_audit::{Audit, AuditOptions, audit_preset, presets};
 
 use super::ChapterOutput;
 use crate::artefact::figure_files;
@@ -21,7 +21,7 @@ const MODELS: &str = "audited/models";
 /// # Errors
 /// The record cannot be written.
 pub fn compute(store: &EvidenceStore) -> Result<(), WriteError> {
-    let audits: Vec<Audit> = presets().filter_map(|name| audit_preset(name, &Options::default()).ok()).collect();
+    let audits: Vec<Audit> = presets().filter_map(|name| audit_preset(name, &AuditOptions::default()).ok()).collect();
     store.write(MODELS, &CachePlot::new(&audits))
 }
 

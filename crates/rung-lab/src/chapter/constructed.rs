@@ -18,7 +18,7 @@ use rung_figure::Evidence;
 use rung_figure::figure::text;
 use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
 use rung_inspect::protocol::ProtocolReport;
-use rung_inspect::trace::{Cut, Picture};
+use rung_inspect::trace::{Picture, TraceLimits};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
@@ -286,7 +286,7 @@ fn two_hops(name: &str) -> Result<(Network<f32>, Vec<u32>), String> {
 
 fn trace_forward_pass() -> Result<Drawing, String> {
     let (built, prompt) = two_hops("U2'")?;
-    let picture = Picture::take("U2'", &built, &prompt, None, Cut::default());
+    let picture = Picture::take("U2'", &built, &prompt, None, TraceLimits::default());
     picture.map(|picture| Drawing::of(&picture)).map_err(|error| error.to_string())
 }
 

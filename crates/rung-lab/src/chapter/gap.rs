@@ -49,13 +49,13 @@ fn protocol(plan: &Plan, hops: usize) -> Option<f64> {
 
 /// The lines of the figure beside that of today's certificates: hops, and log2 of the tokens.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Lines {
+pub(super) struct GapLines {
     papers: Vec<(usize, f64)>,
     first_form: Vec<(usize, f64)>,
     protocols: Vec<(usize, f64)>,
 }
 
-impl Lines {
+impl GapLines {
     /// `plan` has the stack for a number of hops.
     pub(super) fn compute(
         hops: std::ops::RangeInclusive<usize>,
@@ -71,7 +71,12 @@ impl Lines {
 }
 
 /// Adds the figure. `certified` has hops and log2 tokens of today's certificates.
-pub(super) fn figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, lines: Lines, certified: Vec<(usize, f64)>) {
+pub(super) fn figure(
+    chapter: &mut Chapter,
+    artefacts: &mut Vec<Artefact>,
+    lines: GapLines,
+    certified: Vec<(usize, f64)>,
+) {
     chapter.paragraph(
         "For 16 heads of 128 at 16 bits per number, one full layer fewer than hops, and three linear layers in every block: the \
          number of tokens from which the hops are certified to be impossible, by the papers' own parameters, by the first form of our \

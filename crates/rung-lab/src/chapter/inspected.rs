@@ -18,7 +18,7 @@ use rung_inspect::analysis::{
 use rung_nn::Network;
 use rung_nn::file::WriteError;
 use rung_train::run::initial::initialize;
-use rung_train::run::{Record, RunConfig, RunError, Trainer};
+use rung_train::run::{RunConfig, RunError, RunRecord, Trainer};
 use serde::{Deserialize, Serialize};
 
 /// Hops of the construction.
@@ -26,15 +26,15 @@ const HOPS: usize = 3;
 
 /// The run to look into: of those that know most hops, the one with the best answers at the largest number of them. A hybrid goes
 /// before a stack of one kind.
-pub fn choose(runs: &[(PathBuf, Record)]) -> Option<&(PathBuf, Record)> {
-    let rank = |record: &Record| {
+pub fn choose(runs: &[(PathBuf, RunRecord)]) -> Option<&(PathBuf, RunRecord)> {
+    let rank = |record: &RunRecord| {
         let known = record.accuracy.iter().filter(|(_, tally)| tally.mean() >= probe::RESOLVED);
         let last = known.map(|(hops, _)| *hops).max().unwrap_or(0);
         let share = record.accuracy.get(&last).map_or(0.0, rung_train::run::AnswerCount::mean);
         let hybrid = record.facts.full_layers > 0 && record.facts.state_bits.iter().any(|bits| *bits > 0);
         (last, hybrid, share)
     };
-    let better = |a: &&(PathBuf, Record), b: &&(PathBuf, Record)| {
+    let better = |a: &&(PathBuf, RunRecord), b: &&(PathBuf, RunRecord)| {
         let (left, right) = (rank(&a.1), rank(&b.1));
         (left.0, left.1).cmp(&(right.0, right.1)).then(left.2.total_cmp(&right.2)).then(b.0.cmp(&a.0))
     };
@@ -120,7 +120,7 @@ const TRAINED: [InstrumentFigures; 7] = [
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, runs: &[(PathBuf, Record)]) -> Result<(), WriteError> {
+pub fn compute(store: &EvidenceStore, runs: &[(PathBuf, RunRecord)]) -> Result<(), WriteError> {
     compute_constructed(store)?;
     let Some((path, _)) = choose(runs) else { return Ok(()) };
     match (Network::<f32>::open(path), Network::<f64>::open(path)) {

@@ -4,14 +4,14 @@ use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset};
 use crate::experiment::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::report::{Chapter, Prose};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// An experiment with what was recorded of it.
 pub struct ExperimentRecords {
     /// Which.
     pub experiment: &'static Experiment,
     /// Its records, in the order of its sweep.
-    pub records: Vec<Record>,
+    pub records: Vec<RunRecord>,
     /// Runs that have none, with the reason: interrupted or failed.
     pub missing: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub fn render(
         chapter.paragraph(Prose::new().text("The runs, as ").code(format!("rung sweep {path}")).text(" takes them:"));
         chapter.command(text.trim_end());
         artefacts.push(Artefact { path, bytes: text.as_bytes().to_vec() });
-        let lines: String = records.iter().map(Record::line).collect();
+        let lines: String = records.iter().map(RunRecord::line).collect();
         artefacts.push(Artefact { path: format!("records/{}.jsonl", experiment.name), bytes: lines.into_bytes() });
         conclusions.push(conclusion);
     }

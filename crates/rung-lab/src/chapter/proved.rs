@@ -108,7 +108,7 @@ impl Search {
             log2_tokens: found.log2_tokens(),
             certificate: format!("{:#}\n", certificate::write(&found.certificate, &stack, &conventions)),
         });
-        Ok(Piece::Certificate(written))
+        Ok(RecordContent::Certificate(written))
     }
 }
 
@@ -140,16 +140,16 @@ enum Job {
 
 /// What a record holds.
 #[derive(Serialize, Deserialize)]
-enum Piece {
+enum RecordContent {
     Capacity(Vec<CountedStack>),
     Certificate(Option<FoundCertificate>),
     MapRow(MapRow),
-    Gap(gap::Lines),
+    Gap(gap::GapLines),
     /// For each power of two that values are taken modulo: tokens in a block, and the bits that its summary needs.
     Sparse(Vec<(u32, Vec<(f64, f64)>)>),
 }
 
-type Outcome = Result<Piece, String>;
+type Outcome = Result<RecordContent, String>;
 
 impl Job {
     fn key(&self) -> String {
@@ -164,18 +164,20 @@ impl Job {
 
     fn compute(&self, preset: Preset) -> Outcome {
         match self {
-            Self::Capacity => count_stacks().map(Piece::Capacity),
+            Self::Capacity => count_stacks().map(RecordContent::Capacity),
             Self::Certificate(search) => search.compute(),
             Self::MapRow(stack, hops) => {
                 let plan = mapped_plan(*stack)?;
-                Ok(Piece::MapRow((&hop_map::rung(&StackBounds::new(&plan, Convention::Paper), *hops)).into()))
+                Ok(RecordContent::MapRow((&hop_map::rung(&StackBounds::new(&plan, Convention::Paper), *hops)).into()))
             }
             Self::Gap => {
                 let plan = |hops| Plan::parse(&LARGEST.stack(1, hops), &LARGEST.defaults()).ok();
                 let product = u128::from(LARGEST.heads * LARGEST.head * LARGEST.bits);
-                Ok(Piece::Gap(gap::Lines::compute(2..=most_hops(preset), plan, product)))
+                Ok(RecordContent::Gap(gap::GapLines::compute(2..=most_hops(preset), plan, product)))
             }
-            Self::Sparse => Ok(Piece::Sparse(SPARSE_VALUES.map(|power| (power, sparse_points(1 << power))).into())),
+            Self::Sparse => {
+                Ok(RecordContent::Sparse(SPARSE_VALUES.map(|power| (power, sparse_points(1 << power))).into()))
+            }
         }
     }
 }
@@ -269,7 +271,7 @@ fn capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
         Column::number("at least"),
     ];
     let mut table = Table::new("Rungs: hops of function composition in one forward pass, for large tables", columns);
-    let Some(Piece::Capacity(rows)) = store.read_outcome(&Job::Capacity.key(), chapter) else { return };
+    let Some(RecordContent::Capacity(rows)) = store.read_outcome(&Job::Capacity.key(), chapter) else { return };
     for row in rows {
         table.row([
             TableCell::code(row.stack),
@@ -308,7 +310,7 @@ fn certificate_table(
         let Search { model, case, hops } = search;
         let stack = search.stack();
         let key = Job::Certificate(search).key();
-        let Some(Piece::Certificate(found)) = store.read_outcome(&key, chapter) else { continue };
+        let Some(RecordContent::Certificate(found)) = store.read_outcome(&key, chapter) else { continue };
         let accepted = found.as_ref().and_then(|found| accepted(&found.certificate));
         let cell = match (found, accepted) {
             (Some(found), Some((log2_tokens, trivial))) => {
@@ -354,7 +356,7 @@ fn gap_figure(
     certified: Vec<(usize, f64)>,
 ) {
     chapter.heading("The gap");
-    if let Some(Piece::Gap(lines)) = store.read_outcome(&Job::Gap.key(), chapter) {
+    if let Some(RecordContent::Gap(lines)) = store.read_outcome(&Job::Gap.key(), chapter) {
         gap::figure(chapter, artefacts, lines, certified);
     }
 }
@@ -373,7 +375,7 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceSt
         let Ok(plan) = mapped_plan(index) else { continue };
         let rows: Vec<MapRow> = MAPPED_HOPS
             .filter_map(|hops| match store.read_outcome(&Job::MapRow(index, hops).key(), chapter) {
-                Some(Piece::MapRow(row)) => Some(row),
+                Some(RecordContent::MapRow(row)) => Some(row),
                 _ => None,
             })
             .collect();
@@ -404,7 +406,7 @@ fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Ev
          shows how many bits a summary needs at least, against the size of a block; one full-attention head of a few dozen \
          bits solves the same task.",
     );
-    let Some(Piece::Sparse(curves)) = store.read_outcome(&Job::Sparse.key(), chapter) else { return };
+    let Some(RecordContent::Sparse(curves)) = store.read_outcome(&Job::Sparse.key(), chapter) else { return };
     let mut chart = LineChart::new(
         "Bits that a block's summary needs for 2-Sum",
         AxisSpec::new("tokens in a block", Scale::Log2),

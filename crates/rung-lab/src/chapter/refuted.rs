@@ -12,7 +12,7 @@ use rung_nn::construct::{self, ConstructionRequest};
 use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset, figure_files};
 use crate::store::EvidenceStore;
-use rung_falsify::page::Page;
+use rung_falsify::page::WitnessPage;
 use rung_falsify::{
     FalsifyError, Method, Origin, RequestedPrecision, SearchBudget, TargetModel, Witness, check, falsify,
 };
@@ -180,12 +180,12 @@ fn refutation(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<
     let found = falsify(&target, &budget(1 << 18), &|_, _| true)?;
     let (method, candidates) = found.tried.last().map_or(("", 0), |tried| (tried.method.name(), tried.candidates));
     let record = |witness: Witness| {
-        let page = Page::new(&witness, &target).ok();
+        let page = WitnessPage::new(&witness, &target).ok();
         let command = format!("rung witness check witnesses/{name}.json");
         RecordedWitness {
             json: format!("{}\n", witness.text()),
             holds: check::check(&witness, &target).is_ok_and(|verdict| verdict.is_ok()),
-            text: page.as_ref().map_or_else(String::new, Page::text),
+            text: page.as_ref().map_or_else(String::new, WitnessPage::text),
             html: page.and_then(|page| page.html(&command).ok()).unwrap_or_default(),
             answers: witness.answers.clone(),
             outputs: witness.outputs.clone(),

@@ -5,11 +5,11 @@
 //! handed to it: a policy that drops the last token cannot do that, whatever its bits. On the look-up without any full layer, what
 //! counts is how much of the table the kept tokens hold.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{ResultCell, cells, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -48,25 +48,25 @@ fn entry(cell: &ResultCell<'_>) -> ComparisonPoint {
     }
 }
 
-fn ablation(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let (mut entries, mut alone): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) = (Vec::new(), Vec::new());
     for cell in &cells {
         if cell.plan().layers.len() == 1 { &mut alone } else { &mut entries }.push(entry(cell));
     }
     for (entries, file, title, along) in [
-        (&entries, "ablation-full", "One hop, a layer with state before a full one", Along::Names),
+        (&entries, "ablation-full", "One hop, a layer with state before a full one", AxisKind::Names),
         (
             &alone,
             "ablation-alone",
             "One look-up, a layer with state alone",
-            Along::Measure("state bits / (m log m)", Scale::Log2),
+            AxisKind::Measure("state bits / (m log m)", Scale::Log2),
         ),
     ] {
         if entries.is_empty() {
             continue;
         }
-        let view = View {
+        let view = ComparisonFigure {
             file,
             title,
             along,

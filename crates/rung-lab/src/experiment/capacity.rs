@@ -5,13 +5,13 @@
 //! error rate e, S >= m (log m - h(e) - e log(m - 1)), h being the entropy of a coin. That curve is proved; where trained states lie
 //! below it is measured.
 
-use super::table::{ResultCell, Spread, cells, outline, results_table};
+use super::table::{ResultCell, SeedSpread, cells, outline, results_table};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_figure::report::{Figure, Prose};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -47,7 +47,7 @@ pub fn max_accuracy(bits_per_entry: f64, m: f64) -> f64 {
 /// A state is used well if it answers this share of what its bits allow beyond a guess.
 const NEAR: f64 = 0.7;
 
-fn capacity(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn capacity(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let chart = chart(&cells);
     page.artefacts.extend(figure_files("capacity", &chart));
@@ -98,7 +98,7 @@ fn chart(cells: &[ResultCell<'_>]) -> LineChart {
         let own = cells.iter().filter(|cell| family_of(cell) == family);
         let mut points: Vec<Point> = own
             .map(|cell| {
-                let Spread { mean, low, high, .. } = cell.accuracy(1);
+                let SeedSpread { mean, low, high, .. } = cell.accuracy(1);
                 Point::new(ratio(cell), mean).between(low, high)
             })
             .collect();

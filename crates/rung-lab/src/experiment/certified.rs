@@ -17,11 +17,11 @@ use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::Verdict;
 use rung_theory::stack::Convention;
 use rung_theory::task;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 use rung_train::run::record::table_sizes;
 
 use super::sparse::blocks;
-use super::table::{ResultCell, Spread, cells};
+use super::table::{ResultCell, SeedSpread, cells};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::{Artefact, figure_files};
 
@@ -38,7 +38,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: certified,
 };
 
-fn certified(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn certified(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let arms: Vec<Arm<'_, '_>> = cells.iter().map(Arm::of).collect();
     let chart = chart(&arms);
@@ -70,7 +70,7 @@ struct Arm<'a, 'b> {
     /// The task in words, with the tokens of a prompt.
     question: String,
     /// Right answers on the prompts of the proof.
-    accuracy: Spread,
+    accuracy: SeedSpread,
     guess: f64,
     proof: Option<Proof>,
 }
@@ -227,7 +227,7 @@ mod tests {
 
     const TASK: &str = "funccomp{hops=2,m=93,n=[1],mixed=yes,names=levels}";
 
-    fn records(short: [u64; 2], long: [u64; 2]) -> Vec<Record> {
+    fn records(short: [u64; 2], long: [u64; 2]) -> Vec<RunRecord> {
         let make = |stack: &str, right: &[u64]| {
             let mut record = record(stack, TASK, 0, 1e-3, right);
             (record.config.model.heads, record.config.model.head) = (1, 64);

@@ -1,10 +1,10 @@
 //! Cells set side by side: points along an axis, some of them with a prediction.
 //!
-//! Most questions have the same shape: something is varied, accuracy is looked at, and for some points the theory says what must or
+//! Most questions have the same shape: something is varied, accuracy is measured, and for some points the theory says what must or
 //! should come out. An experiment turns its cells into [`ComparisonPoint`]s; the figure, the table, the paragraph and what contradicts the
 //! prediction follow from those alone, so that no sentence can say more than the data.
 
-use super::table::{LEARNED, ResultCell, Spread};
+use super::table::{LEARNED, ResultCell, SeedSpread};
 use super::{Conclusion, ExperimentOutput};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
@@ -19,9 +19,9 @@ pub struct ComparisonPoint {
     /// Where it stands along the axis.
     pub at: f64,
     /// The same in words: "at 4 thoughts".
-    pub place: String,
+    pub label: String,
     /// Right answers, over seeds.
-    pub found: Spread,
+    pub found: SeedSpread,
     /// What a guess scores.
     pub guess: f64,
     /// Whether it should be learned, where something says so, and what.
@@ -39,13 +39,13 @@ impl ComparisonPoint {
         group: usize,
         series: impl Into<String>,
         at: f64,
-        place: impl Into<String>,
+        label: impl Into<String>,
     ) -> Self {
         let record = cell.first();
         Self {
             series: series.into(),
             at,
-            place: place.into(),
+            label: label.into(),
             found: cell.accuracy(group),
             guess: record.facts.baseline,
             predicted: None,
@@ -62,7 +62,7 @@ impl ComparisonPoint {
 
     /// With another spread than that of the task itself.
     #[must_use]
-    pub fn found(self, found: Spread) -> Self {
+    pub fn found(self, found: SeedSpread) -> Self {
         Self { found, ..self }
     }
 
@@ -87,7 +87,7 @@ impl ComparisonPoint {
 }
 
 /// What the points of a figure stand along.
-pub enum Along {
+pub enum AxisKind {
     /// A measure: lines over an axis with these words.
     Measure(&'static str, Scale),
     /// Nothing that has an order: a row for every series, and in it a dot for every place.
@@ -95,13 +95,13 @@ pub enum Along {
 }
 
 /// How entries are shown.
-pub struct View {
+pub struct ComparisonFigure {
     /// The name of the figure's files.
     pub file: &'static str,
     /// Over the figure.
     pub title: &'static str,
     /// Along it.
-    pub along: Along,
+    pub along: AxisKind,
     /// A place along a measure that a proof singles out, and its name.
     pub proved: Option<(f64, &'static str)>,
     /// Under it.
@@ -109,12 +109,12 @@ pub struct View {
 }
 
 /// Figure and table into the page.
-pub fn render(entries: &[ComparisonPoint], view: &View, page: &mut ExperimentOutput<'_>) {
+pub fn render(entries: &[ComparisonPoint], view: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
     match view.along {
-        Along::Measure(words, scale) => {
+        AxisKind::Measure(words, scale) => {
             figure(&lines(entries, view, words, scale), view.caption.to_owned(), view, page);
         }
-        Along::Names => {
+        AxisKind::Names => {
             let caption = format!("{} Open marks are against the prediction.", view.caption);
             figure(&dots(entries, view), caption, view, page);
         }
@@ -122,7 +122,7 @@ pub fn render(entries: &[ComparisonPoint], view: &View, page: &mut ExperimentOut
     page.chapter.table(table(entries, view));
 }
 
-fn figure(chart: &dyn Chart, caption: String, view: &View, page: &mut ExperimentOutput<'_>) {
+fn figure(chart: &dyn Chart, caption: String, view: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
     page.artefacts.extend(figure_files(view.file, chart));
     page.chapter.figure(Figure::new(chart, caption, page.command.clone(), format!("{}.csv", view.file)));
 }
@@ -142,11 +142,11 @@ fn right_answers() -> AxisSpec {
     AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02)
 }
 
-fn dots(entries: &[ComparisonPoint], view: &View) -> DotChart {
+fn dots(entries: &[ComparisonPoint], view: &ComparisonFigure) -> DotChart {
     let rows = names(entries, |entry| &entry.series);
     let mut chart = DotChart::new(view.title, right_answers(), &rows).known(Evidence::Measured);
-    for place in names(entries, |entry| &entry.place) {
-        let own = entries.iter().filter(|entry| entry.place == place);
+    for place in names(entries, |entry| &entry.label) {
+        let own = entries.iter().filter(|entry| entry.label == place);
         let dot = |entry: &ComparisonPoint| {
             let row = rows.iter().position(|name| *name == entry.series).unwrap_or_default();
             let dot = Dot::new(row, entry.found.mean).between(entry.found.low, entry.found.high);
@@ -160,7 +160,7 @@ fn dots(entries: &[ComparisonPoint], view: &View) -> DotChart {
 /// How far lines stand apart, so that their spreads do not cover each other.
 const ASIDE: f64 = 6.0;
 
-fn lines(entries: &[ComparisonPoint], view: &View, words: &'static str, scale: Scale) -> LineChart {
+fn lines(entries: &[ComparisonPoint], view: &ComparisonFigure, words: &'static str, scale: Scale) -> LineChart {
     let places: Vec<f64> = entries.iter().map(|entry| entry.at).chain(view.proved.iter().map(|(at, _)| *at)).collect();
     let [low, high] =
         [places.iter().copied().fold(f64::NAN, f64::min), places.iter().copied().fold(f64::NAN, f64::max)];
@@ -190,7 +190,7 @@ fn lines(entries: &[ComparisonPoint], view: &View, words: &'static str, scale: S
     chart
 }
 
-fn table(entries: &[ComparisonPoint], view: &View) -> Table {
+fn table(entries: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
     let columns = [
         Column::text("what"),
         Column::text("where"),
@@ -217,7 +217,7 @@ fn table(entries: &[ComparisonPoint], view: &View) -> Table {
         };
         table.row([
             TableCell::from(entry.series.clone()),
-            TableCell::from(entry.place.clone()),
+            TableCell::from(entry.label.clone()),
             TableCell::from(Prose::from(entry.found.percent())).known(Evidence::Measured),
             TableCell::from(predicted),
             TableCell::from(bound),
@@ -281,7 +281,7 @@ fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&ComparisonPoin
 
 /// The points of one line, or where it is lowest and highest if there are many.
 fn course(paragraph: Prose, own: &[&ComparisonPoint]) -> Prose {
-    let at = |entry: &ComparisonPoint| format!("{} {}", entry.found.percent(), entry.place);
+    let at = |entry: &ComparisonPoint| format!("{} {}", entry.found.percent(), entry.label);
     // Among equals the first.
     let extreme = |sign: f64| own.iter().rev().max_by(|a, b| (sign * a.found.mean).total_cmp(&(sign * b.found.mean)));
     let words = match own {
@@ -296,7 +296,7 @@ fn course(paragraph: Prose, own: &[&ComparisonPoint]) -> Prose {
 
 fn contradiction(entry: &ComparisonPoint) -> Option<String> {
     let (learned, by) = entry.predicted.filter(|_| entry.surprises())?;
-    let ComparisonPoint { series, place, found, .. } = entry;
+    let ComparisonPoint { series, label: place, found, .. } = entry;
     let percent = found.percent();
     Some(if learned {
         let (least, share) = (100.0 * LEARNED, found.share());
@@ -354,7 +354,7 @@ mod tests {
             .into_iter()
             .map(|(seed, right)| record("deltanet full", "funccomp{hops=1,m=16}", seed, 1e-3, &[right]))
             .collect();
-        let judge = |records: &[rung_train::run::Record], learned: bool| {
+        let judge = |records: &[rung_train::run::RunRecord], learned: bool| {
             let cells = cells(records);
             conclude(&[ComparisonPoint::of(&cells[0], 1, "line", 1.0, "here").predicted(learned, "it")], "?")
                 .contradictions
@@ -372,7 +372,7 @@ mod tests {
         let entry = |index: usize| {
             ComparisonPoint::of(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
         };
-        let view = View { file: "f", title: "t", along: Along::Names, proved: None, caption: "" };
+        let view = ComparisonFigure { file: "f", title: "t", along: AxisKind::Names, proved: None, caption: "" };
         let chart = dots(&[entry(0), entry(1)], &view);
         let dot = |row, mean| Dot::new(row, mean).between(mean, mean);
         let expected = DotChart::new("t", right_answers(), &["row 0", "row 1"]).known(Evidence::Measured);

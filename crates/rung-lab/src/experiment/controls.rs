@@ -5,14 +5,14 @@
 //! neither time nor width brings the last one, and if one more full layer does. Without these a low number is called "training did
 //! not find it".
 
-use super::staircase::{ShortcutScore, Square};
-use super::table::{LEARNED, ResultCell, Spread, cells};
+use super::staircase::{ShortcutScore, StaircaseCell};
+use super::table::{LEARNED, ResultCell, SeedSpread, cells};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
 use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -27,7 +27,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: controls,
 };
 
-fn controls(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn controls(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let arms = arms(&cells);
     let chart = chart(&arms);
@@ -69,7 +69,7 @@ impl Arm<'_, '_> {
         self.cell.rungs() >= self.hops()
     }
 
-    fn top(&self) -> Spread {
+    fn top(&self) -> SeedSpread {
         self.cell.accuracy(self.hops())
     }
 
@@ -80,12 +80,12 @@ impl Arm<'_, '_> {
 
     fn loss(&self) -> f64 {
         let top = self.hops() as u16;
-        Spread::of(self.cell.records.iter().filter_map(|record| record.losses.get(&top).copied())).mean
+        SeedSpread::of(self.cell.records.iter().filter_map(|record| record.losses.get(&top).copied())).mean
     }
 
     fn shortcut_score(&self) -> Option<ShortcutScore> {
         let cell = self.cell;
-        Square { full: cell.first().facts.full_layers, hops: self.hops(), cell: Some(cell) }.shortcut_score()
+        StaircaseCell { full: cell.first().facts.full_layers, hops: self.hops(), cell: Some(cell) }.shortcut_score()
     }
 
     fn name(&self) -> String {
@@ -93,7 +93,7 @@ impl Arm<'_, '_> {
     }
 }
 
-fn width(record: &Record) -> f64 {
+fn width(record: &RunRecord) -> f64 {
     let model = &record.config.model;
     model.width.unwrap_or(model.heads * model.head) as f64
 }
@@ -119,7 +119,7 @@ fn chart(arms: &[Arm<'_, '_>]) -> DotChart {
     let names: Vec<String> = arms.iter().map(Arm::name).collect();
     let axis = AxisSpec::new("right answers at the highest hop", Scale::Linear).from_to(0.0, 1.02);
     let dots = arms.iter().enumerate().map(|(row, arm)| {
-        let Spread { mean, low, high, .. } = arm.top();
+        let SeedSpread { mean, low, high, .. } = arm.top();
         Dot::new(row, mean).between(low, high)
     });
     let chart = DotChart::new("The highest hop, and what was changed", axis, &names).known(Evidence::Measured);

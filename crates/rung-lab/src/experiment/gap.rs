@@ -4,11 +4,11 @@
 //! of such layers buys the second hop (their number may even be exponential); at these sizes the states hold more bits than the table,
 //! so a shortcut may exist, and the question is open for each point.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{ResultCell, cells};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -39,12 +39,12 @@ fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     record.accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
 }
 
-fn gap(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn gap(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "gap",
         title: "Full layers behind many linear ones",
-        along: Along::Measure("linear layers", Scale::Log2),
+        along: AxisKind::Measure("linear layers", Scale::Log2),
         proved: None,
         caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
                   worst seed to the best.",

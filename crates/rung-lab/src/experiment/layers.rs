@@ -3,11 +3,11 @@
 //! The bound speaks about one layer of block-sparse attention. With a second layer a token can carry what its own block holds, and
 //! nothing is proved. The same short summaries, one to three layers, and one full layer beside them.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{cells, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -18,7 +18,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: layers,
 };
 
-fn layers(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn layers(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let entries: Vec<ComparisonPoint> = cells
         .iter()
@@ -31,10 +31,10 @@ fn layers(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
             if stack == "full" { entry.predicted(true, "constructed, U5") } else { entry }
         })
         .collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "layers",
         title: "2-Sum by layers of block-sparse attention",
-        along: Along::Measure("layers", Scale::Whole),
+        along: AxisKind::Measure("layers", Scale::Whole),
         proved: None,
         caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
                   Bars go from the worst seed to the best.",

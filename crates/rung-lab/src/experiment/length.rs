@@ -7,11 +7,11 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{LEARNED, ResultCell, cells, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -60,12 +60,12 @@ fn of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     entries
 }
 
-fn length(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn length(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "length",
         title: "Tables larger than in training",
-        along: Along::Measure("size of the first table / size in training", Scale::Log2),
+        along: AxisKind::Measure("size of the first table / size in training", Scale::Log2),
         proved: None,
         caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
     };

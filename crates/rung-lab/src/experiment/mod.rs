@@ -53,7 +53,7 @@ pub mod zoo;
 
 use crate::artefact::{Artefact, Preset};
 use rung_figure::report::{Chapter, Figure, Prose};
-use rung_train::run::{Record, RunError};
+use rung_train::run::{RunError, RunRecord};
 use rung_train::sweep::{Sweep, SweepConfig};
 
 /// Where an experiment stands in the report.
@@ -76,7 +76,7 @@ pub struct Experiment {
     /// The sweeps, smallest first: smoke, quick, full.
     pub sweeps: [&'static str; 3],
     /// Turns records into figures, tables and a conclusion.
-    pub render: fn(&[Record], &mut ExperimentOutput<'_>) -> Conclusion,
+    pub render: fn(&[RunRecord], &mut ExperimentOutput<'_>) -> Conclusion,
 }
 
 /// Where an experiment adds its figures, tables and files.

@@ -4,11 +4,11 @@
 //! anywhere else it is worth nothing. Without one in front, a full layer must find the token before among many alike, so those stacks
 //! have a learned number on the scores of the nearest tokens.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::cells;
 use super::variants::of_hops;
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -23,12 +23,12 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: placement,
 };
 
-fn placement(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn placement(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "placement",
         title: "The same layers in different orders",
-        along: Along::Names,
+        along: AxisKind::Names,
         proved: None,
         caption: "Right answers by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
     };

@@ -3,10 +3,10 @@
 //! The stack of the staircase on as many hops as it has full layers, with one ingredient of the recipe changed at a time and few
 //! steps, so that what helps shows. Nothing is predicted about the changed ones.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{ResultCell, cells, guess};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -29,13 +29,13 @@ fn change(whole: &ResultCell<'_>, own: &ResultCell<'_>) -> String {
     if changes.is_empty() { "the whole recipe".to_owned() } else { changes.join(", ") }
 }
 
-fn recipe(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let entries: Vec<ComparisonPoint> = cells.iter().flat_map(|cell| of_change(&cells[0], cell)).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "recipe",
         title: "The recipe without one of its ingredients",
-        along: Along::Names,
+        along: AxisKind::Names,
         proved: None,
         caption: "Right answers by hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
     };

@@ -4,10 +4,10 @@
 //! learned to look up does not care; one that has learned a habit of its tables does. Each model is trained on one kind, with
 //! little and with much weight decay, and asked about all kinds.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{LEARNED, ResultCell, cells};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -47,12 +47,12 @@ fn of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     entries
 }
 
-fn shift(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn shift(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "shift",
         title: "Trained on one kind of table, asked about all",
-        along: Along::Names,
+        along: AxisKind::Names,
         proved: None,
         caption: "Right answers to questions of the most hops. Every row is one kind of training, every mark a kind of question. Bars go \
                   from the worst seed to the best.",

@@ -7,14 +7,14 @@
 use std::any::Any;
 
 use rung_theory::bound::sparse::Sparse;
-use rung_theory::stack::mixer::{Reach, Selection};
+use rung_theory::stack::mixer::{MixerReach, TokenSelection};
 use rung_theory::task::{self, match2::Match2};
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{ResultCell, cells, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -33,10 +33,10 @@ pub(super) fn blocks(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
     let values = (&*task as &dyn Any).downcast_ref::<Match2>()?.modulus();
     let mixers = plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     let picks = mixers.filter_map(|mixer| match mixer.facts().reach {
-        Reach::Full(message) => message.selection,
-        Reach::Bounded => None,
+        MixerReach::Full(message) => message.selection,
+        MixerReach::Bounded => None,
     });
-    let Selection { groups, picked, block, summary, .. } = picks.into_iter().next()?;
+    let TokenSelection { groups, picked, block, summary, .. } = picks.into_iter().next()?;
     let had = u64::try_from(summary * u128::from(bits)).ok()?;
     let narrow = |number: u128| u64::try_from(number).ok();
     let block = narrow(block)?;
@@ -52,13 +52,13 @@ pub(super) fn blocks(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
     Some((had as f64, bound))
 }
 
-fn sparse(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn sparse(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let entries: Vec<ComparisonPoint> = cells.iter().filter_map(entry).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "sparse-capacity",
         title: "2-Sum by one layer of block-sparse attention",
-        along: Along::Measure("bits of a summary / bits that the bound asks for", Scale::Log2),
+        along: AxisKind::Measure("bits of a summary / bits that the bound asks for", Scale::Log2),
         proved: Some((1.0, "what the bound asks for")),
         caption: "Right answers against the bits of a block's summary, all heads together, over the smallest number for which the proved \
                   bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \

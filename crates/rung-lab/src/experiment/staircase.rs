@@ -21,14 +21,14 @@ use rung_theory::bound::tables::TableSizes;
 use rung_theory::stack::Convention;
 
 use super::capacity::max_accuracy;
-use super::table::{ResultCell, Spread, cells, guess};
+use super::table::{ResultCell, SeedSpread, cells, guess};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use crate::artefact::figure_files;
 use rung_figure::Evidence;
-use rung_figure::figure::{AxisSpec, HeatCell, HeatMap, Letters, LineChart, Point, Scale, Series};
+use rung_figure::figure::{AxisSpec, CellFormat, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
 use rung_train::run::record::table_sizes;
-use rung_train::run::{AnswerCount, Record};
+use rung_train::run::{AnswerCount, RunRecord};
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -43,7 +43,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     render: staircase,
 };
 
-fn staircase(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn staircase(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     let squares = squares(&cells);
     let (map, curves) = (map(&squares), curves(&squares));
@@ -66,15 +66,15 @@ fn staircase(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion 
 }
 
 /// One square of the map: L hops asked of a stack with F full layers.
-pub(super) struct Square<'a, 'b> {
+pub(super) struct StaircaseCell<'a, 'b> {
     pub(super) full: usize,
     pub(super) hops: usize,
     /// The network that is asked, if one was trained.
     pub(super) cell: Option<&'b ResultCell<'a>>,
 }
 
-impl Square<'_, '_> {
-    pub(super) fn accuracy(&self) -> Option<Spread> {
+impl StaircaseCell<'_, '_> {
+    pub(super) fn accuracy(&self) -> Option<SeedSpread> {
         self.cell.map(|cell| cell.accuracy(self.hops))
     }
 
@@ -182,7 +182,7 @@ fn sizes(cell: &ResultCell<'_>) -> Option<Vec<u32>> {
 
 /// Every square, F outermost. A square is asked of the network trained on as many hops as it has full layers, or on more if it asks
 /// for more.
-fn squares<'a, 'b>(cells: &'b [ResultCell<'a>]) -> Vec<Square<'a, 'b>> {
+fn squares<'a, 'b>(cells: &'b [ResultCell<'a>]) -> Vec<StaircaseCell<'a, 'b>> {
     let fulls = cells.iter().map(|cell| cell.first().facts.full_layers).max().unwrap_or(0);
     let most = cells.iter().map(ResultCell::hops).max().unwrap_or(0);
     let mut squares = Vec::new();
@@ -190,20 +190,20 @@ fn squares<'a, 'b>(cells: &'b [ResultCell<'a>]) -> Vec<Square<'a, 'b>> {
         for hops in 1..=most {
             let own = cells.iter().filter(|cell| cell.first().facts.full_layers == full);
             let cell = own.filter(|cell| cell.hops() >= hops.max(full)).min_by_key(|cell| cell.hops());
-            squares.push(Square { full, hops, cell });
+            squares.push(StaircaseCell { full, hops, cell });
         }
     }
     squares
 }
 
-fn map(squares: &[Square<'_, '_>]) -> HeatMap {
+fn map(squares: &[StaircaseCell<'_, '_>]) -> HeatMap {
     let fulls = squares.iter().map(|square| square.full).max().unwrap_or(0);
     let most = squares.iter().map(|square| square.hops).max().unwrap_or(0);
     let rows: Vec<String> = (1..=most).rev().map(|hops| format!("L = {hops}")).collect();
     let columns: Vec<String> = (1..=fulls).map(|full| format!("F = {full}")).collect();
     let of = |full: usize, hops: usize| squares.iter().find(|square| (square.full, square.hops) == (full, hops));
-    let cell = |full: usize, hops: usize| match of(full, hops).and_then(Square::accuracy) {
-        Some(Spread { mean, low, high, .. }) => {
+    let cell = |full: usize, hops: usize| match of(full, hops).and_then(StaircaseCell::accuracy) {
+        Some(SeedSpread { mean, low, high, .. }) => {
             HeatCell::new(mean).detailed(format!("{:.1} to {:.1}", 100.0 * low, 100.0 * high))
         }
         None => HeatCell::default().detailed("not run"),
@@ -213,10 +213,10 @@ fn map(squares: &[Square<'_, '_>]) -> HeatMap {
     let map =
         HeatMap::new(title, ("hops asked for", &rows), ("full layers behind one bounded-state layer", &columns), cells);
     let line = (1..=fulls).map(|full| squares.iter().filter(|square| square.full == full && square.within()).count());
-    HeatMap { letters: Letters::Tenths, ..map.known(Evidence::Measured).bounded(line.collect()) }
+    HeatMap { letters: CellFormat::Tenths, ..map.known(Evidence::Measured).bounded(line.collect()) }
 }
 
-fn curves(squares: &[Square<'_, '_>]) -> LineChart {
+fn curves(squares: &[StaircaseCell<'_, '_>]) -> LineChart {
     let mut chart = LineChart::new(
         "Learning curves at the line",
         AxisSpec::new("training steps", Scale::Linear),
@@ -227,8 +227,9 @@ fn curves(squares: &[Square<'_, '_>]) -> LineChart {
         let evaluations = cell.records.iter().map(|record| record.evaluations.len()).min().unwrap_or(0);
         let group = square.hops as u16;
         let mean = |at: usize| {
-            let share = |record: &&Record| record.evaluations[at].accuracy.get(&group).map_or(0.0, AnswerCount::mean);
-            Spread::of(cell.records.iter().map(share)).mean
+            let share =
+                |record: &&RunRecord| record.evaluations[at].accuracy.get(&group).map_or(0.0, AnswerCount::mean);
+            SeedSpread::of(cell.records.iter().map(share)).mean
         };
         let points =
             (0..evaluations).map(|at| Point::new(cell.first().evaluations[at].step as f64, mean(at))).collect();
@@ -238,7 +239,7 @@ fn curves(squares: &[Square<'_, '_>]) -> LineChart {
     chart
 }
 
-fn table(squares: &[Square<'_, '_>]) -> Table {
+fn table(squares: &[StaircaseCell<'_, '_>]) -> Table {
     let columns = [
         Column::number("F"),
         Column::number("L"),
@@ -256,7 +257,7 @@ fn table(squares: &[Square<'_, '_>]) -> Table {
         let Some((cell, spread)) = square.cell.zip(square.accuracy()) else { continue };
         let shortcut = square.shortcut_score();
         let losses = cell.records.iter().filter_map(|record| record.losses.get(&(square.hops as u16)).copied());
-        let loss = Spread::of(losses).mean;
+        let loss = SeedSpread::of(losses).mean;
         let floor = shortcut.map_or_else(String::new, |shortcut| format!(" ({:.2})", shortcut.loss));
         table.row([
             TableCell::from(square.full.to_string()),
@@ -276,10 +277,10 @@ fn table(squares: &[Square<'_, '_>]) -> Table {
     table
 }
 
-fn conclude(squares: &[Square<'_, '_>]) -> Conclusion {
+fn conclude(squares: &[StaircaseCell<'_, '_>]) -> Conclusion {
     let mut paragraph = Prose::new();
     let mut contradictions = Vec::new();
-    let asked: Vec<(&Square<'_, '_>, Spread)> =
+    let asked: Vec<(&StaircaseCell<'_, '_>, SeedSpread)> =
         squares.iter().filter_map(|square| Some((square, square.accuracy()?))).collect();
     let (within, short): (Vec<_>, Vec<_>) = asked.iter().partition(|(square, _)| square.within());
     let learned = within.iter().filter(|(_, spread)| spread.mostly_learned()).count();
@@ -297,7 +298,7 @@ fn conclude(squares: &[Square<'_, '_>]) -> Conclusion {
         ));
     }
     paragraph = paragraph.text(". Predicted: not learned, for L > F, judged by the best seed. Measured: ");
-    let below = |square: &Square<'_, '_>, spread: &Spread| {
+    let below = |square: &StaircaseCell<'_, '_>, spread: &SeedSpread| {
         square.shortcut_score().is_none_or(|shortcut| spread.high < shortcut.accuracy())
     };
     let held = short.iter().filter(|(square, spread)| !spread.once_learned() && below(square, spread)).count();
@@ -331,7 +332,7 @@ mod tests {
     const ONE: &str = "funccomp{hops=1,m=16,names=levels}";
     const TWO: &str = "funccomp{hops=2,m=16,n=[2],mixed=yes,names=levels}";
 
-    fn stairs(right: [u64; 4]) -> Vec<Record> {
+    fn stairs(right: [u64; 4]) -> Vec<RunRecord> {
         let make = |stack: &str, task: &str, seed: u64, right: &[u64]| record(stack, task, seed, 1e-3, right);
         (0..3)
             .flat_map(|seed| {

@@ -6,7 +6,7 @@ use rung_theory::stack::Plan;
 
 use rung_figure::Evidence;
 use rung_figure::report::{Column, Prose, Table, TableCell};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 use rung_train::run::accuracy::AnswerCount;
 pub use rung_train::run::config::outline;
 
@@ -16,14 +16,14 @@ pub const LEARNED: f64 = 0.99;
 /// The runs of one stack on one task at one rate, one for each seed.
 pub struct ResultCell<'a> {
     /// In order of seed.
-    pub records: Vec<&'a Record>,
+    pub records: Vec<&'a RunRecord>,
     /// Rates that were tried.
     pub rates: Vec<f64>,
 }
 
 /// A mean over seeds and its extremes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub struct SeedSpread {
     /// Mean.
     pub mean: f64,
     /// The worst seed.
@@ -36,7 +36,7 @@ pub struct Spread {
     pub seeds: usize,
 }
 
-impl Spread {
+impl SeedSpread {
     /// Of some numbers; not a number if there are none.
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.collect();
@@ -73,7 +73,7 @@ impl Spread {
 
 impl<'a> ResultCell<'a> {
     /// The first record, for what all of them share.
-    pub fn first(&self) -> &'a Record {
+    pub fn first(&self) -> &'a RunRecord {
         self.records[0]
     }
 
@@ -93,14 +93,14 @@ impl<'a> ResultCell<'a> {
     }
 
     /// Accuracy at so many hops, over seeds.
-    pub fn accuracy(&self, hops: usize) -> Spread {
-        Spread::of(self.records.iter().map(|record| record.mean(hops as u16)))
+    pub fn accuracy(&self, hops: usize) -> SeedSpread {
+        SeedSpread::of(self.records.iter().map(|record| record.mean(hops as u16)))
     }
 
     /// Accuracy on another task that was asked at the end, over seeds.
-    pub fn accuracy_on(&self, task: &str, group: u16) -> Spread {
-        let share = |record: &&Record| record.also.get(task)?.get(&group).map(AnswerCount::mean);
-        Spread::of(self.records.iter().filter_map(share))
+    pub fn accuracy_on(&self, task: &str, group: u16) -> SeedSpread {
+        let share = |record: &&RunRecord| record.also.get(task)?.get(&group).map(AnswerCount::mean);
+        SeedSpread::of(self.records.iter().filter_map(share))
     }
 
     /// State bits of all blocks.
@@ -115,8 +115,8 @@ impl<'a> ResultCell<'a> {
 }
 
 /// Groups records and picks a rate for each group by the rule of [`super`], in the order in which stacks are met.
-pub fn cells(records: &[Record]) -> Vec<ResultCell<'_>> {
-    let mut groups: Vec<(String, BTreeMap<u64, Vec<&Record>>)> = Vec::new();
+pub fn cells(records: &[RunRecord]) -> Vec<ResultCell<'_>> {
+    let mut groups: Vec<(String, BTreeMap<u64, Vec<&RunRecord>>)> = Vec::new();
     for record in records {
         // Everything but seed and rate makes a group.
         let mut config = record.config.clone();
@@ -132,12 +132,12 @@ pub fn cells(records: &[Record]) -> Vec<ResultCell<'_>> {
     groups.into_iter().filter_map(|(_, rates)| at_best_rate(rates)).collect()
 }
 
-fn at_best_rate(rates: BTreeMap<u64, Vec<&Record>>) -> Option<ResultCell<'_>> {
+fn at_best_rate(rates: BTreeMap<u64, Vec<&RunRecord>>) -> Option<ResultCell<'_>> {
     let tried = rates.keys().map(|bits| f64::from_bits(*bits)).collect();
-    let score = |records: &[&Record]| {
+    let score = |records: &[&RunRecord]| {
         let top = records[0].accuracy.keys().next_back().copied().unwrap_or(0);
-        let mean = Spread::of(records.iter().map(|record| record.mean(top))).mean;
-        (mean, -Spread::of(records.iter().map(|record| record.loss)).mean)
+        let mean = SeedSpread::of(records.iter().map(|record| record.mean(top))).mean;
+        (mean, -SeedSpread::of(records.iter().map(|record| record.loss)).mean)
     };
     // Later ones win ties, so the smaller rate comes last.
     let best = rates.into_values().rev().max_by(|a, b| {
@@ -167,7 +167,7 @@ pub fn results_table(caption: &str, cells: &[ResultCell<'_>]) -> Table {
     for cell in cells {
         let record = cell.first();
         let ratio = record.facts.table_bits.map_or(f64::NAN, |bits| cell.state_bits() / bits);
-        let steps = Spread::of(cell.records.iter().map(|record| record.steps as f64));
+        let steps = SeedSpread::of(cell.records.iter().map(|record| record.steps as f64));
         for hops in record.accuracy.keys().map(|hops| usize::from(*hops)) {
             let within = hops <= cell.rungs();
             // The verdict is about all hops of the task.
@@ -204,15 +204,15 @@ pub(crate) mod tests {
     use rung_train::run::{RunConfig, RunFacts, record};
 
     /// A record as if a run had ended with these shares of right answers, per thousand.
-    pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, right: &[u64]) -> Record {
+    pub(crate) fn record(stack: &str, task: &str, seed: u64, rate: f64, right: &[u64]) -> RunRecord {
         let mut config = RunConfig::new(stack, task);
         (config.seed, config.train.rate) = (seed, rate);
         let run = config.resolve().unwrap();
         let counts = right.iter().map(|right| AnswerCount { right: *right, count: 1000 });
-        Record {
+        RunRecord {
             id: record::id(&run),
             schema: rung_train::run::record::SCHEMA,
-            program: rung_train::run::record::Program::default(),
+            program: rung_train::run::record::ProgramInfo::default(),
             edition: record::EDITION,
             facts: RunFacts::of(&run),
             config: run.config,

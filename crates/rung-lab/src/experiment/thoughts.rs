@@ -1,7 +1,7 @@
 //! Chain of thought: how many steps must be written down?
 //!
 //! A stack with fewer rungs than hops may write intermediate stops and read them again: every thought is another pass. The stops
-//! are spread evenly over the walk, so the longest stretch between two of them is what one pass must climb: with s thoughts and L
+//! are spread evenly over the walk, so the longest run of hops between two of them is what one pass must do: with s thoughts and L
 //! hops, the part of L that is one in s+1. One rung and L-1 thoughts suffice (constructions U3 and U6).
 //!
 //! Stops are trained and asked with the right ones before them. A chain is right if all its stops are; then the model, writing by
@@ -11,11 +11,11 @@ use std::any::Any;
 
 use rung_theory::task::{self, chain::Chain};
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
-use super::table::{ResultCell, Spread, cells, outline};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::table::{ResultCell, SeedSpread, cells, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 use rung_train::run::accuracy::AnswerCount;
 
 /// The experiment.
@@ -32,7 +32,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 /// At least this share of chains is right.
-fn right_chains(record: &Record) -> f64 {
+fn right_chains(record: &RunRecord) -> f64 {
     let errors: f64 = record.accuracy.values().map(|stop| 1.0 - AnswerCount::mean(stop)).sum();
     (1.0 - errors).max(0.0)
 }
@@ -44,26 +44,26 @@ fn comparison_point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
     let (hops, thoughts) = (task.walk().hops(), task.thoughts());
     let place = format!("with {thoughts} thought{}", if thoughts == 1 { "" } else { "s" });
     let series = format!("{}, {hops} hops", outline(&record.config.stack));
-    let found = Spread::of(cell.records.iter().map(|record| right_chains(record)));
+    let found = SeedSpread::of(cell.records.iter().map(|record| right_chains(record)));
     let last = *task.walk().sizes().last()?;
     let entry =
         ComparisonPoint::of(cell, hops, series, thoughts as f64, place).found(found).guess(1.0 / f64::from(last));
-    let stretch = hops.div_ceil(thoughts + 1);
+    let longest_run = hops.div_ceil(thoughts + 1);
     let first = task.walk().sizes()[0];
     let state_holds_table = cell.state_bits() >= f64::from(first) * f64::from(first).log2();
-    Some(match stretch <= cell.rungs() {
-        true => entry.predicted(true, "no stretch is longer than the rungs"),
+    Some(match longest_run <= cell.rungs() {
+        true => entry.predicted(true, "no run of hops is longer than the rungs"),
         false if state_holds_table => entry,
-        false => entry.predicted(false, "a stretch is longer than the rungs"),
+        false => entry.predicted(false, "a run of hops is longer than the rungs"),
     })
 }
 
-fn thoughts(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn thoughts(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let entries: Vec<ComparisonPoint> = cells(records).iter().filter_map(comparison_point).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "thoughts",
         title: "Chains of thought by the number of thoughts",
-        along: Along::Measure("thoughts", Scale::Whole),
+        along: AxisKind::Measure("thoughts", Scale::Whole),
         proved: None,
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",

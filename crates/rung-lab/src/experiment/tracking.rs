@@ -12,11 +12,11 @@
 
 use rung_theory::task;
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
-use super::table::{ResultCell, Spread, cells};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
+use super::table::{ResultCell, SeedSpread, cells};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 use rung_train::run::accuracy::AnswerCount;
 
 /// The experiment.
@@ -45,7 +45,7 @@ const TRACKED: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-fn tracking(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn tracking(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
     // What is said is about the length that was never trained.
     let mut ends = Vec::new();
@@ -57,10 +57,10 @@ fn tracking(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
         if entries.is_empty() {
             continue;
         }
-        let view = View {
+        let view = ComparisonFigure {
             file,
             title,
-            along: Along::Measure("tokens", Scale::Log2),
+            along: AxisKind::Measure("tokens", Scale::Log2),
             proved: None,
             caption: "Right answers after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
                       worst seed to the best.",
@@ -96,11 +96,12 @@ fn by_length(cell: &ResultCell<'_>, what: &str) -> Vec<ComparisonPoint> {
     };
     let at_stage = |stage: usize| {
         let length = task::parse(&config.curriculum[stage].task).ok()?.length();
-        let last = |record: &&Record| record.evaluations.iter().rfind(|evaluation| evaluation.stage == stage).cloned();
+        let last =
+            |record: &&RunRecord| record.evaluations.iter().rfind(|evaluation| evaluation.stage == stage).cloned();
         let evaluations = cell.records.iter().filter_map(last);
         let shares: Vec<f64> =
             evaluations.filter_map(|evaluation| evaluation.accuracy.get(&1).map(AnswerCount::mean)).collect();
-        (!shares.is_empty()).then(|| entry(length).found(Spread::of(shares.into_iter())))
+        (!shares.is_empty()).then(|| entry(length).found(SeedSpread::of(shares.into_iter())))
     };
     let mut entries: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(at_stage).collect();
     let end = entry(cell.first().facts.tokens);
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn a_separation_is_told_and_so_is_its_absence() {
         let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
-        let verdict = |records: &[Record]| {
+        let verdict = |records: &[RunRecord]| {
             let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(|cell| by_length(cell, "it")).collect();
             conclude(&entries, "")
         };

@@ -3,10 +3,10 @@
 //! Alternating layers, other orders, other mixers, two mixers side by side in one layer, on the same two hops. A pattern that reaches
 //! more hops than it has rungs, with a state that cannot hold the table, would be news; one with a larger state may have a shortcut.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{ResultCell, cells, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -40,12 +40,12 @@ pub(super) fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     record.accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
 }
 
-fn variants(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn variants(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "variants",
         title: "Patterns of layers on one and two hops",
-        along: Along::Names,
+        along: AxisKind::Names,
         proved: None,
         caption: "Right answers by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
     };

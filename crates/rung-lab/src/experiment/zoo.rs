@@ -4,10 +4,10 @@
 //! of as many full layers as the most hops asked for less one. Their states of 32-bit numbers could hold tables of 16 entries, so no
 //! bound reaches these sizes: what is not learned beyond the rungs is a finding about training.
 
-use super::compare::{Along, ComparisonPoint, View, conclude, render};
+use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
 use super::table::{ResultCell, cells, guess, outline};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 
 /// The experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -29,12 +29,12 @@ fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     cell.first().accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
 }
 
-fn zoo(records: &[Record], page: &mut ExperimentOutput<'_>) -> Conclusion {
+fn zoo(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
-    let view = View {
+    let view = ComparisonFigure {
         file: "zoo-depth",
         title: "Every bounded-state mixer before full layers",
-        along: Along::Names,
+        along: AxisKind::Names,
         proved: None,
         caption: "Right answers by hops, for every mixer in the place of the staircase's bounded-state layer. Bars go from the worst seed to \
                   the best.",

@@ -25,16 +25,21 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     pub fn new(built: &'a Network<S>) -> Self {
         let ops = built.executor();
         let fast_lookup = FastLookup::new(built, &ops);
-        Self { built, front: super::front(&built.config, &built.model, &built.weights), fast_lookup, ops }
+        Self {
+            built,
+            front: super::layers_on_all_tokens(&built.config, &built.model, &built.weights),
+            fast_lookup,
+            ops,
+        }
     }
 
     /// Without shortcuts: the whole forward pass of every token. The slow twin.
-    pub fn plain(built: &'a Network<S>) -> Self {
+    pub fn without_shortcuts(built: &'a Network<S>) -> Self {
         Self { built, front: built.model.depth(), fast_lookup: None, ops: built.executor() }
     }
 
     /// The layers that run on all tokens.
-    pub fn front(&self) -> usize {
+    pub fn layers_on_all_tokens(&self) -> usize {
         self.front
     }
 
@@ -48,9 +53,9 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn last(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
+    pub fn answer_last(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
         if let Some(thoughts) = self.built.chain_of_thought() {
-            return Ok(self.think(thoughts, tokens, batch)?.into_iter().map(|thought| thought.answer).collect());
+            return Ok(self.emit_chain(thoughts, tokens, batch)?.into_iter().map(|thought| thought.answer).collect());
         }
         let classes = self.built.model.classes();
         if let Some(scores) =
@@ -66,12 +71,17 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn all(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
+    pub fn answer_all(&mut self, tokens: &[u32], batch: usize) -> Result<Vec<u32>, ModelError> {
         let (hidden, _) = self.built.model.forward(&self.ops, tokens, batch, None)?;
         Ok(best(&self.ops.values(&self.built.model.logits(&self.ops, &hidden)), self.built.model.classes()))
     }
 
-    fn think(&self, thoughts: &ChainOfThought, tokens: &[u32], batch: usize) -> Result<Vec<EmittedChain>, ModelError> {
+    fn emit_chain(
+        &self,
+        thoughts: &ChainOfThought,
+        tokens: &[u32],
+        batch: usize,
+    ) -> Result<Vec<EmittedChain>, ModelError> {
         decode(&self.built.model, &self.ops, thoughts, (tokens, batch), self.front)
     }
 
@@ -79,9 +89,9 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     ///
     /// # Errors
     /// The tokens are none of the model's.
-    pub fn thoughts(&self, tokens: &[u32]) -> Result<Option<EmittedChain>, ModelError> {
+    pub fn chain_of_thought(&self, tokens: &[u32]) -> Result<Option<EmittedChain>, ModelError> {
         let Some(thoughts) = self.built.chain_of_thought() else { return Ok(None) };
-        Ok(self.think(thoughts, tokens, 1)?.pop())
+        Ok(self.emit_chain(thoughts, tokens, 1)?.pop())
     }
 }
 

@@ -7,7 +7,7 @@
 
 mod weights;
 
-use rung_theory::spec::{Spec, Value};
+use rung_theory::spec::{Spec, SpecValue};
 use rung_theory::stack::mixer::{CarrySizes, KINDS};
 use rung_theory::stack::{Defaults, Mixer, StackError};
 
@@ -101,7 +101,7 @@ pub fn mixer(text: &str, bits: usize, table: usize, width: u64) -> Result<Mixer,
             size = size.max(table as u64);
         }
         if !spec.options.iter().any(|(given, _)| given == option) {
-            spec.options.push((option.to_owned(), Value::Number(size)));
+            spec.options.push((option.to_owned(), SpecValue::Number(size)));
         }
     }
     let mixer = Mixer::resolve(&spec, &defaults)?;
@@ -151,5 +151,5 @@ pub(super) fn settings(carry: &Carry, mixer: &Mixer, width: usize, later: bool) 
     if let Some((_, write)) = WRITERS.iter().find(|(name, _)| *name == mixer.name()) {
         write(&mut writer);
     }
-    writer.done()
+    writer.into_settings()
 }

@@ -6,12 +6,12 @@
 use rung_theory::task::Task;
 use rung_theory::task::funccomp::FuncComp;
 
-use super::draft::{Draft, Head};
+use super::draft::{Draft, HeadDraft};
 use super::part::{KeyMatch, look_up, sharpness};
 use super::register::{RegisterKind, Slice, bits};
 
 /// The registers of a prompt of function composition.
-pub struct Chain {
+pub struct ChainRegisters {
     /// The draft they are in.
     pub draft: Draft,
     /// The task.
@@ -38,7 +38,7 @@ pub struct Chain {
     pub sharpness: f64,
 }
 
-impl Chain {
+impl ChainRegisters {
     /// Lays out the registers. `more` tokens may follow the prompt, with `kinds` further kinds of their own.
     pub fn new(name: &'static str, task: &FuncComp, more: usize) -> Self {
         let hops = task.hops();
@@ -118,15 +118,15 @@ impl Chain {
     }
 
     /// A head that finds the entry of z_l at (w_{l-1}, `reached`) and copies its value to `raw`.
-    pub fn hop(&self, l: usize, reached: Slice, raw: Slice) -> Head {
+    pub fn hop(&self, l: usize, reached: Slice, raw: Slice) -> HeadDraft {
         let outer = (l > 1).then(|| self.parts[l - 2]);
-        look_up(&self.address(l, outer, reached), self.sharpness, &[(self.value.low(raw.size), raw)])
+        look_up(&self.address(l, outer, reached), self.sharpness, &[(self.value.low_bits(raw.size), raw)])
     }
 
     /// A head that reads z_0.
-    pub fn read_start(&self, raw: Slice) -> Head {
+    pub fn read_start(&self, raw: Slice) -> HeadDraft {
         let wanted = KeyMatch::new().flag(self.start, self.one);
-        look_up(&wanted, self.sharpness, &[(self.value.low(raw.size), raw)])
+        look_up(&wanted, self.sharpness, &[(self.value.low_bits(raw.size), raw)])
     }
 }
 

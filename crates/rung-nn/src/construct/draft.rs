@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use rung_engine::{Parameters, Role, Scalar};
-use rung_theory::spec::Value;
+use rung_theory::spec::SpecValue;
 use rung_theory::stack::mixer::LARGEST;
 use rung_theory::stack::{Defaults, Layer as PlanLayer, Mixer, Plan, StackError};
 use rung_theory::task::{AnyTask, Field, seeded};
@@ -17,7 +17,7 @@ use super::carry::{self, Carry};
 use super::register::{RegisterKind, Registers, Slice};
 use super::{ChainOfThought, ConstructError, ConstructionInfo};
 use crate::mixer::{follows_width, width_divisor};
-use crate::model::{FeedForwardConfig, Input, Model, ModelConfig, NormConfig, lends, names};
+use crate::model::{FeedForwardConfig, InputConfig, Model, ModelConfig, NormConfig, lends, names};
 use crate::network::{Network, Provenance};
 use crate::position::Positions;
 
@@ -26,7 +26,7 @@ pub type Sum = Vec<(usize, f64)>;
 
 /// One attention head: rows of its projections.
 #[derive(Clone, Debug, Default)]
-pub struct Head {
+pub struct HeadDraft {
     /// The query, one sum per channel. Scores are their plain products: the model's scale is undone when weights are set.
     pub query: Vec<Sum>,
     /// The key.
@@ -50,7 +50,7 @@ pub struct Neuron {
 #[derive(Clone, Debug)]
 pub enum Mixing {
     /// Attention heads.
-    Heads(Vec<Head>),
+    Heads(Vec<HeadDraft>),
     /// A bounded-state mixer of the given sizes, which hands a register on.
     Carry(Carry, Mixer),
     /// A bounded-state mixer of the given sizes with these weights.
@@ -133,7 +133,7 @@ impl Draft {
     }
 
     /// What each position adds to the stream: a table as learned positions have it.
-    pub fn places(&mut self, code: impl Fn(usize) -> Sum + 'static) {
+    pub fn embed_positions(&mut self, code: impl Fn(usize) -> Sum + 'static) {
         self.places = Some(Box::new(code));
     }
 
@@ -143,7 +143,7 @@ impl Draft {
     }
 
     /// Gives a field more ids than the task has: those of tokens that the model emits itself.
-    pub fn widen(&mut self, field: usize, more: u32) {
+    pub fn add_ids(&mut self, field: usize, more: u32) {
         self.fields[field].vocabulary += more;
     }
 
@@ -175,7 +175,7 @@ impl Draft {
     }
 
     /// The answer comes after tokens that the model emits itself.
-    pub fn think(&mut self, thoughts: ChainOfThought, classes: usize) {
+    pub fn set_chain_of_thought(&mut self, thoughts: ChainOfThought, classes: usize) {
         self.thoughts = Some(thoughts);
         self.classes = classes;
     }
@@ -224,9 +224,9 @@ impl Draft {
         let length = self.task.length();
         let config = ModelConfig {
             input: if self.fields.len() == 1 {
-                Input::Vocabulary(self.fields[0].vocabulary as usize)
+                InputConfig::Vocabulary(self.fields[0].vocabulary as usize)
             } else {
-                Input::Fields(self.fields.clone())
+                InputConfig::Fields(self.fields.clone())
             },
             classes: self.classes,
             norm: self.norm,
@@ -242,7 +242,7 @@ impl Draft {
         if let Some(id) = weights.find("lower_bounds") {
             // HGRN2's floors rise with depth. Nearly all of their weight goes to the first layer, which has none, so that a forget
             // gate can close in every layer and what it writes is as large as in the first.
-            weights.get_mut(id)[..plan.width as usize].fill(S::of(NO_FLOOR));
+            weights.get_mut(id)[..plan.width as usize].fill(S::from_f64(NO_FLOOR));
         }
         let mut writer = Writer { weights: &mut weights, width: plan.width as usize };
         self.write_ends(&mut writer);
@@ -273,7 +273,8 @@ impl Draft {
         for layer in &self.layers {
             let mixer = match &layer.mixing {
                 Mixing::Heads(heads) => {
-                    let most = |count: fn(&Head) -> usize| heads.iter().map(count).max().unwrap_or(0).max(1) as u64;
+                    let most =
+                        |count: fn(&HeadDraft) -> usize| heads.iter().map(count).max().unwrap_or(0).max(1) as u64;
                     let (key, value) = (most(|head| head.key.len()), most(|head| head.value.len()));
                     let numbers = [("heads", heads.len().max(1) as u64), ("key", key), ("value", value)];
                     let kv = [("kv", heads.len().max(1) as u64)];
@@ -365,7 +366,7 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 fn with_channels(mixer: &Mixer, channels: u64) -> Result<Mixer, StackError> {
     let mut spec = mixer.spec();
     let given = spec.options.iter_mut().filter(|(option, _)| option == "channels");
-    given.for_each(|(_, value)| *value = Value::Number(channels));
+    given.for_each(|(_, value)| *value = SpecValue::Number(channels));
     let defaults = Defaults { heads: 1, head_dim: 1, kv_heads: None, model_width: Some(channels), bits: mixer.bits() };
     Mixer::resolve(&spec, &defaults)
 }
@@ -383,13 +384,13 @@ fn balance<S: Scalar>(weights: &mut Parameters<S>, width: usize, used: usize, ze
     let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.role, entry.shape)).collect();
     for (id, role, shape) in entries {
         if role == Role::StreamNorm {
-            weights.get_mut(id).fill(S::of(length));
+            weights.get_mut(id).fill(S::from_f64(length));
         }
         let reads = !matches!(role, Role::Output | Role::Embedding | Role::Position);
         if norm == NormConfig::Layer && shape.len() == 2 && shape.width() == width && reads {
             for row in weights.get_mut(id).chunks_exact_mut(width) {
-                let sum: f64 = row.iter().map(|value| value.wide()).sum();
-                row[zero] = S::of(row[zero].wide() - sum);
+                let sum: f64 = row.iter().map(|value| value.to_f64()).sum();
+                row[zero] = S::from_f64(row[zero].to_f64() - sum);
             }
         }
     }
@@ -418,7 +419,7 @@ impl Sizes {
 }
 
 /// Whether heads fit a mixer, wide values being spread over several heads that ask the same.
-fn heads_fit(heads: &[Head], mixer: &Mixer) -> bool {
+fn heads_fit(heads: &[HeadDraft], mixer: &Mixer) -> bool {
     let sizes = Sizes::of(mixer);
     let spread: usize = heads.iter().map(|head| head.value.len().div_ceil(sizes.value).max(1)).sum();
     spread <= sizes.kv && heads.iter().all(|head| head.key.len() <= sizes.key)
@@ -461,7 +462,7 @@ impl<S: Scalar> Writer<'_, S> {
         let (values, width) = self.find(name);
         for (index, values) in values.chunks_exact_mut(width).enumerate() {
             for (column, value) in row(index) {
-                values[column] += S::of(value);
+                values[column] += S::from_f64(value);
             }
         }
     }
@@ -469,14 +470,14 @@ impl<S: Scalar> Writer<'_, S> {
     fn row(&mut self, name: &str, row: usize, sum: &[(usize, f64)]) {
         let (values, width) = self.find(name);
         for (column, value) in sum {
-            values[row * width + column] += S::of(*value);
+            values[row * width + column] += S::from_f64(*value);
         }
     }
 
     fn column(&mut self, name: &str, column: usize, sum: &[(usize, f64)]) {
         let (values, width) = self.find(name);
         for (row, value) in sum {
-            values[row * width + column] += S::of(*value);
+            values[row * width + column] += S::from_f64(*value);
         }
     }
 
@@ -488,12 +489,12 @@ impl<S: Scalar> Writer<'_, S> {
         for (name, entries) in by_name {
             let (values, _) = self.find(&format!("{prefix}.{name}"));
             for (index, value) in entries {
-                values[index] += S::of(value);
+                values[index] += S::from_f64(value);
             }
         }
     }
 
-    fn heads(&mut self, prefix: &str, heads: &[Head], mixer: &Mixer) {
+    fn heads(&mut self, prefix: &str, heads: &[HeadDraft], mixer: &Mixer) {
         let sizes = Sizes::of(mixer);
         let undo = (sizes.key as f64).sqrt();
         let name = |part: &str| format!("{prefix}.{part}_proj.weight");

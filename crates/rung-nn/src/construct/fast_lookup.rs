@@ -12,7 +12,7 @@
 
 use rung_engine::{Native, Ops, Scalar, Tensor};
 
-use crate::model::{Input, ModelConfig, NormConfig};
+use crate::model::{InputConfig, ModelConfig, NormConfig};
 use crate::network::Network;
 use crate::position::Positions;
 use crate::precision::Precision;
@@ -70,12 +70,12 @@ impl<S: Scalar> FastLookup<S> {
         let softmax = built.plan.layers.iter().all(
             |layer| matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0)),
         );
-        if !plain || !softmax || super::front(&built.config, &built.model, &built.weights) > 0 {
+        if !plain || !softmax || super::layers_on_all_tokens(&built.config, &built.model, &built.weights) > 0 {
             return None;
         }
         let weights = &built.weights;
         let get = |name: &str| weights.find(name).map(|id| ops.parameter(id));
-        let Input::Fields(fields) = &built.config.input else { return None };
+        let InputConfig::Fields(fields) = &built.config.input else { return None };
         let tables: Option<Vec<_>> =
             fields.iter().map(|field| get(&format!("embeddings.{}.weight", field.name))).collect();
         let tables = tables?;

@@ -2,8 +2,8 @@
 //!
 //! An answer is wanted at the last token only. Another token matters there through what a mixer keeps of it: keys and values,
 //! or a recurrent state. If a layer computes those from columns of the stream that no layer after the front has written, then
-//! the other tokens need not be taken through those layers at all, and nothing changes: what they would have written nobody
-//! reads. In U1, for instance, keys and values come from the embedding alone, and w is the only token that has to climb.
+//! the other tokens need not be taken through those layers at all, and nothing changes: what they would have written is never
+//! read. In U1, for instance, keys and values come from the embedding alone, and w is the only token that must pass all layers.
 //!
 //! This looks at which numbers of the weights are zero, not at what a construction says of itself; a weight that is changed
 //! by hand changes the result as it should.
@@ -13,7 +13,7 @@ use rung_engine::{Parameter, Parameters, Role, Scalar};
 use crate::model::{Model, ModelConfig, NormConfig, NormPlacement, names};
 
 /// The number of layers that must run on all tokens for the last token's row to be exact. At most all but the last.
-pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameters<S>) -> usize {
+pub fn layers_on_all_tokens<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameters<S>) -> usize {
     let depth = model.depth();
     if config.norm != NormConfig::None || config.placement == NormPlacement::Post {
         return depth.saturating_sub(1);
@@ -21,7 +21,7 @@ pub fn front<S: Scalar>(config: &ModelConfig, model: &Model, weights: &Parameter
     let layers: Vec<LayerColumns> = (0..depth).map(|layer| LayerColumns::of(layer, model.width(), weights)).collect();
     let exact = |front: &usize| {
         let mut written = vec![false; model.width()];
-        layers[*front..].iter().all(|layer| {
+        layers[*layers_on_all_tokens..].iter().all(|layer| {
             let clean = !layer.kept.iter().zip(&written).any(|(kept, written)| *kept && *written);
             for (all, new) in written.iter_mut().zip(&layer.written) {
                 *all |= *new;

@@ -58,7 +58,7 @@ pub use answer::{Answerer, EmittedChain};
 pub use carry::CarryError;
 pub use draft::Draft;
 pub(crate) use front::LayerColumns;
-pub use front::front;
+pub use front::layers_on_all_tokens;
 pub use precision::MOST_BITS;
 pub use register::{Register, RegisterKind, Registers, Slice, bits};
 pub use verify::{InstanceSet, MAX_EXHAUSTIVE, Verification, VerifyError, WrongAnswer, verify};

@@ -7,7 +7,7 @@
 //! - A **gated** snap or move does so only where a flag says so.
 //! - A **register move** copies bits, and is a snap of gain 1.
 
-use super::draft::{Head, Neuron, Sum};
+use super::draft::{HeadDraft, Neuron, Sum};
 use super::register::Slice;
 
 /// How far a read bit may be from ±1 before it is snapped: 1/16 after look-ups among n tokens.
@@ -63,11 +63,11 @@ impl KeyMatch {
 }
 
 /// A head that copies registers of the token that agrees.
-pub fn look_up(wanted: &KeyMatch, sharpness: f64, copies: &[(Slice, Slice)]) -> Head {
+pub fn look_up(wanted: &KeyMatch, sharpness: f64, copies: &[(Slice, Slice)]) -> HeadDraft {
     let sharp = |sum: &Sum| sum.iter().map(|(column, value)| (*column, value * sharpness)).collect();
     let pairs = copies.iter().flat_map(|(from, to)| from.columns().zip(to.columns()));
     let (value, output) = pairs.map(|(from, to)| (vec![(from, 1.0)], to)).unzip();
-    Head {
+    HeadDraft {
         query: wanted.pairs.iter().map(|(asking, _)| sharp(asking)).collect(),
         key: wanted.pairs.iter().map(|(_, asked)| asked.clone()).collect(),
         value,

@@ -15,7 +15,7 @@ use crate::precision::Precision;
 /// More bits than this are the machine's own.
 pub const MOST_BITS: u32 = rung_engine::Rounding::MOST_BITS;
 
-/// Prompts that are looked at for the largest number.
+/// Prompts that are run to find the largest number.
 const LOOKED_AT: usize = 8;
 
 impl<S: Scalar> Network<S> {
@@ -29,13 +29,13 @@ impl<S: Scalar> Network<S> {
         let (mut rng, mut prompt, mut largest) = (seeded(1), Prompt::new(), 0.0_f64);
         let mut look = |values: Vec<S>| {
             for value in values {
-                largest = largest.max(value.wide().abs());
+                largest = largest.max(value.to_f64().abs());
             }
         };
         for _ in 0..LOOKED_AT {
             self.task()?.prompt(&mut rng, &mut prompt);
             let mut tokens = prompt.tokens().to_vec();
-            if let Some(thought) = Answerer::new(self).thoughts(&tokens)? {
+            if let Some(thought) = Answerer::new(self).chain_of_thought(&tokens)? {
                 tokens.extend(thought.tokens);
             }
             for stream in self.model.streams(&ops, &tokens, 1)? {

@@ -84,7 +84,7 @@ impl Slice {
 
     /// Its first columns: the low bits.
     #[must_use]
-    pub fn low(self, size: usize) -> Self {
+    pub fn low_bits(self, size: usize) -> Self {
         Self { size: size.min(self.size), ..self }
     }
 

@@ -4,7 +4,7 @@
 //! layers look up more sharply than others: what is read is then so near to bits that it can be used as such.
 
 use super::carry::{self, Carry};
-use super::chain::Chain;
+use super::chain::ChainRegisters;
 use super::draft::{Draft, Mixing, Neuron};
 use super::part::{Gate, KeyMatch, constant, equals, gated_snap, look_up, set, snap};
 use super::register::{RegisterKind, Slice, bits};
@@ -17,9 +17,9 @@ const SHARPER: f64 = 8.0;
 
 /// S2: the state holds z_1.
 pub fn table_in_state(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = Chain::new("S2", &request.funccomp()?, 0);
+    let mut chain = ChainRegisters::new("S2", &request.funccomp()?, 0);
     let size = chain.value_bits(1);
-    let from = chain.value.low(size);
+    let from = chain.value.low_bits(size);
     let (_, raw) = table(&mut chain, request, from)?;
     let reached = chain.draft.registers.add("i.1", size, RegisterKind::Number, "i_1");
     finish_table(&mut chain, raw, reached);
@@ -29,7 +29,7 @@ pub fn table_in_state(request: &ConstructionRequest) -> Result<Draft, ConstructE
 
 /// S3: entries of z_e look ahead into z_(e+1) while w is busy.
 pub fn prefetch(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = Chain::new("S3", &request.funccomp()?, 0);
+    let mut chain = ChainRegisters::new("S3", &request.funccomp()?, 0);
     let (hops, one) = (chain.hops(), chain.one);
     let least = if request.mixer.is_some() { 2 } else { 1 };
     let e = request.at.or_else(|| (least..hops).min_by_key(|e| (request.n[e - 1], *e))).unwrap_or(0);
@@ -45,10 +45,10 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<Draft, ConstructError> 
     let (branches, size) = (request.n[e - 1], chain.value_bits(e + 1));
     let mut heads = Vec::new();
     let (mut neurons, mut rows) = (Vec::new(), Vec::new());
-    let (own, outer) = (chain.value.low(chain.value_bits(e)), chain.outer.low(bits(u64::from(branches))));
+    let (own, outer) = (chain.value.low_bits(chain.value_bits(e)), chain.outer.low_bits(bits(u64::from(branches))));
     let mut reached = match request.mixer {
         Some(_) => {
-            let from = chain.value.low(chain.value_bits(0));
+            let from = chain.value.low_bits(chain.value_bits(0));
             hand_on(&mut chain, request, from, 0)?
         }
         None => chain.one,
@@ -69,7 +69,7 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<Draft, ConstructError> 
         );
         let wanted =
             KeyMatch::new().flag(chain.entry[e], one).constant(u64::from(branch), outer, one).numbers(own, chain.inner);
-        heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low(size), raw)]));
+        heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low_bits(size), raw)]));
         neurons.extend(snap(raw, row, one));
         rows.push(row);
     }
@@ -118,7 +118,7 @@ pub fn prefetch(request: &ConstructionRequest) -> Result<Draft, ConstructError> 
 
 /// S4: the first layer reads z_0 and all of z_1.
 pub fn speculation(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = Chain::new("S4", &request.funccomp()?, 0);
+    let mut chain = ChainRegisters::new("S4", &request.funccomp()?, 0);
     chain.sharpness += SHARPER;
     let (start_bits, size, one) = (chain.value_bits(0), chain.value_bits(1), chain.one);
     let start = chain.draft.registers.add("read.0", start_bits, RegisterKind::Raw, "z_0 as it was read");
@@ -129,8 +129,8 @@ pub fn speculation(request: &ConstructionRequest) -> Result<Draft, ConstructErro
         let raw =
             chain.draft.registers.add(format!("read.z1.{entry}"), size, RegisterKind::Raw, format!("z_1({entry})"));
         let wanted =
-            KeyMatch::new().flag(chain.entry[0], one).constant(u64::from(entry), chain.inner.low(start_bits), one);
-        heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low(size), raw)]));
+            KeyMatch::new().flag(chain.entry[0], one).constant(u64::from(entry), chain.inner.low_bits(start_bits), one);
+        heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low_bits(size), raw)]));
         neurons.extend(gated_snap(raw, reached, one, &equals(start, u64::from(entry))));
     }
     chain.sharpness -= SHARPER;
@@ -141,7 +141,7 @@ pub fn speculation(request: &ConstructionRequest) -> Result<Draft, ConstructErro
 
 /// S5: the state holds the high bits of z_1; the first full layer looks up z_2 for every value of the low ones.
 pub fn candidates(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = Chain::new("S5", &request.funccomp()?, 0);
+    let mut chain = ChainRegisters::new("S5", &request.funccomp()?, 0);
     let (hops, size, one) = (chain.hops(), chain.value_bits(1), chain.one);
     let low = request.candidates.max(1).ilog2() as usize;
     if hops < 2 || low == 0 || low >= size || !request.candidates.is_power_of_two() {
@@ -157,7 +157,7 @@ pub fn candidates(request: &ConstructionRequest) -> Result<Draft, ConstructError
     finish_table(&mut chain, raw, class);
     chain.sharpness += SHARPER;
     let rest = chain.draft.registers.add("read.1", low, RegisterKind::Raw, "low bits of i_1 as they were read");
-    let exact = look_up(&chain.address(1, None, start), chain.sharpness, &[(chain.value.low(low), rest)]);
+    let exact = look_up(&chain.address(1, None, start), chain.sharpness, &[(chain.value.low_bits(low), rest)]);
     let next_size = chain.value_bits(2);
     let reached = chain.draft.registers.add("i.2", next_size, RegisterKind::Number, "i_2");
     let (mut heads, mut neurons) = (vec![exact], Vec::<Neuron>::new());
@@ -171,10 +171,10 @@ pub fn candidates(request: &ConstructionRequest) -> Result<Draft, ConstructError
         let high = Slice { start: chain.inner.start + low, size: size - low };
         let wanted = KeyMatch::new()
             .flag(chain.entry[1], one)
-            .constant(u64::from(candidate), chain.inner.low(low), one)
+            .constant(u64::from(candidate), chain.inner.low_bits(low), one)
             .numbers(class, high)
             .numbers(chain.parts[0], chain.outer);
-        heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low(next_size), raw)]));
+        heads.push(look_up(&wanted, chain.sharpness, &[(chain.value.low_bits(next_size), raw)]));
         neurons.extend(gated_snap(raw, reached, one, &equals(rest, u64::from(candidate))));
     }
     chain.sharpness -= SHARPER;
@@ -184,7 +184,7 @@ pub fn candidates(request: &ConstructionRequest) -> Result<Draft, ConstructError
 }
 
 /// The layers that look up z_l and what comes after, and the answer.
-fn look_up_from(chain: &mut Chain, l: usize, mut reached: Slice) {
+fn look_up_from(chain: &mut ChainRegisters, l: usize, mut reached: Slice) {
     for l in l..=chain.hops() {
         reached = climb(chain, l, reached);
     }
@@ -193,7 +193,11 @@ fn look_up_from(chain: &mut Chain, l: usize, mut reached: Slice) {
 
 /// Two layers: a carrier of z_0, whose MLP finds slots, and a table of some bits of z_1 in the state of another. Returns the
 /// register of z_0 and that of what w read.
-fn table(chain: &mut Chain, request: &ConstructionRequest, from: Slice) -> Result<(Slice, Slice), ConstructError> {
+fn table(
+    chain: &mut ChainRegisters,
+    request: &ConstructionRequest,
+    from: Slice,
+) -> Result<(Slice, Slice), ConstructError> {
     let (one, m, start_bits) = (chain.one, request.m as usize, chain.value_bits(0));
     let registers = &mut chain.draft.registers;
     let read = registers.add("read.0", start_bits, RegisterKind::Raw, "z_0 as it was handed on");
@@ -202,15 +206,20 @@ fn table(chain: &mut Chain, request: &ConstructionRequest, from: Slice) -> Resul
     let asked = registers.add("asks", m, RegisterKind::OneHot, "at w: the slot of z_0");
     let raw = registers.add("read.table", from.size, RegisterKind::Raw, "what the table said");
     let width = registers.width() as u64;
-    let carry =
-        Carry { from: chain.value.low(start_bits), to: read, flag: chain.start.start, one: one.start, slots: None };
+    let carry = Carry {
+        from: chain.value.low_bits(start_bits),
+        to: read,
+        flag: chain.start.start,
+        one: one.start,
+        slots: None,
+    };
     let mut neurons = snap(read, start, one);
     let slot = |register: Slice, flag: Slice, number: usize, to: Slice| {
         let gates: Vec<Gate> = equals(register, number as u64).into_iter().chain([set(flag)]).collect();
         constant(one, &gates, vec![(to.column(number), 1.0)])
     };
     for number in 0..m {
-        neurons.push(slot(chain.inner.low(start_bits), chain.entry[0], number, written));
+        neurons.push(slot(chain.inner.low_bits(start_bits), chain.entry[0], number, written));
         neurons.push(slot(read, chain.query, number, asked));
     }
     let carrier = carry::mixer(request.mixer(), start_bits, 0, width)?;
@@ -226,7 +235,7 @@ fn table(chain: &mut Chain, request: &ConstructionRequest, from: Slice) -> Resul
 }
 
 /// Snaps what the table said, in the layer that read it.
-fn finish_table(chain: &mut Chain, raw: Slice, to: Slice) {
+fn finish_table(chain: &mut ChainRegisters, raw: Slice, to: Slice) {
     let neurons = snap(raw, to, chain.one);
     chain.draft.add_neurons(neurons);
 }

@@ -92,8 +92,8 @@ fn shortcuts_of_the_evaluator_change_nothing() {
                 *value *= 1.0 + 0.4 * ((index % 7) as f32 - 3.0) / 3.0;
             }
         }
-        let fast = Answerer::new(&shaken).last(&prompts, 40).unwrap();
-        let slow = Answerer::plain(&shaken).last(&prompts, 40).unwrap();
+        let fast = Answerer::new(&shaken).answer_last(&prompts, 40).unwrap();
+        let slow = Answerer::without_shortcuts(&shaken).answer_last(&prompts, 40).unwrap();
         assert_eq!(fast, slow, "{name}");
     }
 }
@@ -102,7 +102,7 @@ fn shortcuts_of_the_evaluator_change_nothing() {
 fn only_what_must_run_on_all_tokens_does() {
     let front = |name: &str| {
         let built = build::<f32>(name, &request(4, &[2])).unwrap();
-        Answerer::new(&built).front()
+        Answerer::new(&built).layers_on_all_tokens()
     };
     assert_eq!([front("U1"), front("U2"), front("U2'")], [0, 0, 1]);
 }

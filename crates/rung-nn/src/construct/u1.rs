@@ -1,13 +1,13 @@
 //! U1: w reads z_0, then looks up one table per layer. See the page of that name in the theory.
 
-use super::chain::Chain;
+use super::chain::ChainRegisters;
 use super::draft::{Draft, Mixing};
 use super::part::snap;
 use super::{ConstructError, ConstructionRequest};
 
 /// L+1 full layers.
 pub fn draft(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
-    let mut chain = Chain::new("U1", &request.funccomp()?, 0);
+    let mut chain = ChainRegisters::new("U1", &request.funccomp()?, 0);
     let (raw, mut reached) = chain.reading(0);
     let head = chain.read_start(raw);
     chain.draft.layer("w reads z_0", Mixing::Heads(vec![head]), snap(raw, reached, chain.one));
@@ -19,7 +19,7 @@ pub fn draft(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
 }
 
 /// A layer in which w looks up z_l; returns the register of i_l.
-pub(super) fn climb(chain: &mut Chain, l: usize, reached: super::Slice) -> super::Slice {
+pub(super) fn climb(chain: &mut ChainRegisters, l: usize, reached: super::Slice) -> super::Slice {
     let (raw, next) = chain.reading(l);
     let head = chain.hop(l, reached, raw);
     let about =

@@ -7,7 +7,7 @@
 use rung_theory::task::Task;
 
 use super::carry::{self, Carry};
-use super::chain::Chain;
+use super::chain::ChainRegisters;
 use super::draft::{Draft, Mixing};
 use super::part::{KeyMatch, gated_copy, gated_snap, look_up, set, snap, unset};
 use super::register::{RegisterKind, Slice};
@@ -16,7 +16,7 @@ use super::{ChainOfThought, ConstructError, ConstructionRequest};
 /// One full layer and L+1 thoughts.
 pub fn alone(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let task = request.funccomp()?;
-    let mut chain = Chain::new("U3", &task, task.hops() + 1);
+    let mut chain = ChainRegisters::new("U3", &task, task.hops() + 1);
     let wants = wants(&mut chain, 0);
     let wanted = chain.inner.columns().map(|column| (vec![(column, 1.0)], column)).collect::<Vec<_>>();
     think(&mut chain, &wants, 0, &wanted);
@@ -26,14 +26,14 @@ pub fn alone(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
 /// A carrier of z_0, one full layer and L thoughts.
 pub fn with_carrier(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     let task = request.funccomp()?;
-    let mut chain = Chain::new("U6", &task, task.hops());
+    let mut chain = ChainRegisters::new("U6", &task, task.hops());
     let wants = wants(&mut chain, 1);
     let size = chain.value_bits(0);
     let registers = &mut chain.draft.registers;
     let raw = registers.add("read.0", size, RegisterKind::Raw, "z_0 as it was handed on");
     let first = registers.add("i.0", chain.inner.size, RegisterKind::Number, "z_0, at w only");
     let carry =
-        Carry { from: chain.value.low(size), to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
+        Carry { from: chain.value.low_bits(size), to: raw, flag: chain.start.start, one: chain.one.start, slots: None };
     let mixer = carry::mixer(request.mixer(), size, 0, chain.draft.registers.width() as u64)?;
     let neurons = gated_snap(raw, first, chain.one, &[set(chain.query)]);
     chain.draft.layer("the state hands z_0 to w", Mixing::Carry(carry, mixer), neurons);
@@ -44,7 +44,7 @@ pub fn with_carrier(request: &ConstructionRequest) -> Result<Draft, ConstructErr
 }
 
 /// Flags for what a token asks: w asks for `first` (0 is z_0), and each thought for the table after that.
-fn wants(chain: &mut Chain, first: usize) -> Vec<Slice> {
+fn wants(chain: &mut ChainRegisters, first: usize) -> Vec<Slice> {
     let hops = chain.hops();
     let add = |l: usize| {
         let about = if l == 0 { "the token asks for z_0".to_owned() } else { format!("the token asks for z_{l}") };
@@ -52,7 +52,7 @@ fn wants(chain: &mut Chain, first: usize) -> Vec<Slice> {
     };
     let wants: Vec<Slice> = (first..=hops).map(add).collect();
     let (query_kind, kinds) = (hops as u32 + 1, chain.draft.vocabulary(0));
-    chain.draft.widen(0, wants.len() as u32);
+    chain.draft.add_ids(0, wants.len() as u32);
     let flags = wants.clone();
     chain.draft.embed(0, move |kind| {
         let step =
@@ -63,7 +63,7 @@ fn wants(chain: &mut Chain, first: usize) -> Vec<Slice> {
 }
 
 /// The layer that looks up and decides what to emit. `inner` gives the asking side of each bit of the inner address.
-fn think(chain: &mut Chain, wants: &[Slice], first: usize, inner: &[(Vec<(usize, f64)>, usize)]) {
+fn think(chain: &mut ChainRegisters, wants: &[Slice], first: usize, inner: &[(Vec<(usize, f64)>, usize)]) {
     let (hops, one) = (chain.hops(), chain.one);
     let registers = &mut chain.draft.registers;
     let raw = registers.add("read", chain.value.size, RegisterKind::Raw, "what was looked up");
@@ -83,7 +83,7 @@ fn think(chain: &mut Chain, wants: &[Slice], first: usize, inner: &[(Vec<(usize,
     let head = look_up(&wanted, chain.sharpness, &[(chain.value, raw)]);
     let last = wants[wants.len() - 1];
     let mut neurons = snap(raw, reached, one);
-    neurons.extend(gated_snap(raw.low(next_inner.size), next_inner, one, &[unset(last)]));
+    neurons.extend(gated_snap(raw.low_bits(next_inner.size), next_inner, one, &[unset(last)]));
     for l in first.max(1)..hops {
         neurons.extend(gated_copy(chain.parts[l - 1], next_outer, one, &[set(wants[l - first])]));
     }
@@ -93,7 +93,7 @@ fn think(chain: &mut Chain, wants: &[Slice], first: usize, inner: &[(Vec<(usize,
 }
 
 /// Scores of the ids of every field of the next thought.
-fn emit(chain: &mut Chain, wants: &[Slice], [outer, inner, reached]: [Slice; 3]) {
+fn emit(chain: &mut ChainRegisters, wants: &[Slice], [outer, inner, reached]: [Slice; 3]) {
     let fields = Task::fields(&chain.task);
     let vocabularies: Vec<usize> = (0..fields.len()).map(|field| chain.draft.vocabulary(field) as usize).collect();
     let firsts: Vec<usize> =
@@ -111,5 +111,5 @@ fn emit(chain: &mut Chain, wants: &[Slice], [outer, inner, reached]: [Slice; 3])
         // A blank scores half: more than any id where there is no number, less than the right one where there is.
         if id + 1 == vocabularies[field] { vec![(one.start, 0.5)] } else { sources[field - 1].code(id as u64) }
     });
-    chain.draft.think(thoughts, classes);
+    chain.draft.set_chain_of_thought(thoughts, classes);
 }

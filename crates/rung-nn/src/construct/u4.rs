@@ -6,7 +6,7 @@
 
 use rung_theory::task::funccomp::Order;
 
-use super::chain::Chain;
+use super::chain::ChainRegisters;
 use super::draft::{Draft, Mixing, Neuron};
 use super::part::{KeyMatch, any, gated_copy, gated_snap, look_up, not, set};
 use super::register::{RegisterKind, Slice};
@@ -23,7 +23,7 @@ pub fn query_first(request: &ConstructionRequest) -> Result<Draft, ConstructErro
 }
 
 fn draft(name: &'static str, request: &ConstructionRequest, order: Order) -> Result<Draft, ConstructError> {
-    let mut chain = Chain::new(name, &request.funccomp_in(order)?, 0);
+    let mut chain = ChainRegisters::new(name, &request.funccomp_in(order)?, 0);
     if order == Order::Hard {
         chain.draft.look_both_ways();
     }
@@ -69,7 +69,7 @@ fn draft(name: &'static str, request: &ConstructionRequest, order: Order) -> Res
             "where the walk is after this round",
         );
         let mut wanted =
-            KeyMatch::new().numbers(pointer.low(chain.inner.size), chain.inner).numbers(*outer, chain.outer);
+            KeyMatch::new().numbers(pointer.low_bits(chain.inner.size), chain.inner).numbers(*outer, chain.outer);
         for (level, flag) in levels.iter().enumerate().take_while(|(level, _)| level + step <= hops) {
             wanted = wanted.numbers(*flag, levels[level + step]);
         }

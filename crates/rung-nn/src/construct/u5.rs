@@ -40,7 +40,7 @@ fn draft(
     if only_last {
         // The asking token does not count: its place takes it below every other.
         let last = draft.registers.add("is.last", 1, RegisterKind::Flag, "the token is the last");
-        draft.places(move |place| vec![(last.start, if place + 1 == length { 1.0 } else { -1.0 })]);
+        draft.embed_positions(move |place| vec![(last.start, if place + 1 == length { 1.0 } else { -1.0 })]);
         wanted = wanted.sums(vec![(one.start, 1.0)], vec![(last.start, -(size as f64) - 1.0)]);
     }
     let head = look_up(&wanted, sharpness(length * size), &[(value, read)]);

@@ -233,7 +233,7 @@ fn compare<S: Scalar>(
 ) -> Result<(), VerifyError> {
     let length = targets.len() / batch;
     let only_last = targets.chunks_exact(length).all(|row| row[..length - 1].iter().all(|target| *target == NO_TARGET));
-    let answers = if only_last { answerer.last(tokens, batch)? } else { answerer.all(tokens, batch)? };
+    let answers = if only_last { answerer.answer_last(tokens, batch)? } else { answerer.answer_all(tokens, batch)? };
     let per_prompt = answers.len() / batch;
     for (row, (targets, answers)) in targets.chunks_exact(length).zip(answers.chunks_exact(per_prompt)).enumerate() {
         let offset = length - per_prompt;

@@ -216,7 +216,7 @@ impl<'a, S: Scalar> Reader<'a, S> {
         self.used.borrow_mut().insert(name.to_owned());
         let (values, shape) = (weights.get(id), &weights.entry(id).shape);
         let columns = shape.width();
-        let values: Vec<f64> = values.iter().map(|value| value.wide()).collect();
+        let values: Vec<f64> = values.iter().map(|value| value.to_f64()).collect();
         Ok(Matrix { rows: values.len() / columns.max(1), columns, values })
     }
 
@@ -403,7 +403,7 @@ impl<'a, S: Scalar> Reader<'a, S> {
         let prefixes = ["embeddings.", "lm_head."];
         let ends = network.weights.entries().map(|(_, entry)| entry.name.clone());
         self.used.borrow_mut().extend(ends.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))));
-        let values = |tensor| ops.values(&tensor).iter().map(|value| value.wide()).collect::<Vec<f64>>();
+        let values = |tensor| ops.values(&tensor).iter().map(|value| value.to_f64()).collect::<Vec<f64>>();
         let classes = Matrix {
             rows: network.model.classes(),
             columns: self.own_width,

@@ -62,7 +62,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.around(loader, layers)
+    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
 }
 
 /// The options that Bamba, Granite 4 and Falcon-H1 spell alike.

@@ -8,13 +8,13 @@ use crate::model::{Model, ModelState};
 use crate::param_builder::uniform;
 
 /// A sequence so far, and what is needed to go on.
-pub struct Decoder<'a> {
+pub struct CheckpointDecoder<'a> {
     model: &'a Model,
     ops: Native<f32>,
     state: Option<ModelState<Tensor<f32>>>,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> CheckpointDecoder<'a> {
     /// An empty sequence. Products run on so many threads.
     pub fn new(model: &'a Model, weights: &Parameters<f32>, threads: usize) -> Self {
         let ops = Native::with_threads(threads);

@@ -306,7 +306,7 @@ impl OuterParts {
     ///
     /// # Errors
     /// A tensor is missing or of another shape.
-    pub fn around<S: Scalar>(
+    pub fn assemble_model<S: Scalar>(
         &self,
         loader: &mut Loader<'_, S>,
         layers: Vec<LayerParts<Builtin>>,
@@ -321,7 +321,7 @@ impl OuterParts {
             let mut values = loader.values(&format!("{}.weight", self.norm), &[width])?;
             let beyond = if self.norm_beyond_one && !loader.is_gguf() { S::ONE } else { S::ZERO };
             for x in &mut values {
-                *x = (*x + beyond) * S::of(self.logit_scale);
+                *x = (*x + beyond) * S::from_f64(self.logit_scale);
             }
             Ok::<_, FamilyError>(loader.role(Role::StreamNorm).add("norm.weight", &[width], values))
         })?;

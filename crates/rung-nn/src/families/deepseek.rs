@@ -70,7 +70,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
         })?);
     }
-    OuterParts::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).assemble_model(loader, layers)
 }
 
 /// Refuses words that name another rule than the classes follow.

@@ -9,7 +9,7 @@
 //! # GGUF
 //! `falcon-h1`: factors are folded into the weights already, and a norm comes after the gate.
 
-use rung_audit::json::Value;
+use rung_audit::json::JsonValue;
 use rung_engine::Scalar;
 use rung_theory::stack::{Layer, Mixer};
 
@@ -94,7 +94,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         logit_scale: fields.number("lm_head_multiplier")?.unwrap_or(1.0),
         ..OuterParts::plain(epsilon)
     };
-    frame.around(loader, layers)
+    frame.assemble_model(loader, layers)
 }
 
 /// The two mixers of a layer.
@@ -167,8 +167,8 @@ impl Factors {
 /// A list of so many numbers; ones if there is none.
 fn numbers<const COUNT: usize>(fields: &Fields, name: &str) -> Result<[f64; COUNT], FamilyError> {
     let Some(values) = fields.list(name)? else { return Ok([1.0; COUNT]) };
-    let number = |value: &Value| match value {
-        Value::Number(text) => text.parse().ok().filter(|number: &f64| number.is_finite()),
+    let number = |value: &JsonValue| match value {
+        JsonValue::Number(text) => text.parse().ok().filter(|number: &f64| number.is_finite()),
         _ => None,
     };
     let found: Option<Vec<f64>> = values.iter().map(number).collect();

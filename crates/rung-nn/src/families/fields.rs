@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rung_audit::json::Value;
+use rung_audit::json::JsonValue;
 
 use super::FamilyError;
 
@@ -15,12 +15,12 @@ pub struct Fields {
     path: PathBuf,
     /// Names of the objects that these are fields of, with a dot after each.
     prefix: String,
-    value: Value,
+    value: JsonValue,
 }
 
 impl Fields {
     /// Fields of a config.
-    pub fn new(path: &Path, value: Value) -> Self {
+    pub fn new(path: &Path, value: JsonValue) -> Self {
         Self { path: path.to_owned(), prefix: String::new(), value }
     }
 
@@ -30,8 +30,8 @@ impl Fields {
     }
 
     /// A value; `null` counts as absent.
-    pub fn get(&self, name: &str) -> Option<&Value> {
-        self.value.get(name).filter(|value| **value != Value::Null)
+    pub fn get(&self, name: &str) -> Option<&JsonValue> {
+        self.value.get(name).filter(|value| **value != JsonValue::Null)
     }
 
     /// Whether there is such a field.
@@ -49,7 +49,7 @@ impl Fields {
         &'a self,
         name: &str,
         expected: &str,
-        read: impl FnOnce(&'a Value) -> Option<T>,
+        read: impl FnOnce(&'a JsonValue) -> Option<T>,
     ) -> Result<Option<T>, FamilyError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         read(value).map(Some).ok_or_else(|| self.wrong(name, value.describe(), expected))
@@ -69,7 +69,7 @@ impl Fields {
     /// It is something else.
     pub fn number(&self, name: &str) -> Result<Option<f64>, FamilyError> {
         self.typed(name, "a finite number", |value| match value {
-            Value::Number(text) => text.parse().ok().filter(|number: &f64| number.is_finite()),
+            JsonValue::Number(text) => text.parse().ok().filter(|number: &f64| number.is_finite()),
             _ => None,
         })
     }
@@ -112,7 +112,7 @@ impl Fields {
     /// It is something else.
     pub fn flag(&self, name: &str, default: bool) -> Result<bool, FamilyError> {
         let flag = self.typed(name, "true or false", |value| match value {
-            Value::Bool(flag) => Some(*flag),
+            JsonValue::Bool(flag) => Some(*flag),
             _ => None,
         })?;
         Ok(flag.unwrap_or(default))
@@ -124,7 +124,7 @@ impl Fields {
     /// It is something else.
     pub fn text(&self, name: &str) -> Result<Option<&str>, FamilyError> {
         self.typed(name, "a text", |value| match value {
-            Value::Text(text) => Some(text.as_str()),
+            JsonValue::Text(text) => Some(text.as_str()),
             _ => None,
         })
     }
@@ -133,9 +133,9 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn list(&self, name: &str) -> Result<Option<&[Value]>, FamilyError> {
+    pub fn list(&self, name: &str) -> Result<Option<&[JsonValue]>, FamilyError> {
         self.typed(name, "a list", |value| match value {
-            Value::List(items) => Some(items.as_slice()),
+            JsonValue::List(items) => Some(items.as_slice()),
             _ => None,
         })
     }
@@ -146,7 +146,7 @@ impl Fields {
     /// It is something else.
     pub fn object(&self, name: &str) -> Result<Option<Self>, FamilyError> {
         self.typed(name, "an object", |value| match value {
-            Value::Object(_) => {
+            JsonValue::Object(_) => {
                 let (path, prefix) = (self.path.clone(), format!("{}{name}.", self.prefix));
                 Some(Self { path, prefix, value: value.clone() })
             }
@@ -157,7 +157,7 @@ impl Fields {
     /// The same with a field as another object has it, if it does.
     #[must_use]
     pub fn with(mut self, other: &Self, name: &str) -> Self {
-        if let (Some(value), Value::Object(entries)) = (other.get(name), &mut self.value) {
+        if let (Some(value), JsonValue::Object(entries)) = (other.get(name), &mut self.value) {
             entries.retain(|(key, _)| key != name);
             entries.push((name.to_owned(), value.clone()));
         }
@@ -170,8 +170,8 @@ impl Fields {
     /// The field is there and neither false nor zero.
     pub fn refuse(&self, name: &str, expected: &str) -> Result<(), FamilyError> {
         match self.get(name) {
-            None | Some(Value::Bool(false)) => Ok(()),
-            Some(Value::Number(text)) if text.parse() == Ok(0.0) => Ok(()),
+            None | Some(JsonValue::Bool(false)) => Ok(()),
+            Some(JsonValue::Number(text)) if text.parse() == Ok(0.0) => Ok(()),
             Some(value) => Err(self.wrong(name, value.describe(), expected)),
         }
     }

@@ -88,7 +88,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         tied_by_default: true,
         ..OuterParts::plain(epsilon)
     };
-    frame.around(loader, layers)
+    frame.assemble_model(loader, layers)
 }
 
 /// The factor on scores.

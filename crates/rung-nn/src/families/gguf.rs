@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rung_audit::gguf::Header;
-use rung_audit::json::Value;
+use rung_audit::gguf::GgufHeader;
+use rung_audit::json::JsonValue;
 
 use super::Fields;
 
@@ -89,19 +89,19 @@ const STATE_SPACE: &[(&str, &str)] = &[
 ];
 
 /// The header's fields under transformers' names.
-pub(super) fn fields(path: &Path, header: &Header, architecture: &str) -> Fields {
-    let mut found = vec![("model_type".to_owned(), Value::Text(architecture.to_owned()))];
+pub(super) fn fields(path: &Path, header: &GgufHeader, architecture: &str) -> Fields {
+    let mut found = vec![("model_type".to_owned(), JsonValue::Text(architecture.to_owned()))];
     for (ours, theirs) in FIELDS {
         if let Some(value) = header.get(&format!("{architecture}.{ours}")) {
             found.push(((*theirs).to_owned(), value.clone()));
         }
     }
     let text = |key: &str| match header.get(&format!("{architecture}.rope.scaling.{key}")) {
-        Some(Value::Text(text)) => Some(text.clone()),
+        Some(JsonValue::Text(text)) => Some(text.clone()),
         _ => None,
     };
     if let Some(kind) = text("type").filter(|kind| kind != "none") {
-        let mut rope = vec![("rope_type".to_owned(), Value::Text(kind))];
+        let mut rope = vec![("rope_type".to_owned(), JsonValue::Text(kind))];
         let names = [
             ("factor", "factor"),
             ("original_context_length", "original_max_position_embeddings"),
@@ -114,14 +114,14 @@ pub(super) fn fields(path: &Path, header: &Header, architecture: &str) -> Fields
                 rope.push((ours.to_owned(), value.clone()));
             }
         }
-        found.push(("rope_scaling".to_owned(), Value::Object(rope)));
+        found.push(("rope_scaling".to_owned(), JsonValue::Object(rope)));
     }
     // The vocabulary is as long as the table of embeddings.
     let table = header.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
     if let Some([_, rows]) = table.map(|table| &table.extents[..]) {
-        found.push(("vocab_size".to_owned(), Value::Number(rows.to_string())));
+        found.push(("vocab_size".to_owned(), JsonValue::Number(rows.to_string())));
     }
-    Fields::new(path, Value::Object(found))
+    Fields::new(path, JsonValue::Object(found))
 }
 
 /// How tensors are called.

@@ -42,10 +42,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         let parts = AttentionParts { bias, output_bias: bias, sinks: true, ..plain };
         layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), parts, experts)?);
     }
-    OuterParts::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).assemble_model(loader, layers)
 }
 
-/// Experts are stored as `[experts, inputs, outputs]`, with gate and up in turns.
+/// Experts are stored as `[experts, inputs, outputs]`, with gate and up interleaved.
 fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);

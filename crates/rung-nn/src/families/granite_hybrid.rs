@@ -79,7 +79,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         logit_scale: 1.0 / fields.positive("logits_scaling")?.unwrap_or(1.0),
         ..OuterParts::plain(epsilon)
     };
-    frame.around(loader, layers)
+    frame.assemble_model(loader, layers)
 }
 
 /// The shared network, beside experts if there are any.

@@ -73,7 +73,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.around(loader, layers)
+    OuterParts { norm: "final_layernorm", ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
 }
 
 /// One network, or experts with weights that are not divided by their sum.

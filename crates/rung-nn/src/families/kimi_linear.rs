@@ -13,7 +13,7 @@
 //! # GGUF
 //! Not read.
 
-use rung_audit::json::Value;
+use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 use rung_theory::stack::Layer;
 
@@ -59,7 +59,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
         })?);
     }
-    OuterParts::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).assemble_model(loader, layers)
 }
 
 fn mixer<S: Scalar>(
@@ -125,7 +125,7 @@ fn channel<S: Scalar>(
 ) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let dense = match fields.list("mlp_layer_types")? {
-        Some(words) => matches!(words.get(index), Some(Value::Text(word)) if word == "dense"),
+        Some(words) => matches!(words.get(index), Some(JsonValue::Text(word)) if word == "dense"),
         None => (index as f64) < fields.number("first_k_dense_replace")?.unwrap_or(1.0),
     };
     if !dense {

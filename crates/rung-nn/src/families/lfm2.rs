@@ -52,7 +52,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         })?);
     }
     let tied_by_default = fields.flag("tie_embedding", true)?;
-    OuterParts { norm: "embedding_norm", tied_by_default, ..OuterParts::plain(epsilon) }.around(loader, layers)
+    OuterParts { norm: "embedding_norm", tied_by_default, ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
 }
 
 fn mixer<S: Scalar>(

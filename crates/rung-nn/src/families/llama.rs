@@ -44,5 +44,5 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok(FeedForward::Dense(decoder::gated_network(loader, [width, hidden], mlp_bias, activation)?))
         })?);
     }
-    OuterParts::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).assemble_model(loader, layers)
 }

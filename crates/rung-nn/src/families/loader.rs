@@ -1,7 +1,7 @@
 //! Takes tensors out of a checkpoint's files and makes weights of them, each exactly once.
 //!
 //! A family asks for tensors under the names that transformers saves them with. In a GGUF file the same tensor has another name,
-//! which the family's table says. What is asked for must be there in the shape that is asked for; what nobody asked for is named at the end.
+//! which the family's table says. What is asked for must be there in the shape that is asked for; tensors that are not used are named at the end.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct Loader<'a, S> {
     weights: Parameters<S>,
     used: HashSet<String>,
     prefix: String,
-    /// What a mixer of the layer at hand is called here.
+    /// What a mixer of the current layer is called here.
     mixer_name: String,
     role: Role,
 }
@@ -115,7 +115,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
     pub fn values(&mut self, name: &str, shape: &[usize]) -> Result<Vec<S>, FamilyError> {
         let tensor = self.find(name, shape)?;
         let mut values = Vec::with_capacity(tensor.numbers());
-        self.files.read(tensor, |x| values.push(S::of(f64::from(x))));
+        self.files.read(tensor, |x| values.push(S::from_f64(f64::from(x))));
         Ok(values)
     }
 
@@ -230,7 +230,7 @@ impl<'a, S: Scalar> Loader<'a, S> {
         let values = self.weights.get_mut(id);
         let length = (values.len() / rows).max(1);
         for (row, values) in values.chunks_mut(length).enumerate() {
-            let factor = S::of(factor(row));
+            let factor = S::from_f64(factor(row));
             for x in values {
                 *x *= factor;
             }
@@ -297,6 +297,6 @@ impl<S: Scalar> Loader<'_, S> {
             return Ok(rotation);
         }
         let divisors = self.values("rope_freqs.weight", &[rotation.pairs()])?;
-        Ok(rotation.divided_by(divisors.into_iter().map(Scalar::wide)))
+        Ok(rotation.divided_by(divisors.into_iter().map(Scalar::to_f64)))
     }
 }

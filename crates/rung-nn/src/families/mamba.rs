@@ -61,5 +61,5 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         tied_by_default: true,
         ..OuterParts::plain(epsilon)
     };
-    frame.around(loader, layers)
+    frame.assemble_model(loader, layers)
 }

@@ -57,5 +57,5 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         })?);
     }
     let frame = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..OuterParts::plain(epsilon) };
-    frame.around(loader, layers)
+    frame.assemble_model(loader, layers)
 }

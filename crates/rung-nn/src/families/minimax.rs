@@ -66,7 +66,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branches.0, vec![mixer]), channel: Some((branches.1, channel)) })
         })?);
     }
-    OuterParts::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).assemble_model(loader, layers)
 }
 
 /// A mixer, and how the names of its factors begin.

@@ -45,14 +45,14 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use rung_audit::gguf::Header;
-use rung_audit::json::{self, Value};
-use rung_audit::{Audit, Options, audit_path};
+use rung_audit::gguf::GgufHeader;
+use rung_audit::json::{self, JsonValue};
+use rung_audit::{Audit, AuditOptions, audit_path};
 use rung_engine::{Parameters, Scalar};
 use rung_theory::stack::{Layer, Plan};
 
 use crate::mixer::Builtin;
-use crate::model::{Input, Model, ModelConfig, ModelParts, NormConfig};
+use crate::model::{InputConfig, Model, ModelConfig, ModelParts, NormConfig};
 use crate::weight_files::{WeightError, WeightFiles};
 
 macro_rules! registry {
@@ -133,7 +133,7 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
         let known = known(is_gguf).join(", ");
         return Err(FamilyError::Unknown { path: config_path, found: architecture, known });
     };
-    let audit = audit_path(&config_path, &Options::default()).map_err(config_error)?;
+    let audit = audit_path(&config_path, &AuditOptions::default()).map_err(config_error)?;
     let Some(plan) = audit.plan.clone() else {
         return Err(FamilyError::Layers { path: config_path, why: audit.unknown.join("; ") });
     };
@@ -143,7 +143,7 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
     let parts = build(family, &mut loader)?;
     let weights = loader.finish(family)?;
     let config = ModelConfig {
-        input: Input::Vocabulary(parts.classes),
+        input: InputConfig::Vocabulary(parts.classes),
         classes: parts.classes,
         norm: NormConfig::Rms,
         ..ModelConfig::default()
@@ -162,7 +162,7 @@ fn read_config(path: &Path) -> Result<(Fields, String), FamilyError> {
     let text = std::fs::read_to_string(path).map_err(system)?;
     let value = json::parse(&text).map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
     let fields = Fields::new(path, value);
-    let Some(Value::Text(name)) = fields.get("model_type") else {
+    let Some(JsonValue::Text(name)) = fields.get("model_type") else {
         return Err(fields.wrong("model_type", "nothing", "the name of an architecture"));
     };
     let name = name.clone();
@@ -176,10 +176,10 @@ fn read_config(path: &Path) -> Result<(Fields, String), FamilyError> {
 /// The fields of a GGUF header under transformers' names, and its architecture.
 fn read_header(path: &Path) -> Result<(Fields, String), FamilyError> {
     let file = File::open(path).map_err(|source| WeightError::System { path: path.to_owned(), source })?;
-    let header = Header::read(std::io::BufReader::with_capacity(1 << 16, file))
+    let header = GgufHeader::read(std::io::BufReader::with_capacity(1 << 16, file))
         .map_err(|source| FamilyError::Config { path: path.to_owned(), source })?;
-    let Some(Value::Text(architecture)) = header.get("general.architecture") else {
-        let fields = Fields::new(path, Value::Null);
+    let Some(JsonValue::Text(architecture)) = header.get("general.architecture") else {
+        let fields = Fields::new(path, JsonValue::Null);
         return Err(fields.wrong("general.architecture", "nothing", "the name of an architecture"));
     };
     Ok((gguf::fields(path, &header, architecture), architecture.clone()))

@@ -10,7 +10,7 @@
 //! # GGUF
 //! `nemotron_h`, without experts. llama.cpp does not limit steps, so they are not limited in its files.
 
-use rung_audit::json::Value;
+use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 
 use super::decoder::{self, AttentionParts, OuterParts};
@@ -71,7 +71,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
                     let channel = loader.within("mixer", |loader| {
                         loader.own_part("mlp", |loader| channel(loader, index, width))
                     })?;
-                    let nothing = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::Nothing(NoMixer)]);
+                    let nothing = (Branch::of(Norm::of(None, None, 0.0)), vec![Builtin::NoMixer(NoMixer)]);
                     return Ok(LayerParts { mixers: nothing, channel: Some((Branch::of(norm), channel)) });
                 }
                 "mamba2" => {
@@ -88,7 +88,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         })?);
     }
     let frame = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..OuterParts::plain(epsilon) };
-    frame.around(loader, layers)
+    frame.assemble_model(loader, layers)
 }
 
 /// Whether a slot without a token mixer holds experts: older files spell slots as letters.
@@ -98,18 +98,18 @@ fn holds_experts(fields: &Fields, index: usize) -> Result<bool, FamilyError> {
         None => fields.list("layer_types")?,
     };
     Ok(match words {
-        Some(words) => words.get(index) == Some(&Value::Text("moe".to_owned())),
+        Some(words) => words.get(index) == Some(&JsonValue::Text("moe".to_owned())),
         None => fields.text("hybrid_override_pattern")?.is_some_and(|letters| letters.chars().nth(index) == Some('E')),
     })
 }
 
 /// The width of a network's hidden channels; GGUF files list one for every slot.
 fn hidden_size(fields: &Fields, index: usize) -> Result<usize, FamilyError> {
-    let Some(Value::List(sizes)) = fields.get("intermediate_size") else {
+    let Some(JsonValue::List(sizes)) = fields.get("intermediate_size") else {
         return fields.required_size("intermediate_size");
     };
     let size = match sizes.get(index) {
-        Some(Value::Number(text)) => text.parse().ok().filter(|size| (1..1 << 24).contains(size)),
+        Some(JsonValue::Number(text)) => text.parse().ok().filter(|size| (1..1 << 24).contains(size)),
         _ => None,
     };
     size.ok_or_else(|| fields.wrong("intermediate_size", format!("none for slot {index}"), "a whole number from 1"))

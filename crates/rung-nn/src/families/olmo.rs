@@ -73,5 +73,5 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             })
         })?);
     }
-    OuterParts::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).assemble_model(loader, layers)
 }

@@ -73,7 +73,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel })
         })?);
     }
-    OuterParts::plain(epsilon).around(loader, layers)
+    OuterParts::plain(epsilon).assemble_model(loader, layers)
 }
 
 fn gated_deltanet<S: Scalar>(

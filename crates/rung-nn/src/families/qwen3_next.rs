@@ -11,7 +11,7 @@
 //! # GGUF
 //! Not read.
 
-use rung_audit::json::Value;
+use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
 
 use super::decoder::{self, AttentionParts, OuterParts, QueryKeyNorm};
@@ -76,7 +76,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
         })?);
     }
-    OuterParts { prefix, norm_beyond_one: true, ..OuterParts::plain(epsilon) }.around(loader, layers)
+    OuterParts { prefix, norm_beyond_one: true, ..OuterParts::plain(epsilon) }.assemble_model(loader, layers)
 }
 
 /// Qwen3-Next has the rows of a key head and of its value heads together; Qwen3.5 has all queries first, then all keys, then all values.
@@ -149,7 +149,7 @@ fn channel<S: Scalar>(
         Some("qwen3_next") => {
             let step = fields.size("decoder_sparse_step")?.unwrap_or(1);
             let dense = fields.list("mlp_only_layers")?.unwrap_or_default();
-            let is_dense = dense.iter().any(|layer| matches!(layer, Value::Number(text) if text.parse() == Ok(index)));
+            let is_dense = dense.iter().any(|layer| matches!(layer, JsonValue::Number(text) if text.parse() == Ok(index)));
             fields.number("num_experts")?.unwrap_or(512.0) > 0.0 && (index + 1).is_multiple_of(step) && !is_dense
         }
         name => name.is_some_and(|name| name.starts_with("qwen3_5_moe")),

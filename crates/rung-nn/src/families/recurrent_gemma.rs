@@ -75,7 +75,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         tied_by_default: true,
         ..OuterParts::plain(epsilon)
     };
-    frame.around(loader, layers)
+    frame.assemble_model(loader, layers)
 }
 
 /// Reads a recurrence with its gates.
@@ -93,7 +93,7 @@ fn gated_unit<S: Scalar>(
     };
     let (entry, forget) = (gate("input_gate")?, gate("recurrent_gate")?);
     let taps = loader.tensor("conv_1d.weight", &[inner, 1, taps])?;
-    Ok(Builtin::GatedUnit(config.assemble(RgLruParts {
+    Ok(Builtin::RgLru(config.assemble(RgLruParts {
         gate: loader.linear("linear_y", width, inner, true)?,
         input: loader.linear("linear_x", width, inner, true)?,
         convolution: (taps, Some(loader.tensor("conv_1d.bias", &[inner])?)),

@@ -5,7 +5,7 @@
 //!
 //! - `linear`: all divided by a factor;
 //! - `llama3`: slow ones divided by a factor, fast ones kept, those between blended (Llama 3.1);
-//! - `yarn`: the same by the number of turns in the original context, and cosines and sines are stretched (2309.00071).
+//! - `yarn`: the same by the number of turns in the original context, and cosines and sines are scaled (2309.00071).
 
 use std::f64::consts::TAU;
 
@@ -83,7 +83,7 @@ pub fn scaled(fields: &Fields, rope: Option<&Fields>, head: usize, theta: f64) -
     }
 }
 
-/// How much `DeepSeek`'s models stretch scores besides: the square of YaRN's stretch by `mscale_all_dim`, where they have one.
+/// How much `DeepSeek`'s models scale scores besides: the square of YaRN's factor by `mscale_all_dim`, where they have one.
 ///
 /// # Errors
 /// A field is malformed.
@@ -95,13 +95,13 @@ pub fn score_factor(fields: &Fields) -> Result<f64, FamilyError> {
     };
     match (kind, rope.number("mscale_all_dim")?, rope.positive("factor")?) {
         ("default", ..) => Ok(1.0),
-        (_, Some(scale), Some(factor)) if scale != 0.0 => Ok(stretch(factor, scale).powi(2)),
+        (_, Some(scale), Some(factor)) if scale != 0.0 => Ok(yarn_scale(factor, scale).powi(2)),
         _ => Ok(1.0),
     }
 }
 
 /// How much YaRN lengthens queries and keys.
-fn stretch(factor: f64, scale: f64) -> f64 {
+fn yarn_scale(factor: f64, scale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
 }
 
@@ -122,8 +122,8 @@ fn yarn(fields: &Fields, rope: &Fields, plain: &[f64], theta: f64) -> Result<Rot
     let set = |name: &str| Ok::<_, FamilyError>(rope.number(name)?.filter(|number| *number != 0.0));
     let length = match (rope.positive("attention_factor")?, set("mscale")?, set("mscale_all_dim")?) {
         (Some(length), ..) => length,
-        (None, Some(scale), Some(all)) => stretch(factor, scale) / stretch(factor, all),
-        _ => stretch(factor, 1.0),
+        (None, Some(scale), Some(all)) => yarn_scale(factor, scale) / yarn_scale(factor, all),
+        _ => yarn_scale(factor, 1.0),
     };
     let width = 2.0 * plain.len() as f64;
     let pair_that_turns = |turns: f64| width * (context / (turns * TAU)).ln() / (2.0 * theta.ln());

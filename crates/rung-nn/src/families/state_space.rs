@@ -3,7 +3,7 @@
 //! Their names are the same in all families: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `dt_bias`, `A_log`, `D`, `norm`, `out_proj`. GGUF files store
 //! `-exp(A_log)` and one norm for each group.
 
-use rung_audit::json::Value;
+use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
 
@@ -166,11 +166,11 @@ fn convolution<S: Scalar>(
 fn log_rate<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Parameter, FamilyError> {
     let mut values = loader.values("A_log", shape)?;
     if loader.is_gguf() {
-        if let Some(rate) = values.iter().find(|rate| rate.wide() >= 0.0) {
-            return Err(loader.fields.wrong("A", rate.wide().to_string(), "rates below 0"));
+        if let Some(rate) = values.iter().find(|rate| rate.to_f64() >= 0.0) {
+            return Err(loader.fields.wrong("A", rate.to_f64().to_string(), "rates below 0"));
         }
         for x in &mut values {
-            *x = S::of((-x.wide()).ln());
+            *x = S::from_f64((-x.to_f64()).ln());
         }
     }
     Ok(loader.add("A_log", shape, values))
@@ -184,10 +184,10 @@ fn log_rate<S: Scalar>(loader: &mut Loader<'_, S>, shape: &[usize]) -> Result<Pa
 pub fn step_range(fields: &Fields, name: &str) -> Result<Option<[f64; 2]>, FamilyError> {
     let Some(ends) = fields.list(name)? else { return Ok(None) };
     let wrong = |found: String| fields.wrong(name, found, "two numbers, of which the second may be Infinity");
-    let number = |value: &Value| {
+    let number = |value: &JsonValue| {
         let inner = value.get("__float__").unwrap_or(value);
         let text = match inner {
-            Value::Number(text) | Value::Text(text) => text.as_str(),
+            JsonValue::Number(text) | JsonValue::Text(text) => text.as_str(),
             _ => return Err(wrong(value.describe())),
         };
         let parsed = if text == "Infinity" { Ok(f64::INFINITY) } else { text.parse() };

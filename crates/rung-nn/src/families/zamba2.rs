@@ -11,7 +11,7 @@
 //! # GGUF
 //! Not read: llama.cpp has no architecture for it.
 
-use rung_audit::json::Value;
+use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::Mixer;
 
@@ -57,7 +57,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         step_range: Some([shortest, f64::INFINITY]),
     };
     let words = fields.list("layers_block_type").and_then(|words| fields.require("layers_block_type", words))?;
-    let is_hybrid = |word: &Value| matches!(word, Value::Text(word) if word == "hybrid");
+    let is_hybrid = |word: &JsonValue| matches!(word, JsonValue::Text(word) if word == "hybrid");
     if words.first().is_some_and(is_hybrid) {
         return Err(fields.wrong("layers_block_type[0]", "`hybrid`", "a layer without attention first"));
     }
@@ -87,7 +87,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let unnormed = || Branch::of(Norm::of(None, None, 0.0));
     let layer = |mixer| LayerParts { mixers: (unnormed(), vec![Builtin::Zamba(mixer)]), channel: None };
     let frame = OuterParts { norm: "final_layernorm", tied_by_default: true, ..OuterParts::plain(epsilon) };
-    let parts = frame.around(loader, mixers.into_iter().map(layer).collect())?;
+    let parts = frame.assemble_model(loader, mixers.into_iter().map(layer).collect())?;
     Ok(ModelParts { sources, ..parts })
 }
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use rung_engine::{AccumulatorRounding, Attention, AttentionMask, Ops, Parameter, Role, Rounding, Scalar};
+use rung_engine::{AccumulatorRounding, AttentionInputs, AttentionMask, Ops, Parameter, Role, Rounding, Scalar};
 use rung_theory::stack::Mixer;
 
 use super::head_options::{HeadOptions, project};
@@ -69,7 +69,7 @@ impl Accumulator {
     }
 
     /// Attention with sums taken this way. Gradients are those of exact sums.
-    fn read<O: Ops>(self, ops: &O, attention: &Attention<'_, O::Tensor>) -> O::Tensor {
+    fn read<O: Ops>(self, ops: &O, attention: &AttentionInputs<'_, O::Tensor>) -> O::Tensor {
         let fast = ops.attention(attention);
         let rounding = match self {
             Self::Fast => return fast,
@@ -101,12 +101,12 @@ pub enum Visibility {
     },
 }
 
-/// The places of tokens in a text: some first ones, then a stretch.
+/// The positions of cached tokens: some of the first, then a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachePositions {
     /// Tokens from the start of the text.
     pub first: usize,
-    /// The stretch after them.
+    /// The range after them.
     pub rest: Range<usize>,
 }
 
@@ -270,7 +270,7 @@ impl QueryHeads {
         }
         let bias = self.bias(ops, seen..seen + ops.shape(x)[1], &cache.places);
         let (key, value) = (&cache.key, &cache.value);
-        let attention = Attention { query: &query, key, value, bias: bias.as_ref(), mask, scale };
+        let attention = AttentionInputs { query: &query, key, value, bias: bias.as_ref(), mask, scale };
         self.project_output(ops, x, &self.config.accumulator.read(ops, &attention))
     }
 
@@ -291,7 +291,7 @@ impl QueryHeads {
                 let hidden = move |reader: usize, place: usize| place >= sinks && place + size <= reader;
                 let cells = readers.clone().flat_map(|reader| places.iter().map(move |place| (reader, place)));
                 let values = cells.map(|(reader, place)| if hidden(reader, place) { MASKED } else { 0.0 });
-                let values: Vec<O::Scalar> = values.map(O::Scalar::of).collect();
+                let values: Vec<O::Scalar> = values.map(O::Scalar::from_f64).collect();
                 Some(ops.constant(&[1, 1, readers.len(), places.len()], &values))
             }
             _ => None,
@@ -328,7 +328,7 @@ impl MultiHeadAttention {
         &self.reader
     }
 
-    /// Attention of a stretch of tokens, from and to a state whose first two slots hold keys and values.
+    /// Attention of a span of tokens, from and to a state whose first two slots hold keys and values.
     pub(super) fn forward<O: Ops>(
         &self,
         ops: &O,

@@ -122,7 +122,7 @@ pub fn draw(rng: &mut Rng) -> f64 {
 /// Adds random numbers up to this size to all weights.
 pub fn shake<S: Scalar>(weights: &mut Parameters<S>, by: f64) {
     let mut rng = seeded(5);
-    weights.flat_mut().iter_mut().for_each(|value| *value += S::of(by * draw(&mut rng)));
+    weights.flat_mut().iter_mut().for_each(|value| *value += S::from_f64(by * draw(&mut rng)));
 }
 
 /// A mixer of the table with its weights.
@@ -159,7 +159,7 @@ pub fn build_within<S: Scalar>(text: &str, positions: Positions, chunk: usize, p
 /// Random numbers up to this size, for an input of shape `[BATCH, time, WIDTH]`.
 pub fn input<S: Scalar>(time: usize, reach: f64) -> Vec<S> {
     let mut rng = seeded(3);
-    (0..BATCH * time * WIDTH).map(|_| S::of(reach * draw(&mut rng))).collect()
+    (0..BATCH * time * WIDTH).map(|_| S::from_f64(reach * draw(&mut rng))).collect()
 }
 
 /// Two outputs, with the state handed over between them, and all of the last state.
@@ -175,7 +175,7 @@ pub fn scalar<O: Ops>(ops: &O, results: &[O::Tensor]) -> O::Tensor {
     let mut rng = seeded(17);
     let term = |tensor| {
         let shape = ops.shape(tensor);
-        let factors: Vec<O::Scalar> = (0..shape.size()).map(|_| O::Scalar::of(draw(&mut rng))).collect();
+        let factors: Vec<O::Scalar> = (0..shape.size()).map(|_| O::Scalar::from_f64(draw(&mut rng))).collect();
         ops.sum_all(&ops.mul(tensor, &ops.constant(&shape, &factors)))
     };
     ops.sum_all(&ops.concat(&results.iter().map(term).collect::<Vec<_>>(), 0))

@@ -5,7 +5,7 @@
 //! # Computed as
 //! Attention whose values are all retrievals side by side, then a softmax within each token.
 
-use rung_engine::{Attention, Ops, Role, Rounding, Scalar, AttentionMask};
+use rung_engine::{AttentionInputs, Ops, Role, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
@@ -90,7 +90,7 @@ impl Compositional {
         let value = ops.broadcast(&ops.reshape(value, &[batch, tokens, 1, all]), &[batch, tokens, searches, all]);
         let far = self.alibi.then(|| alibi(ops, searches, tokens - time..tokens, 0..tokens, false));
         let (bias, mask, scale) = (far.as_ref(), AttentionMask::Causal, (head as f64).powf(-0.5));
-        let read = ops.attention(&Attention { query: &query, key, value: &value, bias, mask, scale });
+        let read = ops.attention(&AttentionInputs { query: &query, key, value: &value, bias, mask, scale });
         ops.reshape(&read, &[batch, time, searches, retrievals, width])
     }
 }

@@ -130,7 +130,7 @@ impl TokenSparse {
     fn mask<O: Ops>(&self, ops: &O, scores: &O::Tensor) -> O::Tensor {
         let [batch, time, tokens] = ops.shape(scores)[..] else { unreachable!("scores have three axes") };
         let values = ops.values(scores);
-        let mut mask = vec![O::Scalar::of(MASKED); values.len()];
+        let mut mask = vec![O::Scalar::from_f64(MASKED); values.len()];
         for (row, cells) in mask.chunks_exact_mut(tokens).enumerate() {
             let visible = row % time + tokens - time + 1;
             for place in highest(&values[row * tokens..][..visible], self.config.top) {
@@ -154,7 +154,7 @@ impl TokenMixer for TokenSparse {
         next.tensors[2] = Some(index[2].clone());
         let [query, importance, keys] = index.map(|x| ops.detach(&x));
         let seen = State::seen(state);
-        let ready = self.latent.ready(ops, self.latent.project_query(ops, &asking, seen), &kept);
+        let ready = self.latent.expand(ops, self.latent.project_query(ops, &asking, seen), &kept);
         // Scores and masks are as long as the text, for each token: a few tokens at a time.
         let parts: Vec<O::Tensor> = (0..ops.shape(x)[1])
             .step_by(self.chunk)

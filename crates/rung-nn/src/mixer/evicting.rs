@@ -3,10 +3,10 @@
 //! Definition, state and sources: `rung explain evicting`.
 //!
 //! # Computed as
-//! Stretch by stretch, the policy runs ahead, over numbers of tokens or over scores, and leaves a mask; then masked
+//! Span by span, the policy runs ahead, over numbers of tokens or over scores, and leaves a mask; then masked
 //! softmax.
 
-use rung_engine::{Attention, Ops, Rounding, Scalar, AttentionMask};
+use rung_engine::{AttentionInputs, Ops, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::attention::{MultiHeadAttention, HeadsConfig, MASKED, Visibility};
@@ -68,7 +68,7 @@ impl<S: Scalar> EvictionPlan<S> {
         for token in 0..time {
             enter(token, &mut slots);
             let start = self.mask.len();
-            self.mask.resize(start + held + time, S::of(MASKED));
+            self.mask.resize(start + held + time, S::from_f64(MASKED));
             for place in &slots {
                 self.mask[start + place] = S::ZERO;
             }
@@ -105,7 +105,7 @@ impl EvictingAttention {
         let (size, heads, all) = (self.config.size, self.config.heads.heads, held + time);
         let mut course = EvictionPlan { mask: Vec::new(), slots: Vec::new() };
         for row in 0..batch {
-            let mut read: Vec<f64> = mass[row * held..][..held].iter().map(|x| x.wide()).collect();
+            let mut read: Vec<f64> = mass[row * held..][..held].iter().map(|x| x.to_f64()).collect();
             read.resize(all, 0.0);
             course.run(held, time, |token, slots| {
                 let lightest = (0..slots.len()).min_by(|a, b| read[slots[*a]].total_cmp(&read[slots[*b]]));
@@ -113,8 +113,8 @@ impl EvictingAttention {
                 put(slots, slot, held + token);
                 for head in 0..heads {
                     let scores = &scores[((row * heads + head) * time + token) * all..][..all];
-                    let top = slots.iter().map(|place| scores[*place].wide()).fold(f64::NEG_INFINITY, f64::max);
-                    let raised = |place: usize| (scores[place].wide() - top).exp();
+                    let top = slots.iter().map(|place| scores[*place].to_f64()).fold(f64::NEG_INFINITY, f64::max);
+                    let raised = |place: usize| (scores[place].to_f64() - top).exp();
                     let sum: f64 = slots.iter().map(|place| raised(*place)).sum();
                     for place in slots.iter() {
                         read[*place] += raised(*place) / sum;
@@ -152,15 +152,15 @@ impl EvictingAttention {
         (ops.permute(&read, &[0, 2, 1, 3]), course, ops.add(&before, &got))
     }
 
-    /// Tokens that are worked on at once. A mask has a cell for each pair of them, so that a long text goes by stretches; and where
+    /// Tokens that are worked on at once. A mask has a cell for each pair of them, so that a long sequence is processed in spans; and where
     /// sums are kept in few bits, they are rounded after each token.
-    fn stretch(&self) -> usize {
+    fn span_length(&self) -> usize {
         let one_by_one = self.config.policy == CachePolicy::HeavyHitters && self.rounding.is_some();
         if one_by_one { 1 } else { self.chunk.max(self.config.size) }
     }
 
-    /// One stretch after another.
-    fn by_stretches<O: Ops>(
+    /// One span after another.
+    fn forward_in_spans<O: Ops>(
         &self,
         ops: &O,
         x: &O::Tensor,
@@ -168,8 +168,8 @@ impl EvictingAttention {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (mut outs, mut last) = (Vec::new(), state.cloned());
         let time = ops.shape(x)[1];
-        for start in (0..time).step_by(self.stretch()) {
-            let part = ops.slice(x, 1, start..time.min(start + self.stretch()));
+        for start in (0..time).step_by(self.span_length()) {
+            let part = ops.slice(x, 1, start..time.min(start + self.span_length()));
             let (out, next) = self.forward(ops, &part, last.as_ref());
             outs.push(out);
             last = Some(next);
@@ -186,8 +186,8 @@ impl TokenMixer for EvictingAttention {
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
         let (batch, time, seen) = (ops.shape(x)[0], ops.shape(x)[1], State::seen(state));
-        if time > self.stretch() {
-            return self.by_stretches(ops, x, state);
+        if time > self.span_length() {
+            return self.forward_in_spans(ops, x, state);
         }
         let reader = self.heads.reader();
         let query = reader.project_query(ops, x, seen);
@@ -205,7 +205,7 @@ impl TokenMixer for EvictingAttention {
                 let mask = ops.constant(&[1, 1, time, all], &course.mask);
                 let (bias, mask, scale) = (Some(&mask), AttentionMask::Causal, self.config.heads.scale());
                 let [key, value] = &both;
-                (ops.attention(&Attention { query: &query, key, value, bias, mask, scale }), course, None)
+                (ops.attention(&AttentionInputs { query: &query, key, value, bias, mask, scale }), course, None)
             }
         };
         let held = (seen + time).min(self.config.size);

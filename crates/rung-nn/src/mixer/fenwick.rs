@@ -100,15 +100,15 @@ impl FenwickMemory {
             let beta = writes.beta.map(part);
             let writes =
                 RecurrenceInputs { query: &query, key: &key, value: &value, decay: &decay, beta: beta.as_ref() };
-            let (out, next) = self.stretch(ops, seen + start, &part(&weights), &writes, &spans);
+            let (out, next) = self.forward_span(ops, seen + start, &part(&weights), &writes, &spans);
             outputs.push(out);
             spans = next;
         }
         (ops.concat(&outputs, 1), stack(ops, &spans))
     }
 
-    /// One stretch of tokens from position `start` on.
-    fn stretch<O: Ops>(
+    /// One span of tokens from position `start` on.
+    fn forward_span<O: Ops>(
         &self,
         ops: &O,
         start: usize,
@@ -126,7 +126,8 @@ impl FenwickMemory {
                 continue;
             }
             let column = |number: &dyn Fn(usize) -> bool| {
-                let numbers: Vec<_> = (start..=last).map(|at| O::Scalar::of(f64::from(u8::from(number(at))))).collect();
+                let numbers: Vec<_> =
+                    (start..=last).map(|at| O::Scalar::from_f64(f64::from(u8::from(number(at))))).collect();
                 ops.constant(&[time, 1], &numbers)
             };
             // A block of the level, and whether a token writes in it.

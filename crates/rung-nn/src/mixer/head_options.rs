@@ -92,7 +92,7 @@ impl HeadOptions {
         }
         let masked = (0..queries).flat_map(|query| {
             let seen = mask.range(keys - queries + query, keys);
-            (0..keys).map(move |key| O::Scalar::of(if seen.contains(&key) { 0.0 } else { MASKED }))
+            (0..keys).map(move |key| O::Scalar::from_f64(if seen.contains(&key) { 0.0 } else { MASKED }))
         });
         let mask = ops.constant(&[1, 1, queries, keys], &masked.collect::<Vec<_>>());
         scores = ops.add(&ops.reshape(&scores, &[batch, heads, queries, keys]), &mask);

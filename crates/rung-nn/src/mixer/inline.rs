@@ -106,7 +106,7 @@ impl Inline {
         let (batch, time, heads) = (ops.shape(x)[0], ops.shape(x)[1], self.config.heads);
         let seen = State::seen(state);
         let share = |token: usize| 1.0 / if self.causal { seen + token + 1 } else { time } as f64;
-        let shares: Vec<O::Scalar> = (0..time).map(|token| O::Scalar::of(share(token))).collect();
+        let shares: Vec<O::Scalar> = (0..time).map(|token| O::Scalar::from_f64(share(token))).collect();
         let share = ops.constant(&[time, 1, 1], &shares);
         let [query, key, value] = self.projections.apply(ops, x);
         let query = ops.mul(&scaled(ops, &query), &share);
@@ -159,7 +159,7 @@ impl Inline {
         let (mut sum, mut tail) = (None, None);
         for place in 0..local {
             let chosen: Vec<O::Scalar> =
-                (0..channels * local).map(|cell| O::Scalar::of(f64::from(u8::from(cell % local == place)))).collect();
+                (0..channels * local).map(|cell| O::Scalar::from_f64(f64::from(u8::from(cell % local == place)))).collect();
             let filters = ops.constant(&[channels, local], &chosen);
             let (moved, next) = ops.short_convolution(&value, &filters, None, state);
             let tap = ops.reshape(&ops.slice(&taps, 3, place..place + 1), &[batch, tokens, channels]);

@@ -89,7 +89,7 @@ impl Lightning {
         let (batch, time) = (ops.shape(x)[0], ops.shape(x)[1]);
         let all = ops.silu(&self.input.heads(ops, x, heads));
         let [query, key, value] = [0, 1, 2].map(|part| ops.slice(&all, 3, part * head..(part + 1) * head));
-        let decays: Vec<_> = (0..heads).map(|head| O::Scalar::of(log_decay(head, heads, self.depth))).collect();
+        let decays: Vec<_> = (0..heads).map(|head| O::Scalar::from_f64(log_decay(head, heads, self.depth))).collect();
         let decay = ops.broadcast(&ops.constant(&[heads], &decays), &[batch, time, heads]);
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], Decay::Scalar(&decay), None, state);
         (out, State::new(State::seen(state) + time, [Some(matrix)]))

@@ -7,7 +7,7 @@
 //! `W_v` to the other side: the query becomes `[W_k' q; q_r]`, which reads the latents themselves, and `W_v` is
 //! applied to what was read.
 
-use rung_engine::{Attention, Ops, Parameter, Role, Rounding, Scalar, AttentionMask};
+use rung_engine::{AttentionInputs, Ops, Parameter, Role, Rounding, Scalar, AttentionMask};
 use rung_theory::stack::Mixer;
 
 use super::{MixerConfig, State, TokenMixer, causal_only, grown, number};
@@ -173,9 +173,9 @@ impl Latent {
     }
 
     /// Queries of tokens after `seen` others: the part for rebuilt keys, and the part for shared ones, already turned.
-    pub(super) fn project_query<O: Ops>(&self, ops: &O, asking: &O::Tensor, seen: usize) -> [O::Tensor; 2] {
+    pub(super) fn project_query<O: Ops>(&self, ops: &O, query_input: &O::Tensor, seen: usize) -> [O::Tensor; 2] {
         let LatentConfig { heads, head, rope, .. } = self.config;
-        let query = self.query.heads(ops, asking, heads);
+        let query = self.query.heads(ops, query_input, heads);
         let plain = ops.slice(&query, 3, 0..head);
         [plain, self.turned(ops, &ops.slice(&query, 3, head..head + rope), seen)]
     }
@@ -216,7 +216,7 @@ impl Latent {
     }
 
     /// Queries with the keys and values that they read.
-    pub(super) fn ready<O: Ops>(
+    pub(super) fn expand<O: Ops>(
         &self,
         ops: &O,
         [plain, turned]: [O::Tensor; 2],
@@ -246,7 +246,7 @@ impl Latent {
     ) -> O::Tensor {
         let bias = self.bias(ops, [ops.shape(query)[1], ops.shape(key)[1]], mask);
         let (bias, mask, scale) = (bias.as_ref(), AttentionMask::Causal, self.scale);
-        ops.attention(&Attention { query, key, value, bias, mask, scale })
+        ops.attention(&AttentionInputs { query, key, value, bias, mask, scale })
     }
 
     /// What the heads read, put together.
@@ -274,7 +274,7 @@ impl TokenMixer for Latent {
     ) -> (O::Tensor, State<O::Tensor>) {
         let (kept, next) = self.append_to_cache(ops, x, state);
         let query = self.project_query(ops, &self.query_input(ops, x), State::seen(state));
-        let ready = self.ready(ops, query, &kept);
+        let ready = self.expand(ops, query, &kept);
         let read = self.attend(ops, [&ready.query, &ready.key, &ready.value], None);
         (self.project_output(ops, &read, ready.absorbed), next)
     }

@@ -5,7 +5,7 @@
 //! # Computed as
 //! Block by block, attention of the queries that chose it. No gradient passes through the choice.
 
-use rung_engine::{BlockAttention, Choice, Ops, Scalar, highest};
+use rung_engine::{BlockAttention, BlockChoice, Ops, Scalar, highest};
 use rung_theory::stack::Mixer;
 use rung_theory::stack::mixer::BlockSummary;
 
@@ -60,7 +60,7 @@ impl MixerConfig for MobaConfig {
 
 impl Moba {
     /// The blocks that each of the last queries reads.
-    fn choose<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> Choice {
+    fn choose<O: Ops>(&self, ops: &O, query: &O::Tensor, key: &O::Tensor) -> BlockChoice {
         let MobaConfig {
             heads: HeadsConfig { heads, kv_heads, key: width, .. },
             block,
@@ -70,7 +70,7 @@ impl Moba {
             ..
         } = self.config;
         let (batch, time, keys) = (ops.shape(query)[0], ops.shape(query)[1], ops.shape(key)[1]);
-        let (mut choice, full_blocks) = (Choice::new(block, groups), keys / block);
+        let (mut choice, full_blocks) = (BlockChoice::new(block, groups), keys / block);
         // Scores are needed only where there are more blocks than a query reads.
         let scores = (full_blocks >= top && top > 1).then(|| {
             let past = ops.slice(&ops.detach(key), 1, 0..full_blocks * block);

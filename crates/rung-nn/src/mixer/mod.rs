@@ -1,7 +1,7 @@
 //! Token mixers: the part of a layer that moves information between tokens.
 //!
 //! Every mixer is one file: a config read off a plan's mixer, the struct with the handles of its weights, one `forward`,
-//! tests. It has one form only, which takes a stretch of tokens and the state before them:
+//! tests. It has one form only, which takes a span of tokens and the state before them:
 //!
 //! ```text
 //! forward(x[0..n], none)                   the parallel (or chunked) form
@@ -39,7 +39,7 @@ use crate::position::Positions;
 /// The most tensors that a state has.
 pub const SLOTS: usize = 6;
 
-/// What a mixer hands on from one stretch of tokens to the next.
+/// What a mixer hands on from one span of tokens to the next.
 #[derive(Clone, Debug)]
 pub struct State<T> {
     /// Tokens so far: the clock that all mixers share.
@@ -72,12 +72,12 @@ impl<T> State<T> {
         Self { seen, tensors: std::array::from_fn(|_| given.next().flatten()), shared: None }
     }
 
-    /// Tokens before a stretch that starts from `state`.
+    /// Tokens before a span that starts from `state`.
     pub fn seen(state: Option<&Self>) -> usize {
         state.map_or(0, |state| state.seen)
     }
 
-    /// One of the tensors that a stretch starts from.
+    /// One of the tensors that a span starts from.
     pub fn part(state: Option<&Self>, slot: usize) -> Option<&T> {
         state.and_then(|state| state.tensors[slot].as_ref())
     }
@@ -91,7 +91,7 @@ impl<T> State<T> {
 
 /// A token mixer with its weights in place.
 pub trait TokenMixer: Send + Sync {
-    /// Mixes a stretch of tokens, going on from a state.
+    /// Mixes a span of tokens, going on from a state.
     ///
     /// # Shapes
     /// `x` and the result are `[batch, time, width]`.
@@ -109,7 +109,7 @@ pub trait TokenMixer: Send + Sync {
         None
     }
 
-    /// The state after a stretch of tokens whose outputs nobody wants. Mixers that can be cheaper without them say how.
+    /// The state after a span of tokens whose outputs are not needed. Mixers that can be cheaper without them say how.
     fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
         self.forward(ops, x, state).1
     }
@@ -219,7 +219,7 @@ registry! {
     rwkv6: Rwkv6, Rwkv6Config;
     mamba1: Mamba1, Mamba1Config;
     mamba2: Mamba2, Mamba2Config;
-    rglru: GatedUnit, RgLruConfig;
+    rglru: RgLru, RgLruConfig;
     rwkv7: Rwkv7, Rwkv7Config;
     deltanet: Deltanet, DeltanetConfig;
     gdn: GatedDeltanet, GatedDeltanetConfig;
@@ -229,7 +229,7 @@ registry! {
     loglinear_gdn: LogLinearDeltanet, LogLinearDeltanetConfig;
     conv: ShortConvolution, ShortConvolutionConfig;
     gated: GatedRecurrence, GatedRecurrenceConfig;
-    none: Nothing, NoMixerConfig;
+    none: NoMixer, NoMixerConfig;
 }
 
 impl Builtin {

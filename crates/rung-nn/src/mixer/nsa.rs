@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use rung_engine::{Attention, BlockAttention, Choice, Ops, Parameter, Role, Rounding, Scalar, AttentionMask, highest};
+use rung_engine::{AttentionInputs, BlockAttention, BlockChoice, Ops, Parameter, Role, Rounding, Scalar, AttentionMask, highest};
 use rung_theory::stack::Mixer;
 
 use super::attention::{KvCache, MultiHeadAttention, HeadsConfig, MASKED, Visibility};
@@ -66,7 +66,7 @@ impl NativeSparseConfig {
             let (start, end) = (block * self.block, (block + 1) * self.block);
             let first = if start < self.length { 0 } else { (start - self.length) / self.stride + 1 };
             let touching = first..end.div_ceil(self.stride);
-            (touching.clone(), touching.map(|summary| S::of(self.share(summary, block))).collect())
+            (touching.clone(), touching.map(|summary| S::from_f64(self.share(summary, block))).collect())
         };
         (0..tokens.div_ceil(self.block)).map(cover).collect()
     }
@@ -170,7 +170,7 @@ impl NativeSparse {
         let scores = ops.product(&query, false, &ops.slice(key, 2, 0..count), true);
         let mut mask = vec![O::Scalar::ZERO; rows * count];
         for (line, visible) in mask.chunks_exact_mut(count).zip(visible) {
-            line[*visible..].fill(O::Scalar::of(MASKED));
+            line[*visible..].fill(O::Scalar::from_f64(MASKED));
         }
         let mask = ops.constant(&[shared * rows, count], &mask.repeat(shared));
         let weights = ops.softmax(&ops.add(&ops.scale(&scores, self.config.heads.scale()), &mask));
@@ -179,21 +179,21 @@ impl NativeSparse {
         }
         // A query that sees none reads nothing.
         let some: Vec<O::Scalar> =
-            visible.iter().map(|visible| O::Scalar::of(if *visible > 0 { 1.0 } else { 0.0 })).collect();
+            visible.iter().map(|visible| O::Scalar::from_f64(if *visible > 0 { 1.0 } else { 0.0 })).collect();
         ops.mul(&weights, &ops.constant(&[shared * rows, 1], &some.repeat(shared)))
     }
 
     /// The blocks that each of the last queries reads, by their scores; by their places alone if there are no scores.
-    fn choose<S: Scalar>(&self, [batch, time, keys]: [usize; 3], scores: Option<Vec<S>>) -> Choice {
+    fn choose<S: Scalar>(&self, [batch, time, keys]: [usize; 3], scores: Option<Vec<S>>) -> BlockChoice {
         let NativeSparseConfig { heads: HeadsConfig { kv_heads, .. }, block, top, .. } = self.config;
         let blocks = keys.div_ceil(block);
         let mut scores = scores.unwrap_or_else(|| vec![S::ZERO; batch * kv_heads * time * blocks]);
-        let mut choice = Choice::new(block, kv_heads);
+        let mut choice = BlockChoice::new(block, kv_heads);
         for (row, line) in scores.chunks_exact_mut(blocks).enumerate() {
             let own = (row % time + keys - time) / block;
             // Above every score, which is a sum of weights: in this order, should `top` be too few for all three.
             for (place, rank) in [(0, 1.0), (own.saturating_sub(1), 2.0), (own, 3.0)] {
-                line[place] = S::of(rank * 1e9);
+                line[place] = S::from_f64(rank * 1e9);
             }
             choice.push(highest(&line[..=own], top));
         }
@@ -215,7 +215,7 @@ impl NativeSparse {
         let second = ops.block_attention(&BlockAttention { query, key, value, choice: &choice, scale });
         let third = (self.config.window > 0).then(|| {
             let mask = AttentionMask::Window(self.config.window);
-            ops.attention(&Attention { query, key, value, bias: None, mask, scale })
+            ops.attention(&AttentionInputs { query, key, value, bias: None, mask, scale })
         });
         [first, Some(second), third]
     }

@@ -89,7 +89,7 @@ impl Retnet {
         let [query, key, value] = self.projections.apply(ops, x);
         let (query, key) = (turned(scaled(ops, &query)), turned(key));
         let rate = |head: usize| (-(2_f64.powf(-5.0 - head as f64))).ln_1p();
-        let rates: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::of(rate(head))).collect();
+        let rates: Vec<O::Scalar> = (0..heads).map(|head| O::Scalar::from_f64(rate(head))).collect();
         let decay = ops.broadcast(&ops.constant(&[heads], &rates), &[batch, time, heads]);
         let decay = if self.decays { Decay::Scalar(&decay) } else { Decay::None };
         let (out, matrix) = self.recurrence.run(ops, [&query, &key, &value], decay, None, state);

@@ -182,7 +182,7 @@ impl Rwkv6 {
         let key = self.key.heads(ops, &for_key, self.heads);
         let value = self.value.heads(ops, &for_value, self.heads);
         let time = ops.shape(x)[1];
-        // One token late: nothing is written before the first query, and nobody asks after the last write.
+        // One token late: nothing is written before the first query, and no query follows the last write.
         let none = ops.zeros(&ops.shape(&ops.slice(&key, 1, 0..1)));
         let one_late = |x: &O::Tensor| ops.concat(&[none.clone(), x.clone()], 1);
         let inputs = [&ops.concat(&[query.clone(), none.clone()], 1), &one_late(&key), &one_late(&value)];

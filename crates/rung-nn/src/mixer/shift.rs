@@ -8,7 +8,7 @@ use crate::error::ModelError;
 use crate::precision::rounded;
 
 /// For every token of `x`, `[batch, time, width]`, the change back to the one before it, which is zero before the first. `last`
-/// is the token before the stretch, `[batch, 1, width]`, and the second result the same for the next.
+/// is the token before the span, `[batch, 1, width]`, and the second result the same for the next.
 pub(super) fn change<O: Ops>(
     ops: &O,
     x: &O::Tensor,

@@ -1,6 +1,6 @@
 //! What every mixer of the table of cases must do.
 
-use rung_engine::{Entry, Native, Ops, Parameters, Scalar, Tensor};
+use rung_engine::{Native, Ops, ParameterEntry, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::seeded;
 
@@ -26,17 +26,17 @@ fn scalar<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> O::Tensor {
     super::cases::scalar(ops, &results(ops, mixer, x))
 }
 
-/// Output over the given stretches, one after another, and the last state.
-fn run<O: Ops, M: TokenMixer>(ops: &O, mixer: &M, x: &O::Tensor, stretches: &[usize]) -> (Vec<f64>, State<O::Tensor>) {
+/// Output over the given spans, one after another, and the last state.
+fn run<O: Ops, M: TokenMixer>(ops: &O, mixer: &M, x: &O::Tensor, spans: &[usize]) -> (Vec<f64>, State<O::Tensor>) {
     let (mut start, mut state, mut outs) = (0, None, Vec::new());
-    for &length in stretches {
+    for &length in spans {
         let (out, next) = mixer.forward(ops, &ops.slice(x, 1, start..start + length), state.as_ref());
         outs.push(out);
         state = Some(next);
         start += length;
     }
-    let out = ops.values(&ops.concat(&outs, 1)).into_iter().map(Scalar::wide).collect();
-    (out, state.expect("at least one stretch"))
+    let out = ops.values(&ops.concat(&outs, 1)).into_iter().map(Scalar::to_f64).collect();
+    (out, state.expect("at least one span"))
 }
 
 fn assert_close(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
@@ -72,7 +72,7 @@ fn whole_chunked_stepped_and_handed_over_agree() {
                 let splits = [vec![1; time], vec![time / 2, time - time / 2], vec![time / 3, 1, time - time / 3 - 1]];
                 for split in splits.iter().filter(|split| split.iter().all(|&length| length > 0)) {
                     let (parts, _) = run(&ops, &mixer, &x, split);
-                    assert_close(&parts, expected, 1e-10, &format!("{text} in stretches {split:?}, chunk {chunk}"));
+                    assert_close(&parts, expected, 1e-10, &format!("{text} in spans {split:?}, chunk {chunk}"));
                 }
             }
         }
@@ -89,8 +89,8 @@ fn the_state_has_the_size_that_the_plan_says() {
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
         let facts = *resolve(text).facts();
         let expected = facts.kept(time as u128);
-        for stretches in [vec![time], vec![1; time]] {
-            let (_, state) = run(&ops, &mixer, &x, &stretches);
+        for spans in [vec![time], vec![1; time]] {
+            let (_, state) = run(&ops, &mixer, &x, &spans);
             assert_eq!(state.numbers(&ops) as u128, expected, "{text}");
         }
     }
@@ -107,7 +107,7 @@ fn the_matrices_have_the_size_that_the_plan_says() {
         let later = resolve(text).name() == "rwkv7";
         let init = if later { Builtin::init_reader } else { Builtin::init };
         init(&resolve(text), &mut params).unwrap();
-        let counts = |entry: &Entry| entry.decay || entry.name == "A_log" && entry.shape.len() == 2;
+        let counts = |entry: &ParameterEntry| entry.decay || entry.name == "A_log" && entry.shape.len() == 2;
         let matrices = weights.entries().filter(|(_, entry)| counts(entry)).map(|(_, entry)| entry.range.len());
         let (found, expected) = (matrices.sum::<usize>() as u128, resolve(text).facts().parameters);
         if found != expected {
@@ -280,12 +280,12 @@ fn forms_agree_at_real_sizes_in_single_precision() {
         composed.0.bind_frozen(&weights);
         let x = composed.constant(&[1, time, width], &values);
         let (expected, _) = run(&composed, &mixer, &x, &[time]);
-        for (chunk, stretches) in [(64, vec![time]), (16, vec![time]), (32, vec![77, 1, 72]), (64, vec![1; time])] {
+        for (chunk, spans) in [(64, vec![time]), (16, vec![time]), (32, vec![77, 1, 72]), (64, vec![1; time])] {
             let (mixer, weights) = build(chunk);
             let ops = Native::new();
             ops.bind_frozen(&weights);
-            let (found, _) = run(&ops, &mixer, &ops.constant(&[1, time, width], &values), &stretches);
-            assert_close(&found, &expected, 1e-3, &format!("{name}, chunks of {chunk}, {} stretches", stretches.len()));
+            let (found, _) = run(&ops, &mixer, &ops.constant(&[1, time, width], &values), &spans);
+            assert_close(&found, &expected, 1e-3, &format!("{name}, chunks of {chunk}, {} spans", spans.len()));
         }
     }
 }

@@ -15,14 +15,14 @@ use crate::position::Positions;
 
 /// What tokens are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum InputConfig {
     /// One id below this number.
     Vocabulary(usize),
     /// One id for each field.
     Fields(Vec<Field>),
 }
 
-impl Input {
+impl InputConfig {
     /// The smallest vocabulary; zero if there is no field at all.
     pub(super) fn smallest(&self) -> usize {
         match self {
@@ -82,14 +82,14 @@ struct Column {
 
 impl Embedding {
     /// Adds its weights.
-    pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, input: &Input) -> Self {
+    pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, input: &InputConfig) -> Self {
         let (width, init) = (params.settings.width, Init::Normal(params.settings.deviation));
         let columns = match input {
-            Input::Vocabulary(count) => {
+            InputConfig::Vocabulary(count) => {
                 let weight = params.role(Role::Embedding).weight("embeddings.weight", &[*count, width], init);
                 vec![Column { field: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
             }
-            Input::Fields(fields) => shared_tables(params, fields, init),
+            InputConfig::Fields(fields) => shared_tables(params, fields, init),
         };
         let positions = match params.settings.positions {
             Positions::Learned { length } => {

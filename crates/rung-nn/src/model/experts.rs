@@ -123,9 +123,9 @@ impl Experts {
     /// The experts of every row, the best first.
     fn choose<O: Ops>(&self, ops: &O, probabilities: &O::Tensor, rows: usize) -> Vec<usize> {
         let count = self.experts.len();
-        let mut values: Vec<f64> = ops.values(probabilities).into_iter().map(Scalar::wide).collect();
+        let mut values: Vec<f64> = ops.values(probabilities).into_iter().map(Scalar::to_f64).collect();
         if let Some(bias) = self.routing.bias {
-            let bias: Vec<f64> = ops.values(&ops.parameter(bias)).into_iter().map(Scalar::wide).collect();
+            let bias: Vec<f64> = ops.values(&ops.parameter(bias)).into_iter().map(Scalar::to_f64).collect();
             values.iter_mut().enumerate().for_each(|(at, value)| *value += bias[at % count]);
         }
         let mut choice = Vec::with_capacity(rows * self.routing.chosen);

@@ -23,7 +23,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use embedding::{Embedding, Input};
+pub use embedding::{Embedding, InputConfig};
 pub use experts::{Experts, Gating, GroupLimit, Routing};
 pub use feed_forward::{Activation, Dense, FeedForward, FeedForwardConfig, Gelu};
 pub use hooks::{Hooks, MixerIndex, NoHooks};
@@ -63,7 +63,7 @@ pub enum NormPlacement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// What tokens are.
-    pub input: Input,
+    pub input: InputConfig,
     /// What can be predicted.
     pub classes: usize,
     /// Kind of norm.
@@ -96,7 +96,7 @@ pub struct ModelConfig {
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
-            input: Input::Vocabulary(256),
+            input: InputConfig::Vocabulary(256),
             classes: 256,
             norm: NormConfig::Rms,
             placement: NormPlacement::Pre,
@@ -237,7 +237,7 @@ pub struct IntermediateTargets {
     pub classes: Vec<usize>,
 }
 
-/// What a model hands on from one stretch of tokens to the next.
+/// What a model hands on from one span of tokens to the next.
 #[derive(Clone, Debug)]
 pub struct ModelState<T> {
     /// Tokens so far.
@@ -394,7 +394,7 @@ impl ModelConfig {
                 return Err(ModelError::Shape { place: "model", what, found: found as u64, expected });
             }
         }
-        if self.tied_unembedding && self.input != Input::Vocabulary(self.classes) {
+        if self.tied_unembedding && self.input != InputConfig::Vocabulary(self.classes) {
             let expected = "the size of a plain vocabulary, for a tied unembedding".to_owned();
             return Err(ModelError::Shape { place: "model", what: "classes", found: self.classes as u64, expected });
         }
@@ -474,7 +474,7 @@ impl<M: TokenMixer> Model<M> {
         self.classes
     }
 
-    /// Runs a stretch of tokens, going on from a state. Tokens are `batch` rows one after another, each token an id per field.
+    /// Runs a span of tokens, going on from a state. Tokens are `batch` rows one after another, each token an id per field.
     ///
     /// # Shapes
     /// The result is `[batch, time, width]`, normed and ready for [`logits`](Self::logits).
@@ -494,7 +494,7 @@ impl<M: TokenMixer> Model<M> {
     /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: layers
     /// before `front` run on all tokens; later ones run on the last token alone, and take in the others as the front left
     /// them. That is the same as long as no later layer's state depends on what another later layer writes, which
-    /// [`construct::front`](crate::construct::front) finds out from the weights.
+    /// [`construct::layers_on_all_tokens`](crate::construct::layers_on_all_tokens) finds out from the weights.
     ///
     /// # Errors
     /// Tokens do not fit the model.

@@ -13,7 +13,7 @@ fn plan(text: &str) -> Plan {
 }
 
 fn small() -> ModelConfig {
-    ModelConfig { input: Input::Vocabulary(7), classes: 7, deviation: 0.3, ..ModelConfig::default() }
+    ModelConfig { input: InputConfig::Vocabulary(7), classes: 7, deviation: 0.3, ..ModelConfig::default() }
 }
 
 fn build<S: Scalar>(config: &ModelConfig, text: &str) -> (Model, Parameters<S>) {
@@ -26,7 +26,7 @@ const ALL: &str = "full window{size=3} linear retnet lightning gla mamba2{state=
 
 #[test]
 fn every_kind_of_model_runs_whole_and_from_a_state() {
-    let fields = Input::Fields(vec![Field::new("kind", 3), Field::new("value", 5)]);
+    let fields = InputConfig::Fields(vec![Field::new("kind", 3), Field::new("value", 5)]);
     let configs = [
         small(),
         ModelConfig { input: fields, ..small() },
@@ -42,7 +42,7 @@ fn every_kind_of_model_runs_whole_and_from_a_state() {
         let (model, weights) = build::<f64>(config, ALL);
         let ops = Native::new();
         ops.bind_frozen(&weights);
-        let ids = if let Input::Fields(_) = config.input { 2 } else { 1 };
+        let ids = if let InputConfig::Fields(_) = config.input { 2 } else { 1 };
         let mut rng = seeded(4);
         let tokens: Vec<u32> = (0..9 * ids).map(|_| below(&mut rng, 3)).collect();
         let (whole, state) = model.forward(&ops, &tokens, 1, None).unwrap();
@@ -103,8 +103,8 @@ fn layers_that_share_a_cache_keep_nothing_and_run_from_a_state() {
         assert_eq!(state.numbers(&ops) as u128, expected);
         assert!(state.states.iter().all(|state| state.shared.is_none()));
         let (mut outs, mut state) = (Vec::new(), None);
-        for stretch in [&tokens[..4], &tokens[4..5], &tokens[5..]] {
-            let (out, next) = model.forward(&ops, stretch, 1, state.as_ref()).unwrap();
+        for span in [&tokens[..4], &tokens[4..5], &tokens[5..]] {
+            let (out, next) = model.forward(&ops, span, 1, state.as_ref()).unwrap();
             outs.push(out);
             state = Some(next);
         }
@@ -184,7 +184,7 @@ fn later_rwkv_layers_mix_in_the_values_of_the_first_of_their_heads() {
 }
 
 #[test]
-fn shared_caches_that_nobody_has_are_refused() {
+fn shared_caches_of_missing_layers_are_refused() {
     let refused = |text: &str, layer: usize| {
         let mut weights = Parameters::<f32>::new();
         let error = small().init(&sharing(text, &[layer]), &mut weights, &mut seeded(0)).err().unwrap();
@@ -262,7 +262,7 @@ fn names_are_those_of_pytorch_and_ties_hold() {
 #[test]
 fn keys_of_attention_oppose_queries_where_fields_share_a_table() {
     let task = rung_theory::task::parse("funccomp{hops=1,m=4}").unwrap();
-    let config = ModelConfig { tied_query_key: true, input: Input::Fields(task.fields()), ..small() };
+    let config = ModelConfig { tied_query_key: true, input: InputConfig::Fields(task.fields()), ..small() };
     let (_, weights) = build::<f32>(&config, "full deltanet{conv=0} window{size=4} compositional");
     let get = |layer: usize, name: &str| {
         weights.get(weights.find(&format!("layers.{layer}.mixer.{name}_proj.weight")).unwrap()).to_vec()
@@ -307,7 +307,7 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     let large = Plan::parse("gdn", &wide).unwrap();
     assert!(matches!(error(&small(), &large), ModelError::TooLarge { found, .. } if found > 1_000_000_000_000));
     assert!(matches!(error(&small(), &plan("full*1000000")), ModelError::TooLarge { .. }));
-    let vocabulary = ModelConfig { input: Input::Vocabulary(usize::MAX), ..small() };
+    let vocabulary = ModelConfig { input: InputConfig::Vocabulary(usize::MAX), ..small() };
     assert!(matches!(error(&vocabulary, &plan("full")), ModelError::TooLarge { .. }));
     let hidden = ModelConfig { feed_forward: FeedForwardConfig::Mlp { hidden: Some(usize::MAX) }, ..small() };
     assert!(matches!(error(&hidden, &plan("full")), ModelError::TooLarge { .. }));
@@ -318,10 +318,10 @@ fn absurd_and_misshapen_plans_are_refused_before_anything_is_allocated() {
     assert!(matches!(error(&small(), &plan("full full{heads=4,kv=3}")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { classes: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
     assert!(matches!(error(&ModelConfig { chunk: 0, ..small() }, &plan("full")), ModelError::Shape { .. }));
-    let fields = ModelConfig { input: Input::Fields(Vec::new()), ..small() };
+    let fields = ModelConfig { input: InputConfig::Fields(Vec::new()), ..small() };
     assert!(matches!(error(&fields, &plan("full")), ModelError::Shape { what: "vocabulary", .. }));
     let twice = vec![Field::new("key", 3), Field::new("key", 4)];
-    let fields = ModelConfig { input: Input::Fields(twice), ..small() };
+    let fields = ModelConfig { input: InputConfig::Fields(twice), ..small() };
     assert!(matches!(error(&fields, &plan("full")), ModelError::SameField { .. }));
     let rotary = ModelConfig { positions: Positions::Rotary { base: f64::NAN }, ..small() };
     assert!(matches!(error(&rotary, &plan("full")), ModelError::Number { .. }));
@@ -464,7 +464,8 @@ fn train(text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
 }
 
 fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
-    let config = ModelConfig { input: Input::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
+    let config =
+        ModelConfig { input: InputConfig::Vocabulary(8), classes: 8, deviation: 0.15, ..ModelConfig::default() };
     let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, precision, ..config };
     let (model, mut weights) = build::<f32>(&config, text);
     let (mut team, rows) = (DataParallel::new(2, 8), 32);
@@ -538,7 +539,8 @@ fn a_mixer_outside_of_the_registry_makes_a_model() {
             let (time, seen) = (ops.shape(x)[1], State::seen(state));
             let sums = ops.cumulative_sum(x, 1);
             let sums = State::part(state, 0).map_or(sums.clone(), |before| ops.add(&sums, before));
-            let counts: Vec<O::Scalar> = (seen..seen + time).map(|t| O::Scalar::of(1.0 / (t + 1) as f64)).collect();
+            let counts: Vec<O::Scalar> =
+                (seen..seen + time).map(|t| O::Scalar::from_f64(1.0 / (t + 1) as f64)).collect();
             let out = ops.mul(&sums, &ops.constant(&[time, 1], &counts));
             (out, State::new(seen + time, [Some(ops.slice(&sums, 1, time - 1..time))]))
         }
@@ -561,7 +563,7 @@ fn fields_of_one_alphabet_share_a_table_and_a_blank() {
         Field::new("value", 6).with_blank().of("number"),
     ];
     let mut weights = Parameters::<f64>::new();
-    let config = ModelConfig { input: Input::Fields(fields), ..small() };
+    let config = ModelConfig { input: InputConfig::Fields(fields), ..small() };
     let model = config.init(&plan("none"), &mut weights, &mut seeded(1)).unwrap();
     let table = weights.find("embeddings.number.weight").unwrap();
     assert_eq!(weights.entry(table).shape[..], [6, 16], "five numbers and the blank");
@@ -663,7 +665,7 @@ fn composing() -> (ModelConfig, Vec<u32>, Vec<u32>, Vec<u32>) {
     let task = rung_theory::task::parse("funccomp{hops=2,m=3,n=[2],queries=3,mixed=yes,names=levels}").unwrap();
     let mut prompt = rung_theory::task::Prompt::new();
     task.prompt(&mut seeded(1), &mut prompt);
-    let (input, classes) = (Input::Fields(task.fields()), task.classes() as usize);
+    let (input, classes) = (InputConfig::Fields(task.fields()), task.classes() as usize);
     let config = ModelConfig {
         input,
         classes,

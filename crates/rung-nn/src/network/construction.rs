@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint;
 use crate::construct::{ConstructionInfo, RegisterKind};
-use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig};
+use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
 
 /// More thoughts than any walk needs.
@@ -68,8 +68,8 @@ pub(super) fn texts<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) ->
 fn describe<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> Description {
     let config = &network.config;
     let fields = match &config.input {
-        Input::Vocabulary(size) => vec![("token".to_owned(), *size as u32)],
-        Input::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
+        InputConfig::Vocabulary(size) => vec![("token".to_owned(), *size as u32)],
+        InputConfig::Fields(fields) => fields.iter().map(|field| (field.name.clone(), field.vocabulary)).collect(),
     };
     let hidden = if let FeedForwardConfig::Relu { hidden: Some(hidden) } = config.feed_forward { hidden } else { 0 };
     let norm = NORMS.iter().find(|(_, norm)| *norm == config.norm).map_or("none", |(word, _)| word);
@@ -184,7 +184,7 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     let single = shape.fields.len() == 1;
     let fields = shape.fields.iter().map(|(name, size)| Field::new(name.clone(), *size)).collect();
     let config = ModelConfig {
-        input: if single { Input::Vocabulary(shape.fields[0].1 as usize) } else { Input::Fields(fields) },
+        input: if single { InputConfig::Vocabulary(shape.fields[0].1 as usize) } else { InputConfig::Fields(fields) },
         classes: shape.classes,
         norm: *norm,
         feed_forward: FeedForwardConfig::Relu { hidden: Some(shape.hidden) },

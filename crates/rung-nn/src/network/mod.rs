@@ -1,6 +1,6 @@
 //! A network with all that belongs to it, wherever it came from.
 //!
-//! [`Network::open`] reads a path, and [`Source::of`] says what the path holds:
+//! [`Network::open`] reads a path, and [`NetworkSource::of`] says what the path holds:
 //!
 //! | path | files |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | folder of a construction (`rung construct --out`) | `construction.json`, `model.safetensors`, `stack.txt`, `README.md` |
 //!
 //! Instruments take a [`Network`] and do not ask where its weights come from. [`Network::save`] writes the kind of folder that it
-//! was opened from. To add a source: a variant of [`Source`], a file beside this one that opens it, a variant of [`Provenance`].
+//! was opened from. To add a source: a variant of [`NetworkSource`], a file beside this one that opens it, a variant of [`Provenance`].
 //!
 //! ```
 //! use rung_nn::Network;
@@ -90,7 +90,7 @@ pub enum Provenance {
 
 /// What a path holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum NetworkSource {
     /// The folder of a construction.
     Construction,
     /// The folder of a run.
@@ -99,7 +99,7 @@ pub enum Source {
     Checkpoint,
 }
 
-impl Source {
+impl NetworkSource {
     /// What a path holds, by the files that are there.
     ///
     /// # Errors
@@ -120,10 +120,10 @@ impl<S: Scalar> Network<S> {
     /// # Errors
     /// The path holds no network, or something in it cannot be read or does not fit.
     pub fn open(path: &Path) -> Result<Self, NetworkError> {
-        match Source::of(path)? {
-            Source::Construction => construction::open(path),
-            Source::Run => run::open(path),
-            Source::Checkpoint => {
+        match NetworkSource::of(path)? {
+            NetworkSource::Construction => construction::open(path),
+            NetworkSource::Run => run::open(path),
+            NetworkSource::Checkpoint => {
                 let families::Checkpoint { family, plan, config, model, weights, .. } =
                     families::open(path).map_err(Box::new)?;
                 let name = path.file_stem().map_or_else(|| plan.outline(), |name| name.to_string_lossy().into_owned());

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint::{check_room, load_with};
-use crate::model::{FeedForwardConfig, Input, ModelConfig, NormConfig, NormPlacement};
+use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig, NormPlacement};
 use crate::position::Positions;
 use crate::precision::Precision;
 
@@ -196,8 +196,8 @@ impl ModelPart {
             }
         }
         let input = match &fields[..] {
-            [field] => Input::Vocabulary(field.vocabulary as usize),
-            _ => Input::Fields(fields),
+            [field] => InputConfig::Vocabulary(field.vocabulary as usize),
+            _ => InputConfig::Fields(fields),
         };
         ModelConfig {
             input,

@@ -26,7 +26,7 @@ pub use wire::{BitString, NumberEncoding, ProtocolEncodings};
 use std::ops::Range;
 
 use rung_engine::{Ops, Scalar, Tensor};
-use rung_theory::stack::{Layer, Mixer, Reach};
+use rung_theory::stack::{Layer, Mixer, MixerReach};
 use rung_theory::task::AnyTask;
 
 use crate::error::ModelError;
@@ -39,7 +39,7 @@ use player::{Registers, Source};
 /// Slots of a full mixer's state that hold keys and values: they never cross.
 const CACHE: usize = 2;
 
-/// Someone who holds a stretch of the prompt.
+/// A player of the protocol: it holds a span of the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Player {
     /// What it holds.
@@ -61,7 +61,7 @@ pub enum Content {
 
 /// Bits that cross a border.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct BorderMessage {
     /// The layer, from 0.
     pub layer: usize,
     /// The mixer within it.
@@ -81,7 +81,7 @@ pub struct Transcript<S: Scalar> {
     /// Who took part.
     pub players: Vec<Player>,
     /// Everything that was said.
-    pub messages: Vec<Message>,
+    pub messages: Vec<BorderMessage>,
     /// The normed stream after the last layer, for every player's tokens.
     pub outputs: Vec<Vec<S>>,
     /// Scores at the last token.
@@ -89,7 +89,7 @@ pub struct Transcript<S: Scalar> {
     widths: ProtocolEncodings,
 }
 
-/// The players of a prompt: stretches of tokens of one kind, or the last token and all others where tokens have no kind.
+/// The players of a prompt: spans of tokens of one kind, or the last token and all others where tokens have no kind.
 pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
     let fields = task.fields();
     let rows: Vec<&[u32]> = prompt.chunks_exact(fields.len()).collect();
@@ -106,8 +106,8 @@ pub fn players(task: &dyn AnyTask, prompt: &[u32]) -> Vec<Player> {
         kind if kind == hops + 1 || task.classes() > 0 && kind < fields[0].vocabulary - 1 => "w".to_owned(),
         _ => "slot".to_owned(),
     };
-    let stretches = borders.windows(2).map(|pair| pair[0]..pair[1]).filter(|tokens| !tokens.is_empty());
-    stretches.map(|tokens| Player { name: name(&tokens), tokens }).collect()
+    let spans = borders.windows(2).map(|pair| pair[0]..pair[1]).filter(|tokens| !tokens.is_empty());
+    spans.map(|tokens| Player { name: name(&tokens), tokens }).collect()
 }
 
 impl<S: Scalar> Transcript<S> {
@@ -135,7 +135,7 @@ impl<S: Scalar> Transcript<S> {
             messages.extend(ops.watch.crossed().into_iter().map(|(layer, call, wire)| {
                 let mixer = full_mixers(network, layer).nth(call).unwrap_or(call);
                 let place = (call, Vec::new());
-                Message { layer, mixer, into: index, content: Content::Registers, wire, place }
+                BorderMessage { layer, mixer, into: index, content: Content::Registers, wire, place }
             }));
             if index + 1 < players.len() {
                 let said = states_out(network, &ops, &after, index + 1, widths.state);
@@ -154,8 +154,9 @@ impl<S: Scalar> Transcript<S> {
     pub fn replay_player(&self, network: &Network<S>, own: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
         let registers = Registers::new(&network.plan, self.widths.message);
         let ops = watched(network, &registers);
-        let received: Vec<Message> = self.messages.iter().filter(|message| message.into == player).cloned().collect();
-        let (registers, states): (Vec<Message>, Vec<Message>) =
+        let received: Vec<BorderMessage> =
+            self.messages.iter().filter(|message| message.into == player).cloned().collect();
+        let (registers, states): (Vec<BorderMessage>, Vec<BorderMessage>) =
             received.into_iter().partition(|message| message.content == Content::Registers);
         let inbox = registers.into_iter().map(|message| message.wire).collect();
         let seen = self.players[player].tokens.start;
@@ -174,7 +175,7 @@ impl<S: Scalar> Transcript<S> {
         let mut same = 0;
         for (index, player) in self.players.iter().enumerate() {
             let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
-            let bits = |numbers: &[S]| numbers.iter().map(|number| number.wide().to_bits()).collect::<Vec<_>>();
+            let bits = |numbers: &[S]| numbers.iter().map(|number| number.to_f64().to_bits()).collect::<Vec<_>>();
             same += usize::from(bits(&self.replay_player(network, own, index)?) == bits(&self.outputs[index]));
         }
         Ok(same)
@@ -191,7 +192,7 @@ fn one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     let strange = |layer: &Layer, mixer: &Mixer| match mixer.name() {
         "full" => false,
         "evicting" => layer.mixers.len() > 1,
-        _ => matches!(mixer.facts().reach, Reach::Full(_)),
+        _ => matches!(mixer.facts().reach, MixerReach::Full(_)),
     };
     let mut layers = network.plan.layers.iter();
     if let Some(mixer) = layers.find_map(|layer| layer.mixers.iter().find(|mixer| strange(layer, mixer))) {
@@ -237,7 +238,7 @@ fn states_out<S: Scalar>(
     after: &ModelState<Tensor<S>>,
     into: usize,
     width: NumberEncoding,
-) -> Vec<Message> {
+) -> Vec<BorderMessage> {
     let mut messages = Vec::new();
     for ((layer, mixer, full), state) in seats(network).zip(&after.states) {
         let first = if full { CACHE } else { 0 };
@@ -246,7 +247,7 @@ fn states_out<S: Scalar>(
             let content = if full { Content::Front } else { Content::State };
             let wire = BitString::of(&ops.values(tensor), width);
             let place = (slot, ops.shape(tensor)[..].to_vec());
-            messages.push(Message { layer, mixer, into, content, wire, place });
+            messages.push(BorderMessage { layer, mixer, into, content, wire, place });
         }
     }
     messages
@@ -256,7 +257,7 @@ fn states_out<S: Scalar>(
 fn states_in<S: Scalar>(
     network: &Network<S>,
     ops: &ObservedOps<'_, S, Registers>,
-    received: &[Message],
+    received: &[BorderMessage],
     cache: Option<&ModelState<Tensor<S>>>,
     seen: usize,
     width: NumberEncoding,

@@ -10,7 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use rung_engine::{Attention, Native, Ops, Scalar, Tensor};
+use rung_engine::{AttentionInputs, Native, Ops, Scalar, Tensor};
 use rung_theory::stack::Plan;
 
 use super::wire::{BitString, NumberEncoding};
@@ -131,7 +131,7 @@ impl<S: Scalar> OpObserver<S> for Registers {
         self.call.set(0);
     }
 
-    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+    fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         let (layer, call) = (self.layer.get(), self.call.get());
         self.call.set(call + 1);
         if !self.full.get(layer).and_then(|calls| calls.get(call)).copied().unwrap_or(false) {
@@ -172,7 +172,7 @@ struct AttentionSums<S> {
 }
 
 impl<S: Scalar> AttentionSums<S> {
-    fn new(ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Self {
+    fn new(ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Self {
         let (query, key, value) = (ops.shape(inputs.query), ops.shape(inputs.key), ops.shape(inputs.value));
         let bias = inputs.bias.map(|bias| (ops.values(bias), ops.shape(bias)[1], ops.shape(bias)[3]));
         Self {
@@ -180,7 +180,7 @@ impl<S: Scalar> AttentionSums<S> {
             key: ops.values(inputs.key),
             value: ops.values(inputs.value),
             bias,
-            scale: S::of(inputs.scale),
+            scale: S::from_f64(inputs.scale),
             queries: query[1],
             keys: key[1],
             heads: query[2],

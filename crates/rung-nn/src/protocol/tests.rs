@@ -6,7 +6,7 @@ use rung_theory::task::{self, Prompt, seeded};
 
 use super::*;
 use crate::construct::{ConstructionRequest, build, carry};
-use crate::model::{Input, ModelConfig, NormConfig};
+use crate::model::{InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
 use crate::precision::Precision;
 
@@ -31,7 +31,7 @@ fn with_precise<S: Scalar>(
     let defaults = Defaults { heads: 2, head_dim: 4, bits: 8 * size_of::<S>() as u64, ..Defaults::default() };
     let (task, plan) = (task::parse("funccomp{hops=2,m=3,n=[2]}").unwrap(), Plan::parse(stack, &defaults).unwrap());
     let config = ModelConfig {
-        input: Input::Fields(task.fields()),
+        input: InputConfig::Fields(task.fields()),
         classes: task.classes() as usize,
         norm: NormConfig::Rms,
         positions,
@@ -193,7 +193,7 @@ fn bits_are_those_that_the_theory_counts() {
                     }
                 }
             }
-            assert!(held.messages.iter().all(|message| message.into > 0), "nobody speaks to the first player");
+            assert!(held.messages.iter().all(|message| message.into > 0), "no message goes to the first player");
         });
     }
 }

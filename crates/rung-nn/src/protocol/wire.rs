@@ -69,15 +69,15 @@ impl NumberEncoding {
 
     fn encode<S: Scalar>(self, number: S) -> u64 {
         let bits = match self {
-            Self::Float(64) => return number.wide().to_bits(),
+            Self::Float(64) => return number.to_f64().to_bits(),
             Self::Float(bits) => bits,
             Self::Levels(Rounding { bits, range }) => {
                 let half = f64::from(1_u32 << (bits - 1));
-                let level = (number * S::of(half / range)).round().wide();
+                let level = (number * S::from_f64(half / range)).round().to_f64();
                 return (level.clamp(-half, half - 1.0) + half) as u64;
             }
         };
-        let number = number.wide();
+        let number = number.to_f64();
         let whole = u64::from((number as f32).to_bits());
         let dropped = 32 - bits;
         if dropped == 0 || !number.is_finite() {
@@ -90,11 +90,11 @@ impl NumberEncoding {
 
     fn decode<S: Scalar>(self, code: u64) -> S {
         match self {
-            Self::Float(64) => S::of(f64::from_bits(code)),
-            Self::Float(bits) => S::of(f64::from(f32::from_bits((code << (32 - bits)) as u32))),
+            Self::Float(64) => S::from_f64(f64::from_bits(code)),
+            Self::Float(bits) => S::from_f64(f64::from(f32::from_bits((code << (32 - bits)) as u32))),
             Self::Levels(Rounding { bits, range }) => {
                 let half = f64::from(1_u32 << (bits - 1));
-                S::of(code as f64 - half) * S::of(range / half)
+                S::from_f64(code as f64 - half) * S::from_f64(range / half)
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Starting at the answering token after the last layer, every read that carries some weight is followed to the token that was
 //! read, layer by layer down to the embedding. Reads that cannot matter are not followed: which columns of the stream each layer
-//! writes and looks at is read off the weights, and what a token writes where nobody will look is left aside. In a trained
+//! writes and looks at is read off the weights, and what a token writes in columns that no later layer reads is left aside. In a trained
 //! network all columns are used and only the weights of the reads decide.
 
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ pub(super) fn answered<S: Scalar>(config: &ModelConfig, width: usize, weights: &
     answered
 }
 
-/// For every reading of a layer, the heads whose output nobody uses: their columns of the output projection are zero.
+/// For every reading of a layer, the heads whose output is unused: their columns of the output projection are zero.
 pub(super) fn idle<S: Scalar>(layer: usize, readings: &[MixingOp], weights: &Parameters<S>) -> Vec<Vec<bool>> {
     let output = weights.find_role(&names::mixer(layer, 0, 1), Role::Output);
     let idle = |reading: &MixingOp| {

@@ -29,7 +29,7 @@ pub use reading::{MixingOp, ReaderKind};
 use std::cell::RefCell;
 
 use rung_engine::{
-    Attention, AttentionMask, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, composed,
+    AttentionInputs, AttentionMask, BlockAttention, GeneralDelta, Native, Ops, Recurrence, Scalar, Tensor, composed,
 };
 
 use crate::construct::{LayerColumns, decode};
@@ -58,8 +58,8 @@ pub struct Trace {
     idle: Vec<Vec<Vec<bool>>>,
 }
 
-/// The tokens of a whole pass: a prompt, and what a construction that thinks aloud says after it, the last token excepted, which
-/// nobody reads.
+/// The tokens of a whole pass: a prompt, and the chain of thought that a construction emits after it, without the last token, which
+/// is not read.
 ///
 /// # Errors
 /// The tokens are none of the model's.
@@ -94,7 +94,7 @@ impl Trace {
         let ops = ObservedOps { native, watch: &recorder };
         let streams = model.streams(&ops, tokens, 1)?;
         let last = streams.last().unwrap_or_else(|| unreachable!("the embedding is a stream"));
-        let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
+        let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
         let scores = wide(&model.read_out(&ops, last));
         let streams = streams.iter().map(wide).collect();
         let layers = recorder.layers.into_inner();
@@ -141,7 +141,7 @@ impl<S: Scalar> OpObserver<S> for Recorder {
         *self.at.borrow_mut() = names::layer_index(name);
     }
 
-    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+    fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         let output = ops.attention(inputs);
         self.keep(MixingOp::attention(ops, inputs, &output));
         output
@@ -151,7 +151,7 @@ impl<S: Scalar> OpObserver<S> for Recorder {
         let output = ops.block_attention(inputs);
         let BlockAttention { query, key, value, scale, .. } = *inputs;
         let bias = composed::block_bias(ops, inputs);
-        let masked = Attention { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale };
+        let masked = AttentionInputs { query, key, value, bias: Some(&bias), mask: AttentionMask::Causal, scale };
         self.keep(MixingOp::attention(ops, &masked, &output));
         output
     }

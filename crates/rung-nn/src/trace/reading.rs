@@ -14,7 +14,7 @@
 //! [`MixingOp::mismatch`] multiplies a row by the values and compares with what the kernel gave: this is how a picture knows that
 //! its arrows are the network's own.
 
-use rung_engine::{Attention, AttentionMask, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Tensor};
+use rung_engine::{AttentionInputs, AttentionMask, Decay, GeneralDelta, Ops, Recurrence, Scalar, Shape, Tensor};
 
 use crate::observer::ConvolutionInputs;
 
@@ -94,7 +94,7 @@ impl Table {
             [_, _, heads] => (heads, 1),
             _ => unreachable!("a mixer's tensors have three or four axes, not {shape}"),
         };
-        let numbers = ops.values(x).into_iter().take(shape[1] * heads * width).map(Scalar::wide).collect();
+        let numbers = ops.values(x).into_iter().take(shape[1] * heads * width).map(Scalar::to_f64).collect();
         Self { heads, width, numbers }
     }
 
@@ -116,10 +116,11 @@ fn dot(left: &[f64], right: &[f64]) -> f64 {
 impl MixingOp {
     pub(super) fn attention<S: Scalar, O: Ops<Scalar = S, Tensor = Tensor<S>>>(
         ops: &O,
-        inputs: &Attention<'_, Tensor<S>>,
+        inputs: &AttentionInputs<'_, Tensor<S>>,
         output: &Tensor<S>,
     ) -> Self {
-        let bias = inputs.bias.map(|bias| (ops.shape(bias), ops.values(bias).into_iter().map(Scalar::wide).collect()));
+        let bias =
+            inputs.bias.map(|bias| (ops.shape(bias), ops.values(bias).into_iter().map(Scalar::to_f64).collect()));
         let [query, key, values, output] = [inputs.query, inputs.key, inputs.value, output].map(|x| Table::of(ops, x));
         let rule = MixingRule::Attention { key, bias, mask: inputs.mask, scale: inputs.scale, query };
         Self { reads: ReaderKind::Attention, heads: output.heads, values, output, rule, rows: MixingRows::TOKENS }
@@ -157,7 +158,7 @@ impl MixingOp {
         output: &Tensor<S>,
     ) -> Self {
         let [values, output] = [inputs.value, output].map(|x| Table::of(ops, x));
-        let rows = [inputs.query, inputs.key, inputs.decay, inputs.sought, inputs.removed];
+        let rows = [inputs.query, inputs.key, inputs.decay, inputs.removal_key, inputs.removal_value];
         let [query, key, fade, sought, removed] = rows.map(|x| Table::of(ops, x));
         let rule = MixingRule::GeneralDelta { query, key, fade, sought, removed };
         Self { reads: ReaderKind::State, heads: output.heads, values, output, rule, rows: MixingRows::TOKENS }
@@ -168,7 +169,7 @@ impl MixingOp {
         inputs: &ConvolutionInputs<'_, S>,
         output: &Tensor<S>,
     ) -> Self {
-        let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::wide).collect::<Vec<f64>>();
+        let wide = |x: &Tensor<S>| ops.values(x).into_iter().map(Scalar::to_f64).collect::<Vec<f64>>();
         let taps = ops.shape(inputs.filters)[1];
         let rule = MixingRule::Convolution { filters: wide(inputs.filters), taps, bias: inputs.bias.map(wide) };
         let [values, output] = [inputs.x, output].map(|x| Table::of(ops, x));

@@ -6,7 +6,7 @@ use rung_theory::task::{self, Prompt, seeded};
 
 use super::*;
 use crate::construct::{ConstructionRequest, build, carry};
-use crate::model::{Input, ModelConfig, NormConfig};
+use crate::model::{InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
 
 /// A network with random weights, as a trained one: dense, normed, with positions.
@@ -14,7 +14,7 @@ fn with_random<R>(stack: &str, positions: Positions, see: impl FnOnce(&Network<f
     let defaults = Defaults { heads: 2, head_dim: 4, ..Defaults::default() };
     let (task, plan) = (task::parse("funccomp{hops=2,m=3,n=[2]}").unwrap(), Plan::parse(stack, &defaults).unwrap());
     let config = ModelConfig {
-        input: Input::Fields(task.fields()),
+        input: InputConfig::Fields(task.fields()),
         classes: task.classes() as usize,
         norm: NormConfig::Rms,
         positions,
@@ -163,7 +163,7 @@ fn thoughts_are_part_of_the_text() {
 }
 
 #[test]
-fn a_text_that_nobody_could_look_at_is_refused() {
+fn a_text_too_long_to_inspect_is_refused() {
     let built = build::<f32>(
         "U5",
         &ConstructionRequest { length: MOST_TOKENS + 1, modulus: 4, ..ConstructionRequest::default() },

@@ -94,7 +94,7 @@ impl TensorFormat {
         if numbers.is_multiple_of(block) { (numbers / block).checked_mul(bytes) } else { None }
     }
 
-    /// The numbers in some bytes, one after another. What is left after the last whole block is not looked at.
+    /// The numbers in some bytes, one after another. What is left after the last whole block is ignored.
     pub fn decode(self, bytes: &[u8], mut each: impl FnMut(f32)) {
         match self {
             Self::F64 => bytes.as_chunks().0.iter().for_each(|x| each(f64::from_le_bytes(*x) as f32)),

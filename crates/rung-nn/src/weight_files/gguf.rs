@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rung_audit::gguf::Header;
+use rung_audit::gguf::GgufHeader;
 
 use super::{HeaderTensor, TensorFormat, WeightError, WeightFiles, map};
 
@@ -13,7 +13,8 @@ impl WeightFiles {
         if !map.starts_with(b"GGUF") {
             return Err(WeightError::malformed(path, foreign(&map), "a GGUF file, or a folder with config.json"));
         }
-        let header = Header::read(&map[..]).map_err(|source| WeightError::Gguf { path: path.to_owned(), source })?;
+        let header =
+            GgufHeader::read(&map[..]).map_err(|source| WeightError::Gguf { path: path.to_owned(), source })?;
         let mut found = Vec::new();
         for place in header.tensors {
             let format = TensorFormat::of_gguf(place.format).ok_or_else(|| {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-use rung_audit::json::{MAX_BYTES, Value, parse};
+use rung_audit::json::{JsonValue, MAX_BYTES, parse};
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use super::{HeaderTensor, TensorFormat, WeightError, WeightFiles, map};
@@ -85,13 +85,13 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightError> {
     }
     let text = std::fs::read_to_string(path).map_err(system)?;
     let root = parse(&text).map_err(|error| WeightError::malformed(path, error.to_string(), "an index in JSON"))?;
-    let Some(Value::Object(entries)) = root.get("weight_map") else {
+    let Some(JsonValue::Object(entries)) = root.get("weight_map") else {
         return Err(WeightError::malformed(path, "no weight_map", "an object that names the file of every tensor"));
     };
     let mut places = BTreeMap::new();
     let mut shards = BTreeSet::new();
     for (name, shard) in entries {
-        let Value::Text(shard) = shard else {
+        let JsonValue::Text(shard) = shard else {
             return Err(WeightError::tensor(path, name, shard.describe(), "the name of a file"));
         };
         let mut parts = Path::new(shard).components();

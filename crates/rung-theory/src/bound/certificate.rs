@@ -18,7 +18,9 @@
 use num_bigint::BigUint;
 use serde_json::{Map, Value, json};
 
-use super::checker::{Case, Cells, Certificate, Embedding, FrozenBorders, MAX_HOPS, TableLists, Theorem, TokensPer};
+use super::checker::{
+    Cells, Certificate, FrozenBorders, InnerInstance, MAX_HOPS, ProofCase, TableLists, Theorem, TokensPer,
+};
 use super::conventions::{Conventions, W_MAJOR};
 pub use super::conventions::{conventions, names_its_stack};
 use super::strict::Strict;
@@ -131,9 +133,9 @@ impl Fields {
         self.items(name, "a list of decimal strings", decimal)
     }
 
-    fn case(&self) -> Result<Case, CertificateError> {
+    fn case(&self) -> Result<ProofCase, CertificateError> {
         let value = self.get("case")?;
-        Case::new(small("case", value, 1)?).ok_or_else(|| wrong("case", value, "0 or 1"))
+        ProofCase::new(small("case", value, 1)?).ok_or_else(|| wrong("case", value, "0 or 1"))
     }
 
     fn tokens_per(&self) -> Result<TokensPer, CertificateError> {
@@ -193,7 +195,7 @@ impl Fields {
         self.list(name)?.try_into().map_err(|_| wrong(name, &self.0[name], expected))
     }
 
-    fn embedding(&self) -> Result<Option<Embedding>, CertificateError> {
+    fn embedding(&self) -> Result<Option<InnerInstance>, CertificateError> {
         let Some(value) = self.0.get("embedding") else { return Ok(None) };
         let Value::Object(parts) = value else { return Err(wrong("embedding", value, "an object")) };
         if let Some(name) = parts.keys().find(|name| !["hops", "middle"].contains(&name.as_str())) {
@@ -203,7 +205,7 @@ impl Fields {
             Some(value) => count(field, value),
             None => Err(CertificateError::Missing(field)),
         };
-        Ok(Some(Embedding { hops: part("hops", "embedding.hops")?, middle: part("middle", "embedding.middle")? }))
+        Ok(Some(InnerInstance { hops: part("hops", "embedding.hops")?, middle: part("middle", "embedding.middle")? }))
     }
 
     /// The types of the fields that the checker does not see.
@@ -307,7 +309,7 @@ pub fn write(certificate: &Certificate, stack: &str, conventions: &Value) -> Val
         text["x"] = json!(list(x));
         text["sigma"] = json!([sigma.to_string()]);
     }
-    if let Some(Embedding { hops, middle }) = certificate.embedding {
+    if let Some(InnerInstance { hops, middle }) = certificate.embedding {
         text["embedding"] = json!({"hops": hops, "middle": middle});
     }
     text["stack"] = json!(stack);

@@ -76,7 +76,7 @@ impl From<Linear> for Expression {
 /// Minimise `objective` with every constraint at most 0. The `domain` is kept strictly from the first step on: it is
 /// where the expressions are defined at all.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct ConvexProgram {
     pub(super) variables: usize,
     pub(super) objective: Expression,
     pub(super) constraints: Vec<Expression>,
@@ -279,7 +279,7 @@ fn substitute(lower: &[f64], mut right: Vec<f64>, n: usize) -> Vec<f64> {
     right
 }
 
-impl Program {
+impl ConvexProgram {
     /// How far the worst constraint is from holding; negative when all hold strictly.
     pub(super) fn violation(&self, point: &[f64]) -> f64 {
         self.constraints.iter().map(|constraint| constraint.value(point)).fold(f64::NEG_INFINITY, f64::max)
@@ -411,7 +411,7 @@ mod tests {
     fn solves_a_program_with_a_known_answer() {
         // Minimise x + y with 2^-x + 2^-y <= 1: by symmetry x = y = 1.
         let negative = |index: usize| Term::from(Linear::constant(0.0).minus(&Linear::variable(index)));
-        let program = Program {
+        let program = ConvexProgram {
             variables: 2,
             objective: Linear::variable(0).plus(&Linear::variable(1)).into(),
             constraints: vec![Expression { terms: vec![negative(0), negative(1)], divisor: None }],

@@ -1,7 +1,7 @@
 //! What each sentence about an accepted certificate rests on: a section of `docs/proof.md`, and the lemmas of `proof/` where
 //! the statement is machine-checked.
 
-use super::checker::{Case, Certificate, Theorem};
+use super::checker::{Certificate, ProofCase, Theorem};
 
 /// A kind of sentence that `rung check` says about an accepted certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn theorem(certificate: &Certificate) -> Basis {
             vec![lemma("theorem_one", "TheoremOne.v"), lemma("check_one_sound", "TheoremOneCheck.v")],
             None,
         ),
-        Theorem::Product(_, lazy) if hops == 2 && certificate.case == Case::OneLayerFewer => (
+        Theorem::Product(_, lazy) if hops == 2 && certificate.case == ProofCase::OneLayerFewer => (
             "Theorem 2: any number of hops",
             vec![lemma("theorem_two", "TheoremTwo.v"), lemma("check_product_sound", "TheoremTwoCheck.v")],
             // Constant entries of z_1 are counted apart only where their messages are frozen.

@@ -5,10 +5,10 @@
 
 use num_bigint::BigUint;
 
-use super::checker::Case;
+use super::checker::ProofCase;
 use super::convex::log_entropy;
 use super::input::{exp2_to_integer, log2};
-use super::search::Setting;
+use super::search::SearchSetting;
 
 /// Integer sizes of a point, sigma left open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn sum(logs: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 pub(super) struct FloatCheck<'a> {
-    setting: &'a Setting<'a>,
+    setting: &'a SearchSetting<'a>,
     message: f64,
     state: Vec<f64>,
     parallel_bits: f64,
@@ -76,7 +76,7 @@ pub(super) struct FloatCheck<'a> {
 }
 
 impl<'a> FloatCheck<'a> {
-    pub(super) fn new(setting: &'a Setting<'a>) -> Self {
+    pub(super) fn new(setting: &'a SearchSetting<'a>) -> Self {
         let mut factorials = vec![0.0];
         for i in 1..=4000 {
             factorials.push(factorials[i - 1] + (i as f64).log2());
@@ -131,13 +131,13 @@ impl<'a> FloatCheck<'a> {
         let product: f64 = p.live.iter().sum();
         let pairs = p.x[0] + product - p.k.iter().sum::<f64>();
         let queries = b + tw + product - p.k[1..].iter().sum::<f64>();
-        let mut independent = add(self.parallel_bits, if case == Case::OneLayerFewer { s[0] } else { queries });
+        let mut independent = add(self.parallel_bits, if case == ProofCase::OneLayerFewer { s[0] } else { queries });
         let mut joint = f64::NEG_INFINITY;
         let mut reach = p.x[0];
-        let mut frozen = usize::from(case == Case::OneLayerFewer);
+        let mut frozen = usize::from(case == ProofCase::OneLayerFewer);
         let mut sigmas = Vec::with_capacity(l - 1);
         for e in 0..l - 1 {
-            let layer = if case == Case::OneLayerFewer { e } else { e + 1 };
+            let layer = if case == ProofCase::OneLayerFewer { e } else { e + 1 };
             let (step, next) = (p.x[e + 1], p.freeze[e]);
             let need = if e == 0 { step + independent - p.groups } else { add(step + add(independent, joint), 0.0) };
             let sigma = self.largest_sigma(p.k[e] + size[e], step + reach, need);
@@ -156,7 +156,7 @@ impl<'a> FloatCheck<'a> {
             let mess = sum((0..next).map(|i| states(i, until(i))));
             if e > 0 {
                 joint = sum([step + joint, 0.0, f1, f2, f3, f4, border, mess]);
-            } else if case == Case::OneLayerFewer {
+            } else if case == ProofCase::OneLayerFewer {
                 independent = sum([independent, f2, mess]);
                 joint = border;
             } else {

@@ -20,16 +20,16 @@ pub struct Rung {
     /// Hops.
     pub hops: usize,
     /// Solved for all tables up to so many tokens.
-    pub solved_all: Option<Solved>,
+    pub solved_all: Option<SolvedLength>,
     /// Solved for some tables up to so many tokens, where that is further.
-    pub solved_some: Option<Solved>,
+    pub solved_some: Option<SolvedLength>,
     /// Impossible for some tables of this certificate's size.
     pub impossible: Option<CheckedCertificate>,
 }
 
 /// How far a construction reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Solved {
+pub struct SolvedLength {
     /// Base-two logarithm of the tokens.
     pub log2_tokens: f64,
     /// The construction at that length.
@@ -40,7 +40,7 @@ pub struct Solved {
 pub fn rung(bounds: &StackBounds<'_>, hops: usize) -> Rung {
     let (plan, capacity) = (bounds.plan(), bounds.capacity());
     let solved_all = solved_all(plan, capacity, hops);
-    let further = |some: &Solved| solved_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + 4.0);
+    let further = |some: &SolvedLength| solved_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + 4.0);
     Rung {
         hops,
         solved_all,
@@ -64,18 +64,18 @@ fn largest<T>(find: impl Fn(u64) -> Option<T>) -> Option<(u64, T)> {
 }
 
 /// The longest prompt, as a power of two, all of whose tables are solved.
-fn solved_all(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<Solved> {
+fn solved_all(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
     let found = largest(|k| construction::solves_all(plan, capacity, hops, k));
-    found.map(|(k, found)| Solved { log2_tokens: k as f64, construction: found.name })
+    found.map(|(k, found)| SolvedLength { log2_tokens: k as f64, construction: found.name })
 }
 
 /// The longest prompt of a family of easy tables, m = 2^k and n = (1, .., 1, 3), that is solved.
-fn solved_some(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<Solved> {
+fn solved_some(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
     let found = largest(|k| {
         let n = (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 }));
         let tables = TableSizes::new(hops, BigUint::from(1_u8) << k, n.collect()).ok()?;
         let found = construction::find(plan, capacity, &tables).ok()?;
-        Some(Solved { log2_tokens: log2(&tables.tokens()), construction: found.name })
+        Some(SolvedLength { log2_tokens: log2(&tables.tokens()), construction: found.name })
     });
     found.map(|(_, solved)| solved)
 }

@@ -21,14 +21,14 @@
 
 use num_bigint::BigUint;
 
-use super::checker::{Case, Certificate, Theorem, TokensPer, product};
+use super::checker::{Certificate, ProofCase, Theorem, TokensPer, product};
 use crate::stack::Capacity;
 
 /// A stack's sizes in the terms of the theorems, and the hops that it may be unable to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundInput {
     /// Full layers beside hops.
-    pub case: Case,
+    pub case: ProofCase,
     /// L, at least 1.
     pub hops: usize,
     /// B.
@@ -56,32 +56,32 @@ impl BoundInput {
         }
         let input = |case, hops| Self::for_case(capacity, case, hops, tokens_per);
         if full == hops {
-            return Some(input(Case::AsManyLayers, hops));
+            return Some(input(ProofCase::AsManyLayers, hops));
         }
-        let mut all = input(Case::OneLayerFewer, hops);
+        let mut all = input(ProofCase::OneLayerFewer, hops);
         if full >= 1 && full + 1 < hops {
-            all.with_fewer_hops.push(input(Case::OneLayerFewer, full + 1));
+            all.with_fewer_hops.push(input(ProofCase::OneLayerFewer, full + 1));
         }
         if full >= 1 && !capacity.extra_hop {
-            all.with_fewer_hops.push(input(Case::AsManyLayers, full));
+            all.with_fewer_hops.push(input(ProofCase::AsManyLayers, full));
         }
         Some(all)
     }
 
-    fn for_case(capacity: &Capacity, case: Case, hops: usize, tokens_per: &TokensPer) -> Self {
+    fn for_case(capacity: &Capacity, case: ProofCase, hops: usize, tokens_per: &TokensPer) -> Self {
         // A stack without full layers sends no messages; one bit keeps the arithmetic well-formed.
         let message_bits = capacity.message_bits.max(1);
         let mut state_bits = capacity.state_bits();
-        let after = usize::from(case == Case::AsManyLayers);
+        let after = usize::from(case == ProofCase::AsManyLayers);
         for (layer, bits) in capacity.parallel_bits.iter().enumerate().skip(1) {
             state_bits[layer + after] += bits;
         }
-        if case == Case::OneLayerFewer && capacity.full > 0 {
+        if case == ProofCase::OneLayerFewer && capacity.full > 0 {
             state_bits.resize(hops, 0);
         }
         let mut parallel_bits = capacity.parallel_bits.first().copied().unwrap_or_default();
         let mut least_last_table = 0;
-        if case == Case::AsManyLayers {
+        if case == ProofCase::AsManyLayers {
             for (bits, block) in state_bits.iter_mut().zip(capacity.blocks.iter().take(2)) {
                 *bits -= block.dropping_bits;
                 parallel_bits += block.dropping_bits;
@@ -93,7 +93,7 @@ impl BoundInput {
     }
 
     /// An input in plain numbers.
-    pub fn new(case: Case, hops: usize, message_bits: u128, state_bits: &[u128], tokens_per: TokensPer) -> Self {
+    pub fn new(case: ProofCase, hops: usize, message_bits: u128, state_bits: &[u128], tokens_per: TokensPer) -> Self {
         Self {
             case,
             hops,
@@ -131,8 +131,8 @@ impl BoundInput {
         let (needed, found) = (&self.state_bits, &certificate.state_bits);
         let layers = match (&certificate.theorem, self.case) {
             (Theorem::State, _) => needed.len() == 1,
-            (_, Case::OneLayerFewer) => needed.len() <= found.len(),
-            (_, Case::AsManyLayers) => needed.len() == found.len(),
+            (_, ProofCase::OneLayerFewer) => needed.len() <= found.len(),
+            (_, ProofCase::AsManyLayers) => needed.len() == found.len(),
         };
         layers
             && self.parallel_bits <= certificate.parallel_bits

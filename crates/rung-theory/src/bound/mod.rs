@@ -30,11 +30,11 @@ mod strict;
 pub mod tables;
 pub mod verdict;
 
-use crate::page::{Page, Subject};
+use crate::page::{ExplainPage, Subject};
 
 /// The pages of all bounds and constructions.
-pub fn pages() -> Vec<Page> {
-    let bound = |name, source| Page { name, subject: Subject::Bound, source };
+pub fn pages() -> Vec<ExplainPage> {
+    let bound = |name, source| ExplainPage { name, subject: Subject::Bound, source };
     let mut pages = vec![
         bound("capacity", include_str!("../stack/capacity.rs")),
         bound("composition", include_str!("checker/mod.rs")),

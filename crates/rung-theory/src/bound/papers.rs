@@ -14,7 +14,7 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763).
 
-use super::checker::Case;
+use super::checker::ProofCase;
 
 /// log2 of the tokens at which the papers' construction with its own parameters starts to apply.
 pub fn own_parameters(heads_dim_bits: u128, hops: usize) -> f64 {
@@ -26,8 +26,8 @@ pub fn own_parameters(heads_dim_bits: u128, hops: usize) -> f64 {
 }
 
 /// log2 of the tokens from the closed form `H d p <= n^(2^-(4L))` (case 0) or `n^(2^-(4L+2))` (case 1).
-pub fn closed_form(heads_dim_bits: u128, hops: usize, case: Case) -> f64 {
-    let exponent = 4 * hops + if case == Case::OneLayerFewer { 2 } else { 0 };
+pub fn closed_form(heads_dim_bits: u128, hops: usize, case: ProofCase) -> f64 {
+    let exponent = 4 * hops + if case == ProofCase::OneLayerFewer { 2 } else { 0 };
     (heads_dim_bits as f64).log2() * (exponent as f64).exp2()
 }
 
@@ -40,7 +40,7 @@ mod tests {
         for (heads_dim_bits, log2_tokens) in [(16, 896.0), (32, 1008.0), (64, 1120.0), (1 << 15, 2128.0)] {
             assert!((own_parameters(heads_dim_bits, 2) - log2_tokens).abs() < 1e-6);
         }
-        assert!((closed_form(16, 2, Case::OneLayerFewer) - 4096.0).abs() < 1e-9);
-        assert!((closed_form(16, 2, Case::AsManyLayers) - 1024.0).abs() < 1e-9);
+        assert!((closed_form(16, 2, ProofCase::OneLayerFewer) - 4096.0).abs() < 1e-9);
+        assert!((closed_form(16, 2, ProofCase::AsManyLayers) - 1024.0).abs() < 1e-9);
     }
 }

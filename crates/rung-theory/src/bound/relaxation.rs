@@ -6,10 +6,10 @@
 //! bounded below by 1, so the search can fix them one by one. Where the borders are frozen (the j_e) is given: each choice is
 //! one program.
 
-use super::checker::Case;
-use super::convex::{Expression, Linear, Program, Term};
+use super::checker::ProofCase;
+use super::convex::{ConvexProgram, Expression, Linear, Term};
 use super::input::log2;
-use super::search::Setting;
+use super::search::SearchSetting;
 
 /// Table sizes that are given instead of sought, as logarithms.
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ const TOUCH: f64 = 1e-7;
 
 /// The conditions for one input, in logarithms.
 pub(super) struct Relaxation<'a> {
-    setting: &'a Setting<'a>,
+    setting: &'a SearchSetting<'a>,
     pub(super) layout: VariableIndices,
     message: f64,
     state: Vec<f64>,
@@ -146,7 +146,7 @@ pub(super) struct Relaxation<'a> {
 }
 
 impl<'a> Relaxation<'a> {
-    pub(super) fn new(setting: &'a Setting<'a>, given: Option<FixedTables>) -> Self {
+    pub(super) fn new(setting: &'a SearchSetting<'a>, given: Option<FixedTables>) -> Self {
         let input = setting.input;
         let live = input.w_major && given.is_none();
         Self {
@@ -159,7 +159,7 @@ impl<'a> Relaxation<'a> {
         }
     }
 
-    fn case(&self) -> Case {
+    fn case(&self) -> ProofCase {
         self.setting.input.case
     }
 
@@ -205,9 +205,9 @@ impl<'a> Relaxation<'a> {
     /// The summands of step e that go to P and to J, beside what both were before.
     fn summands(&self, e: usize, freeze: &[usize]) -> (Vec<Linear>, Vec<Linear>) {
         let layout = &self.layout;
-        let layer = if self.case() == Case::OneLayerFewer { e } else { e + 1 };
+        let layer = if self.case() == ProofCase::OneLayerFewer { e } else { e + 1 };
         let before = match e {
-            0 => usize::from(self.case() == Case::OneLayerFewer),
+            0 => usize::from(self.case() == ProofCase::OneLayerFewer),
             _ => freeze[e - 1],
         };
         let next = freeze[e];
@@ -224,8 +224,8 @@ impl<'a> Relaxation<'a> {
         let border = border.map(|bits| bits.plus(&layout.cases(next, e + 1)));
         let states = self.state[1..=layer].iter().filter_map(|&bits| Self::constant(bits));
         match (e, self.case()) {
-            (0, Case::OneLayerFewer) => (last, border.into_iter().collect()),
-            (0, Case::AsManyLayers) => (f1, last.into_iter().chain(border).chain(states).collect()),
+            (0, ProofCase::OneLayerFewer) => (last, border.into_iter().collect()),
+            (0, ProofCase::AsManyLayers) => (f1, last.into_iter().chain(border).chain(states).collect()),
             _ => (vec![], f1.into_iter().chain(last).chain(border).chain(states).collect()),
         }
     }
@@ -234,7 +234,7 @@ impl<'a> Relaxation<'a> {
     fn start_bits(&self) -> Vec<Linear> {
         let (layout, hops) = (&self.layout, self.setting.input.hops);
         let parallel = Self::constant(self.parallel_bits);
-        if self.case() == Case::OneLayerFewer {
+        if self.case() == ProofCase::OneLayerFewer {
             return Self::constant(self.state[0]).into_iter().chain(parallel).collect();
         }
         let classes = (1..hops - 1).fold(Linear::default(), |sum, i| sum.plus(&layout.k(i)));
@@ -287,7 +287,7 @@ impl<'a> Relaxation<'a> {
     }
 
     /// The program for one choice of the places where borders are frozen.
-    pub(super) fn program(&self, freeze: &[usize]) -> Program {
+    pub(super) fn program(&self, freeze: &[usize]) -> ConvexProgram {
         let (layout, hops) = (&self.layout, self.setting.input.hops);
         let mut constraints: Vec<Expression> = self
             .sums(freeze)
@@ -326,7 +326,7 @@ impl<'a> Relaxation<'a> {
             constraints.push(self.finish());
             self.tokens()
         };
-        Program { variables: layout.variables(), objective, constraints, domain }
+        ConvexProgram { variables: layout.variables(), objective, constraints, domain }
     }
 
     /// Tokens of the whole instance, constant tables included.

@@ -31,7 +31,7 @@ use num_bigint::BigUint;
 
 use super::tables::{TableSizes, ceil_log2};
 use crate::stack::Capacity;
-use crate::stack::capacity::Block;
+use crate::stack::capacity::LayerBlock;
 
 /// One step of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +47,11 @@ pub struct Step {
 /// Ordinary steps alone mean that the hops are within the stack's rungs.
 pub fn way(capacity: &Capacity, tables: &TableSizes) -> Option<Vec<Step>> {
     let hops = tables.hops();
-    let mut walk = Walk { tables, message: capacity.message_bits.into(), known: vec![None; hops + 2] };
+    let mut walk = ShortcutSearch { tables, message: capacity.message_bits.into(), known: vec![None; hops + 2] };
     walk.known[0] = Some(Vec::new());
     // A cache that is full at the end of z_L holds nothing of the other tables.
-    let filled = |block: &Block| *tables.size(hops - 1) >= BigUint::from(block.filled_after);
-    let usable = |block: &Block| if filled(block) { block.carrying_bits() } else { block.state_bits };
+    let filled = |block: &LayerBlock| *tables.size(hops - 1) >= BigUint::from(block.filled_after);
+    let usable = |block: &LayerBlock| if filled(block) { block.carrying_bits() } else { block.state_bits };
     for (e, block) in capacity.blocks.iter().enumerate() {
         if e > 0 {
             walk.full_layer(e, usable(&capacity.blocks[0]));
@@ -65,13 +65,13 @@ pub fn way(capacity: &Capacity, tables: &TableSizes) -> Option<Vec<Step>> {
 }
 
 /// How w came to know i_a; `known[a + 1]`, since w starts without z_0.
-struct Walk<'a> {
+struct ShortcutSearch<'a> {
     tables: &'a TableSizes,
     message: BigUint,
     known: Vec<Option<Vec<Step>>>,
 }
 
-impl Walk<'_> {
+impl ShortcutSearch<'_> {
     fn hops(&self) -> usize {
         self.tables.hops()
     }

@@ -13,7 +13,7 @@ use crate::bound::input::BoundInput;
 use crate::bound::papers;
 use crate::bound::search::CheckedCertificate;
 use crate::bound::stack_bounds::LowerBound;
-use crate::stack::capacity::Block;
+use crate::stack::capacity::LayerBlock;
 use crate::stack::{Convention, Defaults, Plan};
 
 /// A whole number as JSON, exact however large.
@@ -24,7 +24,7 @@ pub fn integer(value: u128) -> Value {
 /// Full layers, blocks, the extra hop and rungs of a stack. Layers are numbered from 0.
 pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Convention) -> Value {
     let capacity = plan.capacity_with(convention);
-    let block = |(e, block): (usize, &Block)| json!({"block": e, "layers": block.layers, "state_bits": integer(block.state_bits)});
+    let block = |(e, block): (usize, &LayerBlock)| json!({"block": e, "layers": block.layers, "state_bits": integer(block.state_bits)});
     json!({
         "stack": stack,
         "layers": plan.layers.len(),

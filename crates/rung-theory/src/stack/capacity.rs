@@ -27,7 +27,7 @@ use super::plan::{Convention, Layer, Plan};
 
 /// The bounded-state layers between two full ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct LayerBlock {
     /// Indices (from 0) of its layers. A full layer is listed if a convolution in front of it belongs here.
     pub layers: Vec<usize>,
     /// Bits that cross from token to token in them.
@@ -38,7 +38,7 @@ pub struct Block {
     pub filled_after: u128,
 }
 
-impl Block {
+impl LayerBlock {
     /// Bits of layers that may hand the start value on.
     pub fn carrying_bits(&self) -> u128 {
         self.state_bits - self.dropping_bits
@@ -61,7 +61,7 @@ pub struct Capacity {
     /// At least so many hops, by weights that are known; never above `rungs`.
     pub at_least: usize,
     /// Block e stands after the e-th full layer, block 0 before the first.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<LayerBlock>,
     /// Bits of the mixers beside each full layer.
     pub parallel_bits: Vec<u128>,
     /// Bits of the widest message.
@@ -76,7 +76,7 @@ impl Plan {
 
     /// Counts full layers, blocks and rungs.
     pub fn capacity_with(&self, convention: Convention) -> Capacity {
-        let mut blocks = vec![Block::default()];
+        let mut blocks = vec![LayerBlock::default()];
         let mut parallel_bits = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
             let last = blocks.last_mut().unwrap_or_else(|| unreachable!("there is always a block"));
@@ -91,7 +91,7 @@ impl Plan {
             }
             if layer.is_full() {
                 parallel_bits.push(layer.state_bits());
-                blocks.push(Block::default());
+                blocks.push(LayerBlock::default());
             }
         }
         let full = parallel_bits.len();

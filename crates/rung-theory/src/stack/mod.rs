@@ -17,10 +17,10 @@ pub mod plan;
 
 pub use capacity::Capacity;
 pub use grammar::Stack;
-pub use mixer::{Facts, Forwarding, Mixer, Reach};
+pub use mixer::{Facts, Forwarding, Mixer, MixerReach};
 pub use plan::{Convention, Defaults, Layer, Plan};
 
-use crate::page::Page;
+use crate::page::ExplainPage;
 use crate::spec::SyntaxError;
 
 /// Why a stack could not be read.
@@ -93,6 +93,6 @@ fn suggestion(nearest: Option<&str>) -> String {
 }
 
 /// The pages of all mixers.
-pub fn pages() -> Vec<Page> {
+pub fn pages() -> Vec<ExplainPage> {
     mixer::pages()
 }

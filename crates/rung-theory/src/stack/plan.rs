@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::mixer::{Message, Mixer, Reach};
+use super::mixer::{MessageSize, Mixer, MixerReach};
 use super::{Stack, StackError};
 use crate::spec::{self, Spec};
 
@@ -103,7 +103,7 @@ impl Convention {
     }
 
     /// The formula of one layer's messages: a layer that picks tokens or blocks has another than one that reads all.
-    fn formula_of(self, message: &Message) -> String {
+    fn formula_of(self, message: &MessageSize) -> String {
         match message.selection {
             None => self.formula().to_owned(),
             Some(pick) if pick.block == 1 => "k*p*(1 + numbers kept of a token)".to_owned(),
@@ -120,8 +120,8 @@ impl Convention {
     }
 
     /// Bits of one message at `bits` per number.
-    fn message_bits(self, message: &Message, bits: u128) -> u128 {
-        let Message { heads, value, selection } = *message;
+    fn message_bits(self, message: &MessageSize, bits: u128) -> u128 {
+        let MessageSize { heads, value, selection } = *message;
         let Some(pick) = selection else {
             return match self {
                 Self::Paper => 2 * heads * value * bits,
@@ -159,7 +159,7 @@ impl Layer {
 
     /// Whether any of its mixers reads the whole prefix.
     pub fn is_full(&self) -> bool {
-        self.mixers.iter().any(|mixer| matches!(mixer.facts().reach, Reach::Full(_)))
+        self.mixers.iter().any(|mixer| matches!(mixer.facts().reach, MixerReach::Full(_)))
     }
 
     /// Bits of state that cross from token to token in its bounded mixers.
@@ -175,11 +175,11 @@ impl Layer {
     /// Bits that one token can learn from a prefix through its full mixers; 0 if it has none.
     pub fn message_bits(&self, convention: Convention) -> u128 {
         let bits = |mixer: &Mixer| match &mixer.facts().reach {
-            Reach::Full(message) => {
+            MixerReach::Full(message) => {
                 let bits = mixer.accumulator_bits().unwrap_or(mixer.bits());
                 convention.of(mixer).message_bits(message, u128::from(bits))
             }
-            Reach::Bounded => 0,
+            MixerReach::Bounded => 0,
         };
         self.mixers.iter().map(bits).sum()
     }
@@ -256,8 +256,8 @@ impl Plan {
     pub fn message_formula(&self, convention: Convention) -> String {
         let widest = self.layers.iter().max_by_key(|layer| layer.message_bits(convention));
         let full = |mixer: &Mixer| match &mixer.facts().reach {
-            Reach::Full(message) => Some(convention.of(mixer).formula_of(message)),
-            Reach::Bounded => None,
+            MixerReach::Full(message) => Some(convention.of(mixer).formula_of(message)),
+            MixerReach::Bounded => None,
         };
         let formulas: Vec<String> = widest.into_iter().flat_map(|layer| layer.mixers.iter().filter_map(full)).collect();
         if formulas.is_empty() { "no full layer".to_owned() } else { formulas.join(" + ") }
@@ -266,7 +266,7 @@ impl Plan {
     /// The smallest head among full layers: what a look-up's address must fit into.
     pub fn narrowest_head(&self) -> Option<u64> {
         let mixers = self.layers.iter().flat_map(|layer| layer.mixers.iter());
-        let full = mixers.filter(|mixer| matches!(mixer.facts().reach, Reach::Full(_)));
+        let full = mixers.filter(|mixer| matches!(mixer.facts().reach, MixerReach::Full(_)));
         full.filter_map(|mixer| mixer.number("key").or_else(|| mixer.number("head"))).min()
     }
 

@@ -79,7 +79,7 @@ use super::{
     Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill,
     listed_numbers,
 };
-use crate::spec::Value;
+use crate::spec::SpecValue;
 
 /// The most hops.
 pub const MAX_HOPS: usize = 64;
@@ -107,7 +107,7 @@ const ORDERS: [(&str, Order); 3] =
 
 /// How a table lists its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Listing {
+pub enum EntryOrder {
     /// All entries of one w together: the order of arguments, which some certificates need.
     #[default]
     WMajor,
@@ -115,7 +115,7 @@ pub enum Listing {
     IMajor,
 }
 
-const LISTINGS: [(&str, Listing); 2] = [("w-major", Listing::WMajor), ("i-major", Listing::IMajor)];
+const LISTINGS: [(&str, EntryOrder); 2] = [("w-major", EntryOrder::WMajor), ("i-major", EntryOrder::IMajor)];
 
 /// The task.
 #[derive(Clone, Debug)]
@@ -125,17 +125,17 @@ pub struct FuncComp {
     /// `n_1 .. n_(L-1)`.
     branches: Vec<u32>,
     order: Order,
-    listing: Listing,
+    listing: EntryOrder,
     queries: usize,
     mixed: bool,
-    names: Names,
-    places: Places,
+    names: IdScope,
+    places: PromptOffsets,
     layout: Layout,
 }
 
 /// What ids of values and branches stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Names {
+pub enum IdScope {
     /// Numbers, the same in every table.
     #[default]
     Shared,
@@ -143,7 +143,7 @@ pub enum Names {
     Levels,
 }
 
-const NAMES: [(&str, Names); 2] = [("shared", Names::Shared), ("levels", Names::Levels)];
+const NAMES: [(&str, IdScope); 2] = [("shared", IdScope::Shared), ("levels", IdScope::Levels)];
 
 /// Tables and the queries about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -167,14 +167,14 @@ pub struct Query {
 
 /// The position of the first entry of each table, of the first `z_0`, of the first w, and of the first target.
 #[derive(Clone, Debug)]
-struct Places {
+struct PromptOffsets {
     tables: Vec<usize>,
     start: usize,
     query: usize,
     asked: usize,
 }
 
-impl Places {
+impl PromptOffsets {
     fn new(sizes: &[u32], order: Order) -> Self {
         let entries: usize = sizes.iter().map(|size| *size as usize).sum();
         let (mut at, start, query, asked) = match order {
@@ -230,20 +230,20 @@ impl FuncComp {
             let found = format!("a prompt of {tokens} tokens or more, each of {fields} ids");
             return error(found, &format!("at most {MAX_TOKENS} tokens and {MAX_CELLS} ids"));
         }
-        let places = Places::new(&sizes, order);
-        let (branches, listing, names) = (branches.to_vec(), Listing::default(), Names::Shared);
+        let places = PromptOffsets::new(&sizes, order);
+        let (branches, listing, names) = (branches.to_vec(), EntryOrder::default(), IdScope::Shared);
         Ok(Self { sizes, branches, order, listing, queries, mixed, names, places, layout: Layout::default() })
     }
 
     /// The same task with another listing of its tables.
     #[must_use]
-    pub fn with_listing(self, listing: Listing) -> Self {
+    pub fn with_listing(self, listing: EntryOrder) -> Self {
         Self { listing, layout: Layout::default(), ..self }
     }
 
     /// The same tables under other names.
     #[must_use]
-    pub fn with_names(self, names: Names) -> Self {
+    pub fn with_names(self, names: IdScope) -> Self {
         Self { names, layout: Layout::default(), ..self }
     }
 
@@ -267,12 +267,12 @@ impl FuncComp {
         let mixed = options.flag("mixed")?;
         let hops = match hops {
             None => None,
-            Some(Value::Number(hops)) if (1..=MAX_HOPS as u64).contains(&hops) => Some(hops as usize),
+            Some(SpecValue::Number(hops)) if (1..=MAX_HOPS as u64).contains(&hops) => Some(hops as usize),
             Some(other) => return Err(options.bad("hops", &other, format!("a whole number from 1 to {MAX_HOPS}"))),
         };
         let branches = match branches {
             None => vec![2; hops.unwrap_or(2) - 1],
-            Some(Value::List(list))
+            Some(SpecValue::List(list))
                 if list.iter().all(|n| (1..=MAX_TOKENS).contains(n))
                     && hops.map_or(list.len() < MAX_HOPS, |hops| list.len() == hops - 1) =>
             {
@@ -311,7 +311,7 @@ impl FuncComp {
     }
 
     /// How a table lists its entries.
-    pub fn listing(&self) -> Listing {
+    pub fn listing(&self) -> EntryOrder {
         self.listing
     }
 
@@ -398,7 +398,7 @@ impl FuncComp {
             for argument in 0..self.sizes[level] {
                 let mut row = of_kind(level as u32);
                 row[INNER] = self.first_name(level) + argument % inner_size;
-                if level > 0 || self.names == Names::Levels {
+                if level > 0 || self.names == IdScope::Levels {
                     row[OUTER] = self.first_branch(level) + argument / inner_size;
                 }
                 for value in 0..self.sizes[level] {
@@ -444,22 +444,22 @@ impl FuncComp {
     }
 
     fn width(&self) -> usize {
-        PARTS + usize::from(self.names == Names::Levels) + self.branches.len()
+        PARTS + usize::from(self.names == IdScope::Levels) + self.branches.len()
     }
 
     /// What ids of values of this level have added: `z_0` is level 0, values of `z_l` are level l.
     fn first_name(&self, level: usize) -> u32 {
         match (self.names, level) {
-            (Names::Shared, _) | (_, 0) => 0,
-            (Names::Levels, _) => self.sizes[0] + self.sizes[..level - 1].iter().sum::<u32>(),
+            (IdScope::Shared, _) | (_, 0) => 0,
+            (IdScope::Levels, _) => self.sizes[0] + self.sizes[..level - 1].iter().sum::<u32>(),
         }
     }
 
     /// What ids of `w_e` have added, where `w_0` is the single id before those of `w_1`.
     fn first_branch(&self, e: usize) -> u32 {
         match (self.names, e) {
-            (Names::Shared, _) | (_, 0) => 0,
-            (Names::Levels, _) => 1 + self.branches[..e - 1].iter().sum::<u32>(),
+            (IdScope::Shared, _) | (_, 0) => 0,
+            (IdScope::Levels, _) => 1 + self.branches[..e - 1].iter().sum::<u32>(),
         }
     }
 
@@ -507,7 +507,7 @@ impl FuncComp {
 
     /// The argument of the entry at a place of the table `z_(level+1)`.
     fn listed_argument(&self, level: usize, place: u32) -> u32 {
-        if self.listing == Listing::WMajor || level == 0 {
+        if self.listing == EntryOrder::WMajor || level == 0 {
             return place;
         }
         let (branches, inner) = (self.branches[level - 1], self.sizes[level - 1]);
@@ -530,7 +530,7 @@ impl FuncComp {
                 let argument = self.listed_argument(level, place);
                 row[KIND] = level as u32;
                 row[INNER] = self.first_name(level) + argument % inner_size;
-                if level > 0 || self.names == Names::Levels {
+                if level > 0 || self.names == IdScope::Levels {
                     row[OUTER] = self.first_branch(level) + argument / inner_size;
                 }
             }
@@ -570,7 +570,7 @@ impl fmt::Display for FuncComp {
         // Runs that were stored before there was a choice keep their names.
         let listing = LISTINGS.iter().skip(1).find(|(_, listing)| *listing == self.listing);
         listing.map_or(Ok(()), |(word, _)| write!(out, ",listing={word}"))?;
-        out.write_str(if self.names == Names::Levels { ",names=levels}" } else { "}" })
+        out.write_str(if self.names == IdScope::Levels { ",names=levels}" } else { "}" })
     }
 }
 
@@ -581,7 +581,7 @@ impl Task for FuncComp {
     fn fields(&self) -> Vec<Field> {
         let hops = self.hops();
         let kinds = self.slot_kind() + u32::from(self.order != Order::Hard);
-        if self.names == Names::Levels {
+        if self.names == IdScope::Levels {
             return self.level_fields(kinds);
         }
         let outer = self.branches.iter().max().map_or(1, |most| most + 1);
@@ -604,8 +604,8 @@ impl Task for FuncComp {
 
     fn classes(&self) -> u32 {
         match self.names {
-            Names::Shared => self.sizes[self.hops() - 1],
-            Names::Levels => self.first_name(self.hops()) + self.sizes[self.hops() - 1],
+            IdScope::Shared => self.sizes[self.hops() - 1],
+            IdScope::Levels => self.first_name(self.hops()) + self.sizes[self.hops() - 1],
         }
     }
 
@@ -649,7 +649,7 @@ impl Task for FuncComp {
         for (level, (table, first)) in instance.tables.iter().zip(&places.tables).enumerate() {
             let rows = cells[first * width..(first + table.len()) * width].chunks_exact_mut(width);
             let name = self.first_name(level + 1);
-            if self.listing == Listing::WMajor {
+            if self.listing == EntryOrder::WMajor {
                 for (row, value) in rows.zip(table) {
                     row[VALUE] = name + *value;
                 }
@@ -717,9 +717,9 @@ impl Task for FuncComp {
             let mut reached = start.ok_or_else(|| missing("its start"))?.1;
             for level in 0..*hops {
                 let outer = match (self.names, level) {
-                    (Names::Levels, _) => parts[level],
-                    (Names::Shared, 0) => no_outer,
-                    (Names::Shared, _) => parts[level - 1],
+                    (IdScope::Levels, _) => parts[level],
+                    (IdScope::Shared, 0) => no_outer,
+                    (IdScope::Shared, _) => parts[level - 1],
                 };
                 reached = *entries.get(&(level as u32, outer, reached)).ok_or_else(|| missing("the entry it needs"))?;
             }

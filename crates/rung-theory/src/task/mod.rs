@@ -36,7 +36,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::page::{Page, Subject};
+use crate::page::{ExplainPage, Subject};
 use crate::spec;
 
 mod draw;
@@ -307,8 +307,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The page of every task.
-pub fn pages() -> Vec<Page> {
-    REGISTRY.iter().map(|entry| Page { name: entry.name, subject: Subject::Task, source: entry.source }).collect()
+pub fn pages() -> Vec<ExplainPage> {
+    REGISTRY
+        .iter()
+        .map(|entry| ExplainPage { name: entry.name, subject: Subject::Task, source: entry.source })
+        .collect()
 }
 
 /// `length` digits in some base that a number has, the lowest first; none if it has more.

@@ -1,6 +1,6 @@
 //! Multi-query associative recall: many pairs, each asked for once.
 //!
-//! A list of key and value pairs, then a stretch in which every key comes up again somewhere and its value is
+//! A list of key and value pairs, then a span in which every key comes up again somewhere and its value is
 //! wanted. What it takes is a state large enough for all pairs; it is the task on which recurrent layers of fixed
 //! state first fall behind attention.
 //!
@@ -71,7 +71,7 @@ pub struct Instance {
     pub values: Vec<u32>,
     /// The slot in which each key is asked.
     pub slots: Vec<u32>,
-    /// What stands in the stretch of questions where no key does.
+    /// What stands in the span of questions where no key does.
     pub rest: Vec<u32>,
     draw_keys: Distinct,
     draw_values: Distinct,

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::spec::{Spec, SyntaxError, Value, nearest};
+use crate::spec::{Spec, SpecValue, SyntaxError, nearest};
 
 /// The most tokens a prompt may have.
 pub const MAX_TOKENS: u64 = 1 << 24;
@@ -79,7 +79,7 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 #[derive(Debug)]
 pub(crate) struct Options {
     task: &'static str,
-    given: Vec<(String, Value)>,
+    given: Vec<(String, SpecValue)>,
     /// Every option asked for so far.
     known: Vec<&'static str>,
 }
@@ -90,7 +90,7 @@ impl Options {
     }
 
     /// What was typed for `option`, if anything.
-    pub(crate) fn take(&mut self, option: &'static str) -> Option<Value> {
+    pub(crate) fn take(&mut self, option: &'static str) -> Option<SpecValue> {
         self.known.push(option);
         let at = self.given.iter().position(|(name, _)| name == option)?;
         Some(self.given.remove(at).1)
@@ -105,7 +105,7 @@ impl Options {
     ) -> Result<u64, TaskError> {
         match self.take(option) {
             None => Ok(default),
-            Some(Value::Number(number)) if range.contains(&number) => Ok(number),
+            Some(SpecValue::Number(number)) if range.contains(&number) => Ok(number),
             Some(other) => {
                 let expected = format!("a whole number from {} to {}", range.start(), range.end());
                 Err(self.bad(option, &other, expected))
@@ -131,7 +131,7 @@ impl Options {
         choices: &[(&'static str, T)],
     ) -> Result<T, TaskError> {
         let Some(typed) = self.take(option) else { return Ok(choices[0].1) };
-        let chosen = choices.iter().find(|(word, _)| matches!(&typed, Value::Word(found) if found == word));
+        let chosen = choices.iter().find(|(word, _)| matches!(&typed, SpecValue::Word(found) if found == word));
         chosen.map(|(_, value)| *value).ok_or_else(|| {
             let expected = format!("one of {}", listed(choices.iter().map(|(word, _)| *word)));
             self.bad(option, &typed, expected)
@@ -144,7 +144,7 @@ impl Options {
     }
 
     /// The error that `option` has the wrong value.
-    pub(crate) fn bad(&self, option: &'static str, found: &Value, expected: impl Into<String>) -> TaskError {
+    pub(crate) fn bad(&self, option: &'static str, found: &SpecValue, expected: impl Into<String>) -> TaskError {
         TaskError::BadValue { task: self.task, option, found: shown(found), expected: expected.into() }
     }
 
@@ -163,7 +163,7 @@ impl Options {
 }
 
 /// A value as errors show it: a list may be as long as the user likes, the message may not.
-fn shown(value: &Value) -> String {
+fn shown(value: &SpecValue) -> String {
     let text = value.to_string();
     if text.len() <= 48 { format!("`{text}`") } else { format!("`{}..`", text.chars().take(45).collect::<String>()) }
 }

@@ -72,7 +72,7 @@ pub fn fill(rng: &mut Rng, bound: u32, out: &mut [u32]) {
     if bound <= 1 {
         return out.fill(0);
     }
-    // As many numbers per word as keep bound^numbers within 2^56: then fewer than one word in 256 is looked at twice.
+    // As many numbers per word as keep bound^numbers within 2^56: then fewer than one word in 256 is examined twice.
     match 56 / (u32::BITS - (bound - 1).leading_zeros()) {
         0 | 1 => fill_groups::<1>(rng, bound, out),
         2 => fill_groups::<2>(rng, bound, out),

@@ -1,6 +1,6 @@
 //! In-context recall: pairs stream by, and a key that was seen before asks for its value.
 //!
-//! Unlike MQAR there is no separate stretch of questions: any pair may be new or a repetition, and the reader must
+//! Unlike MQAR there is no separate span of questions: any pair may be new or a repetition, and the reader must
 //! hold the pairs while it answers.
 //!
 //! # Definition

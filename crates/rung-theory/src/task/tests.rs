@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
-use super::funccomp::{FuncComp, Instance, Listing, Names, Order};
+use super::funccomp::{EntryOrder, FuncComp, IdScope, Instance, Order};
 use super::{AnyTask, NO_TARGET, Prompt, Task, TaskError, names, pages, parse, seeded};
 
 /// At least the smallest sizes, the defaults and every choice of every option.
@@ -346,8 +346,8 @@ fn tables_list_w_or_i_as_the_major_index() {
     let entry = |w: u32, i: u32| (w, i, table[(w * 2 + i) as usize]);
     let w_major = [entry(0, 0), entry(0, 1), entry(1, 0), entry(1, 1), entry(2, 0), entry(2, 1)];
     let i_major = [entry(0, 0), entry(1, 0), entry(2, 0), entry(0, 1), entry(1, 1), entry(2, 1)];
-    assert_eq!(order(Listing::WMajor), w_major);
-    assert_eq!(order(Listing::IMajor), i_major);
+    assert_eq!(order(EntryOrder::WMajor), w_major);
+    assert_eq!(order(EntryOrder::IMajor), i_major);
     // The name of a task that does not say how it lists stays what it was.
     assert!(!task.to_string().contains("listing"));
 }
@@ -488,7 +488,7 @@ proptest! {
 #[test]
 fn names_of_levels_are_apart_and_mean_the_same_tables() {
     let shared = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
-    let levels = shared.clone().with_names(Names::Levels);
+    let levels = shared.clone().with_names(IdScope::Levels);
     // z_0, then the values of z_1, z_2 and z_3.
     let firsts = [0, 3, 6, 12];
     assert_eq!(Task::classes(&levels), 12 + 18);

@@ -19,7 +19,7 @@ use super::source::Batch;
 
 /// A layer after which an intermediate answer is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Level {
+pub struct AuxiliaryTarget {
     /// The layer, from 0.
     pub layer: usize,
     /// Hops that the stack can have made by then, at least 1.
@@ -27,21 +27,21 @@ pub struct Level {
 }
 
 /// Where a stack is asked for intermediate answers.
-pub fn levels(plan: &Plan) -> Vec<Level> {
+pub fn levels(plan: &Plan) -> Vec<AuxiliaryTarget> {
     let rungs = |layers: usize| Plan { width: plan.width, layers: plan.layers[..layers].to_vec() }.capacity().rungs;
     let mut found = Vec::new();
     let mut before = 0;
     for layer in 0..plan.layers.len().saturating_sub(1) {
         let hops = rungs(layer + 1);
         if hops > before || (hops > 0 && plan.layers[layer].is_full()) {
-            found.push(Level { layer, hops });
+            found.push(AuxiliaryTarget { layer, hops });
         }
         before = hops;
     }
     found
 }
 
-impl Level {
+impl AuxiliaryTarget {
     /// The classes that some rows of a batch should have found by then.
     pub fn targets(self, batch: &Batch, rows: Range<usize>) -> IntermediateTargets {
         let asked = |rows: Range<usize>| {
@@ -61,7 +61,7 @@ impl Level {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::source::{Purpose, Source};
+    use crate::run::source::{PromptPurpose, PromptSource};
     use rung_theory::stack::Defaults;
     use rung_theory::task;
 
@@ -82,10 +82,11 @@ mod tests {
     fn rows_of_a_batch_get_their_own_questions() {
         let text = "funccomp{hops=3,m=4,n=[2,2],queries=5,mixed=yes}";
         let model = task::parse(text).unwrap();
-        let mut source = Source::new("task", task::parse(text).unwrap(), &model.fields(), model.classes()).unwrap();
+        let mut source =
+            PromptSource::new("task", task::parse(text).unwrap(), &model.fields(), model.classes()).unwrap();
         let mut batch = Batch::default();
-        source.fill(3, Purpose::Training, 0, 4, &mut batch);
-        let level = Level { layer: 1, hops: 2 };
+        source.fill(3, PromptPurpose::Training, 0, 4, &mut batch);
+        let level = AuxiliaryTarget { layer: 1, hops: 2 };
         let whole = level.targets(&batch, 0..4).classes;
         assert_eq!(whole.len(), 20);
         assert_eq!([level.targets(&batch, 0..1).classes, level.targets(&batch, 1..4).classes].concat(), whole);
@@ -94,7 +95,7 @@ mod tests {
         for ((target, group), found) in questions.zip(&whole).filter(|((_, group), _)| **group <= 2) {
             assert_eq!(*target as usize, *found, "{group} hops");
         }
-        let beyond = Level { layer: 3, hops: 7 }.targets(&batch, 0..4).classes;
+        let beyond = AuxiliaryTarget { layer: 3, hops: 7 }.targets(&batch, 0..4).classes;
         let answers: Vec<usize> =
             batch.targets.iter().filter(|target| **target != NO_TARGET).map(|target| *target as usize).collect();
         assert_eq!(beyond, answers);

@@ -27,7 +27,7 @@
 
 use std::sync::Arc;
 
-use rung_engine::{AdamWConfig, Course, Schedule};
+use rung_engine::{AdamWConfig, DecayCourse, Schedule};
 use rung_nn::ModelConfig;
 use rung_nn::memory::state_bytes;
 pub use rung_nn::network::{ChannelName, InitialName, ModelPart, NormName, PlacementName, PositionName};
@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use super::error::RunError;
 use super::record::table_sizes;
 use super::repel::RepulsionConfig;
-use super::source::{FittedTask, Source};
+use super::source::{FittedTask, PromptSource};
 use crate::strict;
 
 /// A run as typed.
@@ -58,7 +58,7 @@ pub struct RunConfig {
     /// How it is trained.
     #[serde(default, deserialize_with = "strict::object")]
     pub train: TrainConfig,
-    /// When and how it is looked at.
+    /// When and how it is evaluated.
     #[serde(default, deserialize_with = "strict::object")]
     pub evaluate: EvaluateConfig,
     /// Easier tasks that come first.
@@ -393,7 +393,7 @@ pub(crate) fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Res
 impl Run {
     /// A source of the prompts of a task of this run; `stage` is one of the curriculum, or the task itself if there is none of
     /// that number.
-    pub fn source(&self, stage: usize) -> Source {
+    pub fn source(&self, stage: usize) -> PromptSource {
         self.stages.get(stage).unwrap_or(&self.task).source()
     }
 
@@ -401,10 +401,10 @@ impl Run {
     pub fn schedule(&self) -> Schedule {
         let train = &self.config.train;
         let course = match train.course {
-            CourseName::Cosine => Course::Cosine { floor: train.floor },
-            CourseName::Linear => Course::Linear { floor: train.floor },
-            CourseName::Stable => Course::Stable { floor: train.floor, cooldown: train.cooldown },
-            CourseName::Constant => Course::Constant,
+            CourseName::Cosine => DecayCourse::Cosine { floor: train.floor },
+            CourseName::Linear => DecayCourse::Linear { floor: train.floor },
+            CourseName::Stable => DecayCourse::Stable { floor: train.floor, cooldown: train.cooldown },
+            CourseName::Constant => DecayCourse::Constant,
         };
         Schedule { warmup: train.warmup, steps: train.steps, course }
     }

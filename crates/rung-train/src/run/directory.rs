@@ -22,7 +22,7 @@ use std::path::Path;
 use super::config::{Run, RunConfig};
 use super::error::RunError;
 use super::log::Log;
-use super::record::Record;
+use super::record::RunRecord;
 use super::trainer::{StepReport, Trainer};
 use super::{checkpoint, record};
 use rung_nn::file::{remove_parts, write_atomically};
@@ -47,9 +47,9 @@ pub enum LockMode {
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The record, unless the watcher said stop.
-    pub record: Option<Record>,
+    pub record: Option<RunRecord>,
     /// Whether it had been recorded before.
     pub already_recorded: bool,
     /// Seconds of work, in all processes that took part.
@@ -65,7 +65,7 @@ pub fn execute(
     run: &Run,
     directory: Option<&Path>,
     watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
-) -> Result<Outcome, RunError> {
+) -> Result<RunOutcome, RunError> {
     execute_with(run, directory, LockMode::Exclusive, watch)
 }
 
@@ -78,12 +78,12 @@ pub fn execute_with(
     directory: Option<&Path>,
     lock_mode: LockMode,
     watch: &mut dyn FnMut(&StepReport<'_>) -> bool,
-) -> Result<Outcome, RunError> {
+) -> Result<RunOutcome, RunError> {
     let Some(directory) = directory else {
         let mut trainer = Trainer::new(run)?;
         let over = go(&mut trainer, watch, |_| Ok(()))?;
         let record = if over { Some(trainer.record()?) } else { None };
-        return Ok(Outcome { record, already_recorded: false, seconds: trainer.seconds() });
+        return Ok(RunOutcome { record, already_recorded: false, seconds: trainer.seconds() });
     };
     fs::create_dir_all(directory).map_err(|error| RunError::file(directory, format!("cannot make: {error}")))?;
     let lock = if lock_mode == LockMode::Exclusive { lock(directory)? } else { None };
@@ -91,7 +91,7 @@ pub fn execute_with(
         // No other process writes here as long as the lock is ours.
         remove_parts(directory);
     }
-    let known = |record| Ok(Outcome { record: Some(record), already_recorded: true, seconds: 0.0 });
+    let known = |record| Ok(RunOutcome { record: Some(record), already_recorded: true, seconds: 0.0 });
     if let Some(record) = recorded(run, directory).map_err(RunError::of_this_run)? {
         return known(record);
     }
@@ -121,7 +121,7 @@ pub fn execute_with(
     if !over {
         save(&trainer).inspect_err(|error| log.ended(&format!("failed: {error}")))?;
         log.ended(&format!("stopped at step {}, to be resumed", trainer.progress().step));
-        return Ok(Outcome { record: None, already_recorded: false, seconds: before + trainer.seconds() });
+        return Ok(RunOutcome { record: None, already_recorded: false, seconds: before + trainer.seconds() });
     }
     let record = trainer.record()?;
     let seconds = before + trainer.seconds();
@@ -131,7 +131,7 @@ pub fn execute_with(
     write_atomically(&place(RECORD), record.line().as_bytes()).map_err(RunError::write)?;
     let _ = fs::remove_file(&resume);
     log.ended(&format!("recorded after step {}: {:?}", record.steps, record.stop_reason).to_lowercase());
-    Ok(Outcome { record: Some(record), already_recorded: false, seconds })
+    Ok(RunOutcome { record: Some(record), already_recorded: false, seconds })
 }
 
 /// A config with every default, if the text is one.
@@ -162,12 +162,12 @@ fn go(
 ///
 /// # Errors
 /// There is a record of another run, or one that cannot be read.
-pub fn recorded(run: &Run, directory: &Path) -> Result<Option<Record>, RunError> {
+pub fn recorded(run: &Run, directory: &Path) -> Result<Option<RunRecord>, RunError> {
     let path = directory.join(RECORD);
     if !path.exists() {
         return Ok(None);
     }
-    let found = Record::read(&path)?;
+    let found = RunRecord::read(&path)?;
     if found.edition == record::EDITION && found.config == run.config {
         return Ok(Some(found));
     }

@@ -7,7 +7,7 @@ use rung_nn::{Model, ModelError};
 use rung_theory::task::NO_TARGET;
 
 use super::accuracy::{Accuracy, rounded};
-use super::source::{Batch, Purpose, Source};
+use super::source::{Batch, PromptPurpose, PromptSource};
 
 /// What an evaluation found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,8 +30,8 @@ const ROWS: usize = 8;
 pub fn evaluate(
     model: &Model,
     weights: &Parameters<f32>,
-    source: &mut Source,
-    numbers: (u64, Purpose),
+    source: &mut PromptSource,
+    numbers: (u64, PromptPurpose),
     prompts: usize,
 ) -> Result<EvaluationResult, ModelError> {
     let ops = Native::new();
@@ -50,8 +50,8 @@ pub fn evaluate(
 pub fn evaluate_on<'a, O: Ops<Scalar = f32> + 'a>(
     ready: impl Fn() -> &'a O,
     model: &Model,
-    source: &mut Source,
-    (seed, purpose): (u64, Purpose),
+    source: &mut PromptSource,
+    (seed, purpose): (u64, PromptPurpose),
     prompts: usize,
 ) -> Result<EvaluationResult, ModelError> {
     let (mut batch, mut found, mut losses) = (Batch::default(), EvaluationResult::default(), 0.0);

@@ -5,7 +5,7 @@
 
 use rung_engine::Parameters;
 use rung_nn::param_builder::normal;
-use rung_nn::{Input, Model};
+use rung_nn::{InputConfig, Model};
 use rung_theory::task::{Rng, seeded};
 
 use super::config::{InitialName, Run};
@@ -90,7 +90,7 @@ fn start_as_lookups(run: &Run, weights: &mut Parameters<f32>) {
 
 /// Names of tables that a single field uses. Nothing is looked up by them, and smaller they disturb less.
 fn tables_of_one_field(run: &Run) -> Vec<String> {
-    let Input::Fields(fields) = &run.model.input else { return Vec::new() };
+    let InputConfig::Fields(fields) = &run.model.input else { return Vec::new() };
     let count = |alphabet: &str| fields.iter().filter(|field| field.alphabet == alphabet).count();
     let alone = fields.iter().filter(|field| count(&field.alphabet) == 1);
     alone.map(|field| format!("{}.weight", field.alphabet)).collect()
@@ -142,7 +142,7 @@ fn of_attention(run: &Run, name: &str) -> bool {
 
 /// Whether the last row of a weight is the vector of a blank.
 fn has_blank(run: &Run, name: &str) -> bool {
-    let Input::Fields(fields) = &run.model.input else { return false };
+    let InputConfig::Fields(fields) = &run.model.input else { return false };
     fields.iter().any(|field| field.blank && name == format!("embeddings.{}.weight", field.alphabet))
 }
 
@@ -150,7 +150,7 @@ fn has_blank(run: &Run, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::run::RunConfig;
-    use crate::run::source::{Batch, Purpose};
+    use crate::run::source::{Batch, PromptPurpose};
     use rung_engine::{Native, Ops as _};
 
     fn run(initial: InitialName, stack: &str) -> Run {
@@ -191,7 +191,7 @@ mod tests {
             let run = run(initial, "full");
             let (model, weights) = initialize(&run).unwrap();
             let (mut source, mut batch) = (run.source(0), Batch::default());
-            source.fill(5, Purpose::Training, 0, 8, &mut batch);
+            source.fill(5, PromptPurpose::Training, 0, 8, &mut batch);
             let ops = Native::new();
             ops.bind_frozen(&weights);
             let streams = model.streams(&ops, &batch.tokens, 8).unwrap();

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::config::Run;
-use super::record::Program;
+use super::record::ProgramInfo;
 
 /// Its name.
 pub const LOG: &str = "log.txt";
@@ -31,7 +31,7 @@ impl Log {
 
     /// The first line of a process.
     pub(super) fn started(&self, run: &Run, step: usize) {
-        let Program { version, instructions } = Program::current();
+        let ProgramInfo { version, instructions } = ProgramInfo::current();
         let word = if step == 0 { "started".to_owned() } else { format!("resumed at step {step}") };
         let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
         let threads = run.config.train.threads;

@@ -40,7 +40,7 @@
 //!     batch = 2
 //!     "#,
 //! )?;
-//! let record = execute(&config.resolve()?, None, &mut |_| true)?.record.expect("nobody stopped it");
+//! let record = execute(&config.resolve()?, None, &mut |_| true)?.record.expect("it was not stopped");
 //! assert_eq!(record.steps, 2);
 //! assert!(record.accuracy[&1].count > 0);
 //! # Ok::<(), rung_train::run::RunError>(())
@@ -63,8 +63,8 @@ pub mod trainer;
 
 pub use accuracy::{Accuracy, AnswerCount};
 pub use config::{Run, RunConfig};
-pub use directory::{LockMode, Outcome, execute, execute_with};
+pub use directory::{LockMode, RunOutcome, execute, execute_with};
 pub use error::RunError;
 pub use evaluate::{evaluate, evaluate_on};
-pub use record::{Record, RunFacts};
+pub use record::{RunFacts, RunRecord};
 pub use trainer::{StepReport, Trainer};

@@ -31,7 +31,7 @@ pub const SCHEMA: u32 = 1;
 
 /// A finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct RunRecord {
     /// Its name: outline, seed, and a hash of the config.
     pub id: String,
     /// The form of this record; 0 for those from before forms were counted.
@@ -41,7 +41,7 @@ pub struct Record {
     pub edition: u32,
     /// What computed it.
     #[serde(default)]
-    pub program: Program,
+    pub program: ProgramInfo,
     /// What was run, every default spelled out.
     pub config: RunConfig,
     /// What the theory says about it.
@@ -68,14 +68,14 @@ pub struct Record {
 
 /// What computed a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Program {
+pub struct ProgramInfo {
     /// The version of rung; empty for records from before it was kept.
     pub version: String,
     /// The vector instructions that kernels used: `avx512`, `avx2` or `none`. Sums are rounded otherwise with others.
     pub instructions: String,
 }
 
-impl Program {
+impl ProgramInfo {
     /// This program on this machine.
     pub fn current() -> Self {
         let instructions = rung_engine::vector_instructions().to_owned();
@@ -146,14 +146,14 @@ pub fn table_sizes(task: &dyn AnyTask) -> Option<Vec<u32>> {
     (task as &dyn Any).downcast_ref::<FuncComp>().map(|task| task.sizes().to_vec())
 }
 
-impl Record {
+impl RunRecord {
     /// The record of a run that is over.
     pub fn new(run: &Run, progress: &Progress, found: EvaluationResult, also: BTreeMap<String, Accuracy>) -> Self {
         Self {
             id: id(run),
             schema: SCHEMA,
             edition: EDITION,
-            program: Program::current(),
+            program: ProgramInfo::current(),
             config: run.config.clone(),
             facts: RunFacts::of(run),
             stop_reason: progress.stop_reason.unwrap_or(StopReason::Finished),
@@ -186,7 +186,7 @@ impl Record {
         let record: Self =
             serde_json::from_str(&text).map_err(|error| RunError::file(path, format!("no record: {error}")))?;
         if record.schema > SCHEMA {
-            let Self { schema, program: Program { version, .. }, .. } = record;
+            let Self { schema, program: ProgramInfo { version, .. }, .. } = record;
             let reason = format!("recorded by version {version} in form {schema}, expected at most form {SCHEMA}");
             return Err(RunError::file(path, reason));
         }
@@ -304,11 +304,11 @@ mod tests {
     #[test]
     fn records_of_before_are_read_and_of_later_forms_refused() {
         let run = RunConfig::new("full", "parity").resolve().unwrap();
-        let record = Record {
+        let record = RunRecord {
             id: id(&run),
             schema: SCHEMA,
             edition: EDITION,
-            program: Program::current(),
+            program: ProgramInfo::current(),
             config: run.config.clone(),
             facts: RunFacts::of(&run),
             stop_reason: StopReason::Finished,
@@ -322,7 +322,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("rung-record-{}.json", std::process::id()));
         let read = |value: &Value| {
             std::fs::write(&path, value.to_string()).unwrap();
-            Record::read(&path)
+            RunRecord::read(&path)
         };
         let mut value: Value = serde_json::from_str(&record.line()).unwrap();
         assert_eq!(read(&value).unwrap(), record);
@@ -334,7 +334,7 @@ mod tests {
         fields.remove("schema");
         fields.remove("program");
         let old = read(&value).unwrap();
-        assert_eq!((old.schema, old.program, old.id), (0, Program::default(), record.id));
+        assert_eq!((old.schema, old.program, old.id), (0, ProgramInfo::default(), record.id));
         std::fs::remove_file(path).unwrap();
     }
 

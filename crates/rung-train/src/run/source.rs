@@ -4,7 +4,7 @@
 //! training, validation during training, or the last evaluation. So the streams never meet by sharing a generator, threads may draw in any
 //! order, and going on from a checkpoint needs no generator's state.
 //!
-//! A [`Source`] also fits a task into a model made for a larger one: fields must agree in name and order, and ids that both have
+//! A [`PromptSource`] also fits a task into a model made for a larger one: fields must agree in name and order, and ids that both have
 //! mean the same; only the blank, which is a field's last id, moves.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::error::RunError;
 
 /// What prompts are drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum PromptPurpose {
     /// To learn from.
     Training,
     /// To decide about stages and stopping.
@@ -25,11 +25,11 @@ pub enum Purpose {
 }
 
 /// A generator's seed from the numbers that name a prompt.
-pub fn seed_of(seed: u64, purpose: Purpose, step: u64, item: u64) -> u64 {
+pub fn seed_of(seed: u64, purpose: PromptPurpose, step: u64, item: u64) -> u64 {
     let stream = match purpose {
-        Purpose::Training => 1,
-        Purpose::Validation => 2,
-        Purpose::Testing => 3,
+        PromptPurpose::Training => 1,
+        PromptPurpose::Validation => 2,
+        PromptPurpose::Testing => 3,
     };
     // Each number is hashed in before the next, so that no two sums of small numbers meet.
     [stream, step, item].into_iter().fold(splitmix64(seed), |state, number| splitmix64(state ^ splitmix64(number)))
@@ -56,7 +56,7 @@ pub struct Batch {
 
 /// How the ids of a task become those of a model made for a larger one.
 #[derive(Clone)]
-pub struct Fit {
+pub struct IdMapping {
     /// For each field, its blank and the model's.
     blanks: Vec<Option<(u32, u32)>>,
 }
@@ -65,7 +65,7 @@ pub struct Fit {
 #[derive(Clone)]
 pub struct FittedTask {
     task: Arc<dyn AnyTask>,
-    fit: Fit,
+    fit: IdMapping,
 }
 
 impl FittedTask {
@@ -80,7 +80,7 @@ impl FittedTask {
         classes: u32,
     ) -> Result<Self, RunError> {
         let task = task.into();
-        let fit = Fit::new(field, &*task, model, classes)?;
+        let fit = IdMapping::new(field, &*task, model, classes)?;
         Ok(Self { task, fit })
     }
 
@@ -90,18 +90,18 @@ impl FittedTask {
     }
 
     /// A source of its prompts.
-    pub fn source(&self) -> Source {
-        Source { task: self.clone(), prompt: Prompt::new() }
+    pub fn source(&self) -> PromptSource {
+        PromptSource { task: self.clone(), prompt: Prompt::new() }
     }
 }
 
 /// Prompts of a task, in the ids of a model.
-pub struct Source {
+pub struct PromptSource {
     task: FittedTask,
     prompt: Prompt,
 }
 
-impl Fit {
+impl IdMapping {
     /// Fits a task into a model with these fields and classes.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Fit {
     }
 }
 
-impl Source {
+impl PromptSource {
     /// Fits a task into a model with these fields and classes.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Source {
     }
 
     /// Fills a batch with `rows` prompts.
-    pub fn fill(&mut self, seed: u64, purpose: Purpose, step: u64, rows: usize, batch: &mut Batch) {
+    pub fn fill(&mut self, seed: u64, purpose: PromptPurpose, step: u64, rows: usize, batch: &mut Batch) {
         batch.tokens.clear();
         batch.targets.clear();
         batch.groups.clear();
@@ -185,9 +185,9 @@ mod tests {
     use super::*;
     use rung_theory::task;
 
-    fn source(text: &str, model: &str) -> Result<Source, RunError> {
+    fn source(text: &str, model: &str) -> Result<PromptSource, RunError> {
         let model = task::parse(model).unwrap();
-        Source::new("task", task::parse(text).unwrap(), &model.fields(), model.classes())
+        PromptSource::new("task", task::parse(text).unwrap(), &model.fields(), model.classes())
     }
 
     #[test]
@@ -195,12 +195,14 @@ mod tests {
         let text = "funccomp{hops=2,m=4,n=[2],queries=3,mixed=yes}";
         let (mut first, mut second) = (source(text, text).unwrap(), source(text, text).unwrap());
         let (mut one, mut two) = (Batch::default(), Batch::default());
-        first.fill(7, Purpose::Training, 5, 4, &mut one);
-        second.fill(7, Purpose::Training, 4, 4, &mut two);
+        first.fill(7, PromptPurpose::Training, 5, 4, &mut one);
+        second.fill(7, PromptPurpose::Training, 4, 4, &mut two);
         assert_ne!(one.tokens, two.tokens);
-        second.fill(7, Purpose::Training, 5, 3, &mut two);
+        second.fill(7, PromptPurpose::Training, 5, 3, &mut two);
         assert_eq!(one.tokens[..two.tokens.len()], two.tokens[..], "a longer batch begins with the shorter one");
-        for (seed, purpose) in [(8, Purpose::Training), (7, Purpose::Validation), (7, Purpose::Testing)] {
+        for (seed, purpose) in
+            [(8, PromptPurpose::Training), (7, PromptPurpose::Validation), (7, PromptPurpose::Testing)]
+        {
             second.fill(seed, purpose, 5, 3, &mut two);
             assert_ne!(one.tokens[..two.tokens.len()], two.tokens[..]);
         }
@@ -212,8 +214,8 @@ mod tests {
         let (small, large) = ("funccomp{hops=2,m=3,n=[2],queries=2}", "funccomp{hops=2,m=8,n=[4],queries=2}");
         let (mut own, mut fitted) = (source(small, small).unwrap(), source(small, large).unwrap());
         let (mut one, mut two) = (Batch::default(), Batch::default());
-        own.fill(1, Purpose::Training, 0, 2, &mut one);
-        fitted.fill(1, Purpose::Training, 0, 2, &mut two);
+        own.fill(1, PromptPurpose::Training, 0, 2, &mut one);
+        fitted.fill(1, PromptPurpose::Training, 0, 2, &mut two);
         let (from, to) = (task::parse(small).unwrap().fields(), task::parse(large).unwrap().fields());
         for (index, (a, b)) in one.tokens.iter().zip(&two.tokens).enumerate() {
             let (from, to) = (&from[index % from.len()], &to[index % to.len()]);

@@ -22,9 +22,9 @@ use super::config::Run;
 use super::error::RunError;
 use super::evaluate::{EvaluationResult, evaluate};
 use super::initial::initialize;
-use super::record::Record;
+use super::record::RunRecord;
 use super::repel::Particles;
-use super::source::{Batch, FittedTask, Purpose, Source};
+use super::source::{Batch, FittedTask, PromptPurpose, PromptSource};
 
 /// One evaluation during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,11 +97,11 @@ pub struct Trainer<'a> {
     pub(super) progress: Progress,
     team: DataParallel<f32>,
     schedule: Schedule,
-    source: Source,
+    source: PromptSource,
     batch: Batch,
     particles: Option<Particles>,
     /// Layers after which an intermediate answer is asked for, and after how many hops; none without the auxiliary loss.
-    supervised: Vec<auxiliary::Level>,
+    supervised: Vec<auxiliary::AuxiliaryTarget>,
     started: Instant,
     tokens: u64,
     steps_here: u64,
@@ -164,7 +164,7 @@ impl<'a> Trainer<'a> {
     /// A number stopped being finite.
     pub fn step(&mut self) -> Result<StepReport<'_>, RunError> {
         let (train, step) = (&self.run.config.train, self.progress.step);
-        self.source.fill(self.run.config.seed, Purpose::Training, step as u64, train.batch, &mut self.batch);
+        self.source.fill(self.run.config.seed, PromptPurpose::Training, step as u64, train.batch, &mut self.batch);
         let (model, batch, supervised) = (&self.model, &self.batch, &self.supervised);
         let share = 1.0 / batch.questions.max(1) as f64;
         let outcome = self.team.step(&self.weights, train.batch, |ops: &Native<f32>, rows| {
@@ -217,7 +217,7 @@ impl<'a> Trainer<'a> {
         let (config, progress) = (&self.run.config, &mut self.progress);
         let prompts = config.evaluate.prompts;
         let found =
-            evaluate(&self.model, &self.weights, &mut self.source, (config.seed, Purpose::Validation), prompts)?;
+            evaluate(&self.model, &self.weights, &mut self.source, (config.seed, PromptPurpose::Validation), prompts)?;
         let EvaluationResult { accuracy, loss, losses } = found;
         let evaluation = Evaluation { step: progress.step, stage: progress.stage, loss, losses, accuracy };
         let at_task = progress.stage == config.curriculum.len();
@@ -248,7 +248,7 @@ impl<'a> Trainer<'a> {
     /// The model cannot read them.
     pub fn test(&self) -> Result<EvaluationResult, RunError> {
         let (config, mut source) = (&self.run.config, self.run.source(usize::MAX));
-        let numbers = (config.seed, Purpose::Testing);
+        let numbers = (config.seed, PromptPurpose::Testing);
         Ok(evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?)
     }
 
@@ -256,15 +256,15 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// The model cannot read the prompts.
-    pub fn record(&self) -> Result<Record, RunError> {
-        Ok(Record::new(self.run, &self.progress, self.test()?, self.test_also()?))
+    pub fn record(&self) -> Result<RunRecord, RunError> {
+        Ok(RunRecord::new(self.run, &self.progress, self.test()?, self.test_also()?))
     }
 
     /// The last evaluation on the other tasks that the config names.
     fn test_also(&self) -> Result<BTreeMap<String, Accuracy>, RunError> {
         let config = &self.run.config;
         let ask = |task: &FittedTask| {
-            let (mut source, numbers) = (task.source(), (config.seed, Purpose::Testing));
+            let (mut source, numbers) = (task.source(), (config.seed, PromptPurpose::Testing));
             let found = evaluate(&self.model, &self.weights, &mut source, numbers, config.evaluate.last)?;
             Ok((task.task().spec(), found.accuracy))
         };

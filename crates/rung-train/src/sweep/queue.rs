@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::list::{Shard, Sweep};
-use crate::run::{self, LockMode, Record, Run, RunError, Trainer, directory, record};
+use crate::run::{self, LockMode, Run, RunError, RunRecord, Trainer, directory, record};
 
 /// Between two looks at a run that another process works on.
 const POLL: Duration = Duration::from_millis(300);
@@ -15,11 +15,11 @@ const POLL: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A run was recorded before.
-    AlreadyRecorded(usize, &'a Record),
+    AlreadyRecorded(usize, &'a RunRecord),
     /// A run took a step: done, in all.
     Step(usize, usize, usize),
     /// A run is over.
-    Recorded(usize, &'a Record, f64),
+    Recorded(usize, &'a RunRecord, f64),
     /// Another process has the run, and this one has nothing else to do.
     Waiting(usize),
 }
@@ -28,14 +28,14 @@ pub enum Event<'a> {
 #[derive(Debug, Default)]
 pub struct SweepSummary {
     /// Records by number of run; none for other shards and for what was not finished.
-    pub records: Vec<Option<Record>>,
+    pub records: Vec<Option<RunRecord>>,
     /// How many of them had been recorded before.
     pub already_recorded: usize,
     /// Runs that failed: number and reason.
     pub failed: Vec<(usize, RunError)>,
     /// Whether `watch` asked to stop.
     pub interrupted: bool,
-    /// Seconds of work in the runs that were finished here, stretches before an interruption included.
+    /// Seconds of work in the runs that were finished here, including those before an interruption.
     pub work: f64,
     /// Seconds from the first to the last.
     pub elapsed: f64,
@@ -55,7 +55,7 @@ impl SweepSummary {
 /// Executes the runs of a shard on `threads` threads, longest first. `watch` is called for every event and returns whether to continue.
 ///
 /// A run that fails does not stop the others, nor does one whose own files cannot be used; one that cannot write to the disk does,
-/// since the others could not either. A run that another process works on is left to it, and looked at again when there is nothing else
+/// since the others could not either. A run that another process works on is left to it, and checked again when there is nothing else
 /// to do, until it is recorded or free.
 pub fn execute(
     sweep: &Sweep,

@@ -11,7 +11,7 @@
 //! Nothing about the state of a sweep is kept but its records. Whether a job is under way is asked of Slurm by the job's name, a
 //! hash of the runs and of the directory, so the same command finds its job again from anywhere, also when it was killed between
 //! submitting and writing that down. A task that is requeued, or submitted again, skips what is recorded and goes on from
-//! checkpoints. Files are renamed into place and nobody locks anything, so any file system that the nodes share will do.
+//! checkpoints. Files are renamed into place and nothing is locked, so any file system that the nodes share will do.
 
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub struct JobHandle {
 
 /// A task that Slurm has not done with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueuedTask {
     /// Its number: job, `_` and task.
     pub id: String,
     /// `PENDING`, `RUNNING` and so on.
@@ -58,7 +58,7 @@ pub struct Queued {
 
 /// How to submit.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
+pub struct SlurmRequest<'a> {
     /// The sweep's text.
     pub text: &'a str,
     /// The program, from the root.
@@ -89,7 +89,7 @@ impl Job {
     ///
     /// # Errors
     /// `squeue` is not there or refuses.
-    pub fn queued(&self) -> Result<Vec<Queued>, RunError> {
+    pub fn queued(&self) -> Result<Vec<QueuedTask>, RunError> {
         let name = format!("--name={}", self.name);
         let text = ask("squeue", &["--me", "--noheader", "--array", &name, "--format=%i|%T|%r"])?;
         Ok(text.lines().filter_map(queued_task).collect())
@@ -99,7 +99,7 @@ impl Job {
     ///
     /// # Errors
     /// A file cannot be written, or `sbatch` is not there or refuses.
-    pub fn submit(&self, request: &Request<'_>, missing: &[usize]) -> Result<JobHandle, RunError> {
+    pub fn submit(&self, request: &SlurmRequest<'_>, missing: &[usize]) -> Result<JobHandle, RunError> {
         std::fs::create_dir_all(&self.place).map_err(|error| RunError::file(&self.place, error))?;
         let (sweep, script) = (self.place.join("sweep.toml"), self.place.join("job.sh"));
         let keep = |path: &Path, text: &str| write_atomically(path, text.as_bytes()).map_err(RunError::write);
@@ -143,10 +143,10 @@ impl Job {
     }
 
     /// The queued tasks that may still record one of these runs. A controller that was killed may take tasks for running which are
-    /// long over; nobody should wait for those.
-    pub fn at_work(&self, queued: Vec<Queued>, missing: &[usize]) -> Vec<Queued> {
+    /// long over; those are not waited for.
+    pub fn at_work(&self, queued: Vec<QueuedTask>, missing: &[usize]) -> Vec<QueuedTask> {
         let tickets = self.tickets();
-        let may_help = |queued: &Queued| {
+        let may_help = |queued: &QueuedTask| {
             let (job, task) = queued.id.split_once('_').unwrap_or((&queued.id, ""));
             let known = tickets.iter().find(|ticket| ticket.job == job).zip(task.parse::<usize>().ok());
             known.is_none_or(|(ticket, task)| missing.iter().any(|number| number % ticket.tasks + 1 == task))
@@ -171,7 +171,7 @@ impl Job {
         RunError::file(path, reason)
     }
 
-    fn script(&self, request: &Request<'_>, sweep: &Path) -> Result<String, RunError> {
+    fn script(&self, request: &SlurmRequest<'_>, sweep: &Path) -> Result<String, RunError> {
         let [program, sweep, out] = [request.program, sweep, &self.out].map(|path| plain(path).map(quoted));
         Ok(format!(
             "#!/bin/sh\n\
@@ -192,9 +192,9 @@ fn largest_array(text: &str) -> Option<usize> {
     line.split_once('=')?.1.trim().parse::<usize>().ok()?.checked_sub(1)
 }
 
-fn queued_task(line: &str) -> Option<Queued> {
+fn queued_task(line: &str) -> Option<QueuedTask> {
     let mut parts = line.trim().splitn(3, '|').map(str::to_owned);
-    Some(Queued { id: parts.next()?, state: parts.next()?, reason: parts.next()? })
+    Some(QueuedTask { id: parts.next()?, state: parts.next()?, reason: parts.next()? })
 }
 
 /// The tasks that these runs fall to, as `--array` has it: `1-3,7`.
@@ -298,7 +298,7 @@ mod tests {
         let place = std::env::temp_dir().join(format!("rung-jobs-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let job = Job { name: "rung-0".to_owned(), place: place.clone(), out: place.clone() };
-        let queue = |ids: &[&str]| -> Vec<Queued> {
+        let queue = |ids: &[&str]| -> Vec<QueuedTask> {
             ids.iter().map(|id| queued_task(&format!("{id}|RUNNING|None")).unwrap()).collect()
         };
         let at_work = |ids: &[&str], missing: &[usize]| job.at_work(queue(ids), missing);

@@ -12,9 +12,9 @@ const MOST_HEAD: usize = 16 << 10;
 /// A request's body may have so many: the header of a GGUF file, and a question beside it.
 const MOST_BODY: usize = 36 << 20;
 /// A request must have arrived after so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// An answer must have been taken after so long.
-const WRITING: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ pub(super) fn read(
     stream: &mut TcpStream,
     refuse: impl Fn(&Request) -> Option<RequestError>,
 ) -> Result<Request, RequestError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + READ_TIMEOUT;
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -134,7 +134,7 @@ pub(super) fn read(
         if bytes.len() > MOST_HEAD {
             return Err(RequestError::Status(431, format!("the head is longer than {MOST_HEAD} bytes")));
         }
-        more(stream, &mut bytes, MOST_HEAD, deadline)?;
+        read_more(stream, &mut bytes, MOST_HEAD, deadline)?;
     };
     let head = std::str::from_utf8(&bytes[..end]).map_err(|_| status(400, "the head is not UTF-8"))?;
     let mut request = Request::parse(head)?;
@@ -144,14 +144,14 @@ pub(super) fn read(
     let length = request.length()?;
     let mut body = bytes.split_off(end + 4);
     while body.len() < length {
-        more(stream, &mut body, length, deadline)?;
+        read_more(stream, &mut body, length, deadline)?;
     }
     body.truncate(length);
     request.body = body;
     Ok(request)
 }
 
-fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, most: usize, deadline: Instant) -> Result<(), RequestError> {
+fn read_more(stream: &mut TcpStream, bytes: &mut Vec<u8>, most: usize, deadline: Instant) -> Result<(), RequestError> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(status(408, "the request took too long"));
@@ -198,7 +198,7 @@ impl Response {
             self.kind,
             self.body.len()
         );
-        let _ = stream.set_write_timeout(Some(WRITING));
+        let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
         let _ =
             stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&self.body)).and_then(|()| stream.flush());
         let _ = stream.shutdown(std::net::Shutdown::Write);

@@ -1,6 +1,6 @@
 //! `rung serve`: the page, its answers and the runs of a folder, on this machine only.
 //!
-//! One thread per connection, one request per connection. It answers nobody but the page it serves: the `Host` must be the
+//! One thread per connection, one request per connection. It answers only the page it serves: the `Host` must be the
 //! address it listens on, an `Origin` must be its own, and a browser that says "cross-site" is refused. It writes nothing.
 //!
 //! ```text

@@ -59,7 +59,7 @@ impl Runs {
         let since: u64 = since.and_then(|text| text.parse().ok()).unwrap_or(0);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.looked.is_none_or(|looked| looked.elapsed() > REST) {
-            self.look(&mut known);
+            self.refresh(&mut known);
             known.looked = Some(Instant::now());
         }
         let changed: Vec<&Value> =
@@ -91,7 +91,7 @@ impl Runs {
         if name.is_empty() { self.folder.clone() } else { self.folder.join(name) }
     }
 
-    fn look(&self, known: &mut RunIndex) {
+    fn refresh(&self, known: &mut RunIndex) {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let own = std::iter::once(String::new());
         let names = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

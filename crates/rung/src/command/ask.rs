@@ -12,16 +12,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rung_ask::figure::{Ladder, chart};
-use rung_ask::ladder::{Grid, Outcome, Pace, run};
-use rung_ask::prompt::{LEAD, Style, TableOrder, Variant, Writer, numerals};
-use rung_ask::record::{Header, Record, read};
+use rung_ask::figure::{ModelLadder, chart};
+use rung_ask::ladder::{Grid, LadderOutcome, RequestPolicy, run};
+use rung_ask::prompt::{LEAD, PromptWriter, Style, TableOrder, Variant, numerals};
+use rung_ask::record::{AnswerRecord, RecordHeader, read};
 use rung_ask::score::{Answer, ReadBy};
-use rung_ask::server::{Protocol, Server};
-use rung_ask::summary::{Rate, measured_hops, rates};
-use rung_ask::{Model, symbols};
+use rung_ask::server::{ModelServer, ServerProtocol};
+use rung_ask::summary::{AccuracyRow, measured_hops, rates};
+use rung_ask::{AnsweringModel, symbols};
 use rung_audit::report::text::next_hop_text;
-use rung_audit::{Options, QUICK_CERTIFIED_HOPS, certify};
+use rung_audit::{AuditOptions, QUICK_CERTIFIED_HOPS, certify};
 use rung_theory::stack::Plan;
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ pub struct Ask {
     model: Option<String>,
     /// How to speak to the server; found out by asking it if not given
     #[arg(long, value_parser = parse_protocol)]
-    protocol: Option<Protocol>,
+    protocol: Option<ServerProtocol>,
     /// Requests under way at once
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
@@ -136,23 +136,23 @@ impl StyleName {
     }
 
     /// How prompts are written, with so many worked examples; tokens have none unless some are asked for.
-    pub fn writer(self, shots: Option<usize>, usual_shots: usize) -> Writer {
+    pub fn writer(self, shots: Option<usize>, usual_shots: usize) -> PromptWriter {
         let named_tokens = self.is_tokens();
         let style = match self {
             Self::Table | Self::Tokens => Style::Table,
             Self::Sentences => Style::Sentences,
             Self::Code => Style::Code,
         };
-        Writer { style, shots: shots.unwrap_or(if named_tokens { 0 } else { usual_shots }), named_tokens }
+        PromptWriter { style, shots: shots.unwrap_or(if named_tokens { 0 } else { usual_shots }), named_tokens }
     }
 }
 
 /// Worked examples where nothing else is said.
 const USUAL_SHOTS: usize = 2;
 
-fn parse_protocol(text: &str) -> Result<Protocol, String> {
-    let names: Vec<&str> = Protocol::ALL.iter().map(|(name, _)| *name).collect();
-    let known = Protocol::ALL.iter().find(|(name, _)| *name == text);
+fn parse_protocol(text: &str) -> Result<ServerProtocol, String> {
+    let names: Vec<&str> = ServerProtocol::ALL.iter().map(|(name, _)| *name).collect();
+    let known = ServerProtocol::ALL.iter().find(|(name, _)| *name == text);
     known.map(|(_, protocol)| *protocol).ok_or_else(|| format!("expected one of {}", names.join(", ")))
 }
 
@@ -198,20 +198,20 @@ impl Ask {
             return self.measure(&LocalModel::new(path, &checkpoint)?, name);
         }
         let timeout = Duration::from_secs(self.timeout);
-        let server = Server::connect(target, self.protocol, self.model.as_deref(), timeout)?;
+        let server = ModelServer::connect(target, self.protocol, self.model.as_deref(), timeout)?;
         self.measure(&server, server.address().to_owned())
     }
 
-    fn measure(&self, model: &dyn Model, target: String) -> anyhow::Result<ExitCode> {
+    fn measure(&self, model: &dyn AnsweringModel, target: String) -> anyhow::Result<ExitCode> {
         let grid = self.grid(model)?;
-        let header = Header::new(target, model.describe(), grid.clone());
-        let mut record = Record::open(&self.out, header)?;
+        let header = RecordHeader::new(target, model.describe(), grid.clone());
+        let mut record = AnswerRecord::open(&self.out, header)?;
         let outcome = self.put(model, &grid, &mut record)?;
         let answers: Vec<Answer> = record.answers().cloned().collect();
-        self.show(&Measured { name: describe(&model.describe()), grid, answers }, &outcome)
+        self.show(&MeasuredModel { name: describe(&model.describe()), grid, answers }, &outcome)
     }
 
-    fn grid(&self, model: &dyn Model) -> anyhow::Result<Grid> {
+    fn grid(&self, model: &dyn AnsweringModel) -> anyhow::Result<Grid> {
         let hops = parse_hops(&self.hops)?;
         let most = self.entries.iter().copied().max().unwrap_or_default();
         if self.entries.iter().any(|entries| !(2..=64).contains(entries)) {
@@ -241,13 +241,13 @@ impl Ask {
         Ok(Grid { writer, hops, entries: self.entries.clone(), variants, count: self.count, seed: self.seed, symbols })
     }
 
-    fn put(&self, model: &dyn Model, grid: &Grid, record: &mut Record) -> anyhow::Result<Outcome> {
+    fn put(&self, model: &dyn AnsweringModel, grid: &Grid, record: &mut AnswerRecord) -> anyhow::Result<LadderOutcome> {
         let total = grid.count * (grid.hops.len() * grid.entries.len() * grid.variants.len()) as u64;
-        let pace = Pace {
+        let pace = RequestPolicy {
             concurrency: usize::from(self.concurrency),
             rate: self.rate,
             retries: self.retries,
-            ..Pace::default()
+            ..RequestPolicy::default()
         };
         let interrupt = Interrupt::with_message("finishing what is under way; once more to leave at once");
         let bar = steps(total);
@@ -264,11 +264,11 @@ impl Ask {
         Ok(outcome?)
     }
 
-    fn show(&self, measured: &Measured, outcome: &Outcome) -> anyhow::Result<ExitCode> {
+    fn show(&self, measured: &MeasuredModel, outcome: &LadderOutcome) -> anyhow::Result<ExitCode> {
         let rates = rates(&measured.answers);
-        let allowed = self.layers.as_deref().map(Allowed::by).transpose()?;
+        let allowed = self.layers.as_deref().map(ConfigLimits::by).transpose()?;
         if let Some(path) = &self.svg {
-            write_chart(path, &chart(&[Ladder { name: measured.name.clone(), rates: &rates }], self.threshold))?;
+            write_chart(path, &chart(&[ModelLadder { name: measured.name.clone(), rates: &rates }], self.threshold))?;
         }
         if self.json {
             let mut value = measured.json(&rates, self.threshold);
@@ -304,14 +304,15 @@ impl Ask {
         let mut all = Vec::new();
         for path in &self.compare {
             let (header, answers) = read(path)?;
-            all.push(Measured { name: name_of(path, &header), grid: header.grid, answers });
+            all.push(MeasuredModel { name: name_of(path, &header), grid: header.grid, answers });
         }
-        let rated: Vec<Vec<Rate>> = all.iter().map(|measured| rates(&measured.answers)).collect();
+        let rated: Vec<Vec<AccuracyRow>> = all.iter().map(|measured| rates(&measured.answers)).collect();
         if let Some(path) = &self.svg {
-            let ladder = |(measured, rates): (&Measured, &'_ Vec<Rate>)| (measured.name.clone(), rates.clone());
-            let named: Vec<(String, Vec<Rate>)> = all.iter().zip(&rated).map(ladder).collect();
-            let ladders: Vec<Ladder<'_>> =
-                named.iter().map(|(name, rates)| Ladder { name: name.clone(), rates }).collect();
+            let ladder =
+                |(measured, rates): (&MeasuredModel, &'_ Vec<AccuracyRow>)| (measured.name.clone(), rates.clone());
+            let named: Vec<(String, Vec<AccuracyRow>)> = all.iter().zip(&rated).map(ladder).collect();
+            let ladders: Vec<ModelLadder<'_>> =
+                named.iter().map(|(name, rates)| ModelLadder { name: name.clone(), rates }).collect();
             write_chart(path, &chart(&ladders, self.threshold))?;
         }
         if self.json {
@@ -327,17 +328,17 @@ impl Ask {
     }
 }
 
-fn describe(model: &rung_ask::Description) -> String {
+fn describe(model: &rung_ask::ServerDescription) -> String {
     format!("{} ({})", model.model, model.protocol)
 }
 
-fn name_of(path: &Path, header: &Header) -> String {
+fn name_of(path: &Path, header: &RecordHeader) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     if header.model.model == "default" { stem } else { format!("{stem} ({})", header.model.model) }
 }
 
 /// What the layers of a config allow.
-struct Allowed {
+struct ConfigLimits {
     /// Nothing where some layers are unknown.
     rungs: Option<usize>,
     /// One hop more, and the base-2 logarithm of the tokens from which on it is proved impossible, where a certificate was found.
@@ -346,10 +347,10 @@ struct Allowed {
     text: String,
 }
 
-impl Allowed {
+impl ConfigLimits {
     fn by(config: &str) -> anyhow::Result<Self> {
         let oracle = |plan: &Plan, hops: usize| certify(plan, hops, QUICK_CERTIFIED_HOPS);
-        let audit = audit_named(config, &Options { bound_oracle: Some(&oracle), ..Options::default() })?;
+        let audit = audit_named(config, &AuditOptions { bound_oracle: Some(&oracle), ..AuditOptions::default() })?;
         let Some(capacity) = &audit.capacity else {
             let text = format!("{}: some layers are unknown, so their hops are not counted", audit.model);
             return Ok(Self { rungs: None, certified: None, text });
@@ -372,14 +373,14 @@ impl Allowed {
 }
 
 /// A record, ready to be shown.
-struct Measured {
+struct MeasuredModel {
     name: String,
     grid: Grid,
     answers: Vec<Answer>,
 }
 
-impl Measured {
-    fn json(&self, rates: &[Rate], threshold: f64) -> Value {
+impl MeasuredModel {
+    fn json(&self, rates: &[AccuracyRow], threshold: f64) -> Value {
         let hops: Vec<Value> = self
             .lines()
             .map(|(variant, entries)| {
@@ -396,7 +397,7 @@ impl Measured {
             .flat_map(|variant| self.grid.entries.iter().map(|entries| (variant.label(), *entries)))
     }
 
-    fn text(&self, rates: &[Rate], threshold: f64) -> String {
+    fn text(&self, rates: &[AccuracyRow], threshold: f64) -> String {
         let mut text = format!("{}: hops in one forward pass (measured by prompting)\n", self.name);
         for (variant, entries) in self.lines() {
             let _ = writeln!(text, "  {variant}, tables of {entries} rows, chance {:.1}%", 100.0 / entries as f64);

@@ -9,8 +9,8 @@ use indicatif::ProgressBar;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
 use rung_audit::{
-    Audit, AuditError, Dtype, MOST_CERTIFIED_HOPS, Options, QUICK_CERTIFIED_HOPS, audit_path, audit_preset, certify,
-    find_configs, parse_tokens, presets, what_if,
+    Audit, AuditError, AuditOptions, Dtype, MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, audit_path, audit_preset,
+    certify, find_configs, parse_tokens, presets, what_if,
 };
 use rung_figure::figure::{self, Chart as _};
 use rung_nn::file::write_atomically;
@@ -86,9 +86,9 @@ pub(super) struct CacheOptions {
 
 impl CacheOptions {
     /// As the audit takes them, without lower bounds.
-    pub(super) fn options(self) -> Options<'static> {
+    pub(super) fn options(self) -> AuditOptions<'static> {
         let Self { context, kv_dtype, state_dtype } = self;
-        Options { context, kv_dtype, state_dtype, bound_oracle: None }
+        AuditOptions { context, kv_dtype, state_dtype, bound_oracle: None }
     }
 }
 
@@ -106,7 +106,7 @@ impl AuditCommand {
         }
         let max_hops = if self.certify { MOST_CERTIFIED_HOPS } else { QUICK_CERTIFIED_HOPS };
         let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
-        let options = Options { bound_oracle: Some(&oracle), ..self.cache.options() };
+        let options = AuditOptions { bound_oracle: Some(&oracle), ..self.cache.options() };
         if let [folder] = self.models.as_slice()
             && let Some(files) = find_configs(Path::new(folder))
         {
@@ -143,7 +143,7 @@ impl AuditCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn audits(&self, options: &Options) -> Result<Vec<Audit>, (String, AuditError)> {
+    fn audits(&self, options: &AuditOptions) -> Result<Vec<Audit>, (String, AuditError)> {
         let mut audits = Vec::new();
         if self.all {
             for name in presets() {
@@ -188,7 +188,7 @@ impl AuditCommand {
         })
     }
 
-    fn edited(&self, audits: &[Audit], options: &Options) -> Result<Vec<Audit>, (String, AuditError)> {
+    fn edited(&self, audits: &[Audit], options: &AuditOptions) -> Result<Vec<Audit>, (String, AuditError)> {
         let Some(edit) = &self.what_if else { return Ok(Vec::new()) };
         let one = |audit: &Audit| what_if::apply(audit, edit, options).map_err(|error| (audit.model.clone(), error));
         audits.iter().map(one).collect()
@@ -229,14 +229,14 @@ impl AuditCommand {
 }
 
 /// Audits files on all cores, in the order of the files.
-fn audit_all(files: &[PathBuf], options: &Options, bar: &ProgressBar) -> Vec<Result<Audit, AuditError>> {
+fn audit_all(files: &[PathBuf], options: &AuditOptions, bar: &ProgressBar) -> Vec<Result<Audit, AuditError>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len().max(1));
     let chunk = files.len().div_ceil(threads).max(1);
     // Settings without the search of bounds can be shared between threads.
     let (context, kv_dtype, state_dtype) = (options.context, options.kv_dtype, options.state_dtype);
     std::thread::scope(|scope| {
         let audit_part = |part: &[PathBuf]| {
-            let options = Options { context, kv_dtype, state_dtype, bound_oracle: None };
+            let options = AuditOptions { context, kv_dtype, state_dtype, bound_oracle: None };
             let one = |path: &PathBuf| {
                 let result = audit_path(path, &options);
                 bar.inc(1);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_bench::checkpoint::{CheckpointBench, Side, Software, Work};
+use rung_bench::checkpoint::{CheckpointBench, SoftwareTimes, Software, Workload};
 use rung_bench::profile::{self, StepProfile};
 use rung_bench::{Bench, CaseFilter, Measurement, Section, cases};
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ impl BenchCommand {
             ))?;
         }
         let mut rows = Vec::new();
-        for work in Work::ALL {
+        for work in Workload::ALL {
             let wait = spinner(work.name().to_owned());
             let sides = bench.measure(work);
             wait.finish_and_clear();
@@ -246,7 +246,7 @@ fn profile_fields(step: &StepProfile) -> Value {
     })
 }
 
-fn checkpoint_line(work: Work, side: &Side) -> String {
+fn checkpoint_line(work: Workload, side: &SoftwareTimes) -> String {
     let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
     let milliseconds = side.times.median();
     format!(

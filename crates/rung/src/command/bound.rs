@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use num_bigint::BigUint;
 use rung_nn::file::write_atomically;
-use rung_theory::bound::checker::{Case, Cells, Certificate, Theorem, TokensPer};
+use rung_theory::bound::checker::{ProofCase, Cells, Certificate, Theorem, TokensPer};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;
@@ -130,8 +130,8 @@ impl Bound {
             let (found, blocks) = (self.state_bits.len(), self.hops);
             let case = match found {
                 _ if message_bits == 0 => bail!("--message-bits: found 0, expected at least 1"),
-                count if count == blocks => Case::OneLayerFewer,
-                count if count == blocks + 1 && self.state_bits[..2] == [0, 0] => Case::AsManyLayers,
+                count if count == blocks => ProofCase::OneLayerFewer,
+                count if count == blocks + 1 && self.state_bits[..2] == [0, 0] => ProofCase::AsManyLayers,
                 _ => bail!(
                     "--state-bits: found {found} blocks, expected {blocks}, or {} with two zeros first",
                     blocks + 1
@@ -186,7 +186,7 @@ impl Bound {
                 "  published  the constants in the published proofs give 2^{own:.0} tokens (their parameters), 2^{closed:.0} (their closed formula)"
             )?;
         }
-        let case = if certificate.case == Case::OneLayerFewer {
+        let case = if certificate.case == ProofCase::OneLayerFewer {
             "F = L-1 full layers, blocks anywhere"
         } else {
             "F = L full layers, blocks 0 and 1 empty"

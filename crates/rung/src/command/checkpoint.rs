@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use rung_audit::{FP32, Options, audit_path};
+use rung_audit::{AuditOptions, FP32, audit_path};
 use rung_nn::families::{self, Checkpoint};
 use rung_tokenizer::Tokenizer;
 
@@ -56,8 +56,12 @@ pub fn tokenizer(path: &Path) -> anyhow::Result<Option<Tokenizer>> {
 /// What the planner says that keys, values and states take after so many tokens, in the precision that runs here.
 pub fn planned_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
     let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    let options =
-        Options { context: tokens.max(1) as u64, kv_dtype: FP32, state_dtype: Some(FP32), ..Options::default() };
+    let options = AuditOptions {
+        context: tokens.max(1) as u64,
+        kv_dtype: FP32,
+        state_dtype: Some(FP32),
+        ..AuditOptions::default()
+    };
     let audit = audit_path(&config, &options).with_context(|| format!("auditing {}", config.display()))?;
     Ok(audit.cache.map(|cache| cache.total))
 }

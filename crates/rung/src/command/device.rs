@@ -7,7 +7,7 @@ use rung_burn::DeviceError;
 use rung_engine::Parameters;
 use rung_nn::{Model, ModelError};
 use rung_train::run::evaluate::{EvaluationResult, evaluate};
-use rung_train::run::source::{Purpose, Source};
+use rung_train::run::source::{PromptPurpose, PromptSource};
 
 pub use rung_burn::device::NATIVE;
 
@@ -50,8 +50,8 @@ impl Executor<'_> {
     pub fn evaluate(
         &self,
         model: &Model,
-        source: &mut Source,
-        numbers: (u64, Purpose),
+        source: &mut PromptSource,
+        numbers: (u64, PromptPurpose),
         prompts: usize,
     ) -> Result<EvaluationResult, ModelError> {
         match self {

@@ -9,7 +9,7 @@ use rung_nn::Network;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_theory::task;
 use rung_train::network::initial_network;
-use rung_train::run::source::{Purpose, Source};
+use rung_train::run::source::{PromptPurpose, PromptSource};
 use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub struct Eval {
     json: bool,
 }
 
-/// Prompts of each task of a run, if nobody says how many.
+/// Prompts of each task of a run, by default.
 const PROMPTS: usize = 256;
 
 impl Eval {
@@ -75,9 +75,9 @@ impl Eval {
         let run = RunConfig::read(&read_text(&path)?).and_then(|config| config.resolve());
         let run = run.with_context(|| format!("{}", path.display()))?;
         let tasks = if self.task.is_empty() { std::slice::from_ref(&run.config.task) } else { &self.task };
-        let read = |text: &String| -> Result<Source, RunError> {
+        let read = |text: &String| -> Result<PromptSource, RunError> {
             let task = task::parse(text).map_err(|error| RunError::task("--task", error))?;
-            Source::new("--task", task, &run.fields, run.classes)
+            PromptSource::new("--task", task, &run.fields, run.classes)
         };
         let mut sources = tasks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let Network { model, weights, .. } = match &self.weights {
@@ -92,7 +92,7 @@ impl Eval {
         let mut found = Vec::new();
         for source in &mut sources {
             let bar = spinner(source.task().spec());
-            let numbers = (self.seed, Purpose::Testing);
+            let numbers = (self.seed, PromptPurpose::Testing);
             let outcome = executor.evaluate(&model, source, numbers, prompts);
             bar.finish_and_clear();
             found.push((source.task().spec(), source.task().length(), source.task().baseline(), outcome?));

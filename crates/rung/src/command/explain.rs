@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_theory::page::{Page, Subject, pages};
+use rung_theory::page::{ExplainPage, Subject, pages};
 use rung_theory::stack::mixer::OptionKind;
 use rung_theory::{bound, spec, stack};
 use serde_json::json;
@@ -30,7 +30,7 @@ impl Explain {
     /// There is no page of that name.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let mut pages = [pages(), rung_inspect::analysis::pages()].concat();
-        pages.push(Page { name: "falsify", subject: Subject::Method, source: rung_falsify::PAGE });
+        pages.push(ExplainPage { name: "falsify", subject: Subject::Method, source: rung_falsify::PAGE });
         let Some(name) = &self.name else {
             self.list(&pages)?;
             return Ok(ExitCode::SUCCESS);
@@ -51,10 +51,9 @@ impl Explain {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn list(&self, pages: &[Page]) -> anyhow::Result<()> {
+    fn list(&self, pages: &[ExplainPage]) -> anyhow::Result<()> {
         if self.json {
-            let entry =
-                |page: &Page| json!({"name": page.name, "subject": page.subject.word(), "summary": page.summary()});
+            let entry = |page: &ExplainPage| json!({"name": page.name, "subject": page.subject.word(), "summary": page.summary()});
             return print_json(&json!(pages.iter().map(entry).collect::<Vec<_>>()));
         }
         let mut text = String::new();
@@ -77,7 +76,7 @@ impl Explain {
 }
 
 /// A mixer's options with their defaults, which the essay does not repeat.
-fn options(page: &Page) -> String {
+fn options(page: &ExplainPage) -> String {
     let Some(kind) = stack::mixer::find(page.name).filter(|_| page.subject == Subject::Mixer) else {
         return String::new();
     };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rung_audit::parse_bytes;
-use rung_falsify::page::Page;
+use rung_falsify::page::WitnessPage;
 use rung_falsify::{
     Method, MethodReport, Origin, RequestedPrecision, SearchBudget, SearchResult, TargetModel, falsify,
 };
@@ -162,7 +162,7 @@ impl Falsify {
     fn show(&self, target: &TargetModel, found: &SearchResult) -> anyhow::Result<()> {
         let model = found.smaller.as_ref().unwrap_or(target);
         let page = match &found.witness {
-            Some(witness) => Some(Page::new(witness, model)?),
+            Some(witness) => Some(WitnessPage::new(witness, model)?),
             None => None,
         };
         if let (Some(path), Some(witness)) = (&self.out, &found.witness) {

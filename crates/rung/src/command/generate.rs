@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::bail;
-use rung_nn::families::decode::{Decoder, sample};
+use rung_nn::families::decode::{CheckpointDecoder, sample};
 use rung_theory::task::seeded;
 use rung_tokenizer::Tokenizer;
 use serde_json::json;
@@ -54,7 +54,7 @@ impl Generate {
         let words = tokenizer(&self.sequence.model)?;
         let prompt = self.encode(words.as_ref())?;
         let checkpoint = self.sequence.open()?;
-        let mut decoder = Decoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
+        let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
         let (mut rng, mut tokens) = (seeded(self.seed), Vec::new());
         let live = !self.json && std::io::stdout().is_terminal();
         let (mut said, mut input) = (String::new(), prompt.clone());

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
-use rung_ask::{AskError, Description, Model, Reply, TokenProbability};
+use rung_ask::{AnsweringModel, AskError, Reply, ServerDescription, TokenProbability};
 use rung_nn::families::Checkpoint;
-use rung_nn::families::decode::{Decoder, log_softmax};
+use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
@@ -19,7 +19,7 @@ pub struct LocalModel<'a> {
     name: String,
     checkpoint: &'a Checkpoint<f32>,
     tokenizer: Tokenizer,
-    decoders: Mutex<Vec<Decoder<'a>>>,
+    decoders: Mutex<Vec<CheckpointDecoder<'a>>>,
 }
 
 impl<'a> LocalModel<'a> {
@@ -34,9 +34,13 @@ impl<'a> LocalModel<'a> {
         Ok(Self { name, checkpoint, tokenizer, decoders: Mutex::default() })
     }
 
-    fn with_decoder<T>(&self, work: impl FnOnce(&mut Decoder<'a>) -> Result<T, AskError>) -> Result<T, AskError> {
+    fn with_decoder<T>(
+        &self,
+        work: impl FnOnce(&mut CheckpointDecoder<'a>) -> Result<T, AskError>,
+    ) -> Result<T, AskError> {
         let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut decoder = kept.unwrap_or_else(|| Decoder::new(&self.checkpoint.model, &self.checkpoint.weights, 1));
+        let mut decoder =
+            kept.unwrap_or_else(|| CheckpointDecoder::new(&self.checkpoint.model, &self.checkpoint.weights, 1));
         decoder.clear();
         let result = work(&mut decoder);
         self.decoders.lock().unwrap_or_else(PoisonError::into_inner).push(decoder);
@@ -47,7 +51,7 @@ impl<'a> LocalModel<'a> {
         self.tokenizer.encode(text).map_err(failed)
     }
 
-    fn logits(decoder: &mut Decoder<'_>, tokens: &[u32]) -> Result<Vec<f32>, AskError> {
+    fn logits(decoder: &mut CheckpointDecoder<'_>, tokens: &[u32]) -> Result<Vec<f32>, AskError> {
         decoder.next_logits(tokens).map_err(failed)
     }
 }
@@ -56,9 +60,9 @@ fn failed(error: impl std::fmt::Display) -> AskError {
     AskError::Unsupported(error.to_string())
 }
 
-impl Model for LocalModel<'_> {
-    fn describe(&self) -> Description {
-        Description { protocol: "rung".to_owned(), model: self.name.clone() }
+impl AnsweringModel for LocalModel<'_> {
+    fn describe(&self) -> ServerDescription {
+        ServerDescription { protocol: "rung".to_owned(), model: self.name.clone() }
     }
 
     fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_nn::families::decode::{Decoder, log_softmax};
+use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use serde_json::json;
 
 use super::checkpoint::Sequence;
@@ -42,7 +42,7 @@ impl Logits {
             bail!("--tokens: found none, expected at least one id");
         }
         let checkpoint = self.sequence.open()?;
-        let mut decoder = Decoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
+        let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
         let mut values = Vec::new();
         for part in tokens.chunks(if self.stepwise { 1 } else { tokens.len() }) {
             values.extend(decoder.logits(part)?);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_lab::hop_map::{self, Rung, Solved};
+use rung_lab::hop_map::{self, Rung, SolvedLength};
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::report;
@@ -78,7 +78,7 @@ impl Map {
         for rung in rungs.iter().rev() {
             let solved = rung.solved_all.map_or_else(
                 || "not solved for all tables".to_owned(),
-                |Solved { log2_tokens, construction }| {
+                |SolvedLength { log2_tokens, construction }| {
                     format!("solved for all tables up to 2^{log2_tokens:.0} tokens ({construction}, constructed)")
                 },
             );
@@ -90,7 +90,7 @@ impl Map {
                 },
             );
             writeln!(text, "  {:>7}  {solved:<60} {impossible}", hops(rung.hops))?;
-            if let Some(Solved { log2_tokens, construction }) = rung.solved_some {
+            if let Some(SolvedLength { log2_tokens, construction }) = rung.solved_some {
                 let tables = "tables with one branch at every hop but the last";
                 writeln!(
                     text,

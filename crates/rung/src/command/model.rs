@@ -19,7 +19,7 @@ use anyhow::{Context as _, bail};
 use rung_nn::families;
 use rung_nn::inventory::PartSize;
 use rung_nn::network::files;
-use rung_nn::{FeedForwardConfig, Input, Inventory, ModelConfig, NormConfig, Positions, inspect};
+use rung_nn::{FeedForwardConfig, InputConfig, Inventory, ModelConfig, NormConfig, Positions, inspect};
 use rung_theory::stack::{Layer, Mixer, Plan};
 use serde_json::{Value, json};
 
@@ -117,9 +117,9 @@ impl Network {
         let (input, classes) = match &self.task {
             Some(spec) => {
                 let task = rung_theory::task::parse(spec).with_context(|| format!("--task {spec}"))?;
-                (Input::Fields(task.fields()), task.classes() as usize)
+                (InputConfig::Fields(task.fields()), task.classes() as usize)
             }
-            None => (Input::Vocabulary(self.vocabulary), self.classes.unwrap_or(self.vocabulary)),
+            None => (InputConfig::Vocabulary(self.vocabulary), self.classes.unwrap_or(self.vocabulary)),
         };
         Ok(ModelConfig {
             input,
@@ -150,7 +150,7 @@ fn weights_in(path: &Path) -> anyhow::Result<(PathBuf, Option<Plan>)> {
 }
 
 /// A model to be shown.
-struct Shown {
+struct ModelSummary {
     title: String,
     inventory: Inventory,
     plan: Option<Plan>,
@@ -169,7 +169,7 @@ impl Show {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn read(&self) -> anyhow::Result<Shown> {
+    fn read(&self) -> anyhow::Result<ModelSummary> {
         let given = self.stack.as_deref().map(|stack| self.sizes.resolve(stack).map(|stack| stack.plan)).transpose()?;
         let expected = match &given {
             Some(plan) => Some(Inventory::of_plan(&self.network.config()?, plan)?),
@@ -194,11 +194,11 @@ impl Show {
             (None, None) => bail!("give a safetensors file, or --stack"),
         };
         let (layers, outside) = (inventory.layers(), inventory.outside());
-        Ok(Shown { title, inventory, plan, layers, outside })
+        Ok(ModelSummary { title, inventory, plan, layers, outside })
     }
 }
 
-impl Shown {
+impl ModelSummary {
     /// The layer of the plan that has this number.
     fn planned(&self, layer: usize) -> Option<&Layer> {
         self.plan.as_ref().and_then(|plan| plan.layers.get(layer))

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rung_audit::engine::{Engine, Settings, device, engine};
+use rung_audit::engine::{Engine, EngineSettings, device, engine};
 use rung_audit::mix::{LayerMix, mixes};
 use rung_audit::report::{json, mix as table, text};
-use rung_audit::{Audit, AuditError, Options, Weights, find_weights, parse_bytes, placement};
+use rung_audit::{Audit, AuditError, AuditOptions, Weights, find_weights, parse_bytes, placement};
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
 use super::audit::{CacheOptions, colour, refuse};
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    fn place(&self, audit: &Audit, budget: u64, options: &Options) -> anyhow::Result<ExitCode> {
+    fn place(&self, audit: &Audit, budget: u64, options: &AuditOptions) -> anyhow::Result<ExitCode> {
         match placement::search(audit, budget, options) {
             Ok(report) if self.json => print(&format!("{:#}\n", json::placements(&report)))?,
             Ok(report) => print(&text::placements(&report, colour()))?,
@@ -92,9 +92,9 @@ impl Place {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn settings(&self, audit: &Audit, context: u64) -> Result<Settings, AuditError> {
+    fn settings(&self, audit: &Audit, context: u64) -> Result<EngineSettings, AuditError> {
         let weights = self.weights.clone().or_else(|| find_weights(&self.model));
-        Ok(Settings {
+        Ok(EngineSettings {
             tp: self.on.map_or(1, |(_, count)| count),
             kv_format: Some(self.cache.kv_dtype.name.parse()?),
             state_dtype: self.cache.state_dtype,
@@ -102,11 +102,11 @@ impl Place {
             weights: weights.map(|weights| weights.resolve(audit)).transpose()?,
             context: Some(context),
             requests: self.requests,
-            ..Settings::default()
+            ..EngineSettings::default()
         })
     }
 
-    fn compare(&self, audit: &Audit, engine: &'static Engine, options: &Options) -> anyhow::Result<ExitCode> {
+    fn compare(&self, audit: &Audit, engine: &'static Engine, options: &AuditOptions) -> anyhow::Result<ExitCode> {
         let mixes_at = |context: u64| mixes(audit, engine, &self.settings(audit, context)?, options);
         let found = match mixes_at(self.cache.context) {
             Ok(found) => found,

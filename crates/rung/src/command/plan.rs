@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use rung_audit::engine::{CacheFormat, Engine, Settings, device, engine, plan};
+use rung_audit::engine::{CacheFormat, Engine, EngineSettings, device, engine, plan};
 use rung_audit::report::plan as report;
-use rung_audit::{Audit, AuditError, Dtype, Options, Weights, find_weights, parse_bytes, parse_tokens, what_if};
+use rung_audit::{Audit, AuditError, AuditOptions, Dtype, Weights, find_weights, parse_bytes, parse_tokens, what_if};
 
 use super::audit::refuse;
 use crate::output::{audit_named, print};
@@ -109,7 +109,7 @@ impl PlanCommand {
     }
 
     fn audit(&self) -> Result<Audit, AuditError> {
-        let options = Options::default();
+        let options = AuditOptions::default();
         let audit = audit_named(&self.model, &options)?;
         match &self.what_if {
             Some(edit) => what_if::apply(&audit, edit, &options),
@@ -117,9 +117,9 @@ impl PlanCommand {
         }
     }
 
-    fn settings(&self, audit: &Audit) -> Result<Settings, AuditError> {
+    fn settings(&self, audit: &Audit) -> Result<EngineSettings, AuditError> {
         let weights = self.weights.clone().or_else(|| find_weights(&self.model));
-        Ok(Settings {
+        Ok(EngineSettings {
             tp: self.tp.or(self.on.map(|(_, count)| count)).unwrap_or(1),
             kv_format: self.kv_dtype,
             state_dtype: self.state_dtype,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use rung_ask::harness::{Harness, export};
 use rung_ask::ladder::Grid;
-use rung_ask::prompt::{Question, TableOrder, Variant, Writer, answer_symbols, numerals, parse_task};
+use rung_ask::prompt::{PromptWriter, Question, TableOrder, Variant, answer_symbols, numerals, parse_task};
 use rung_ask::symbols::{Symbols, letters};
 use rung_theory::task::AnyTask;
 use serde_json::json;
@@ -85,7 +85,7 @@ impl PromptOptions {
             bail!("--all: `{}` has too many instances, expected at most {MAX_INSTANCES}", task.spec());
         };
         for index in 0..count {
-            if let Some(question) = Writer::instance_question(task, index)? {
+            if let Some(question) = PromptWriter::instance_question(task, index)? {
                 print(&self.show(&question)?)?;
             }
         }

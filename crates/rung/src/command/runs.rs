@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use rung_figure::figure::csv::{Csv, field};
-use rung_train::run::Record;
+use rung_train::run::RunRecord;
 use rung_train::sweep::{find, records};
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ impl Runs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn difference(&self, first: &Record, second: &Record) -> anyhow::Result<ExitCode> {
+    fn difference(&self, first: &RunRecord, second: &RunRecord) -> anyhow::Result<ExitCode> {
         let mut found = Vec::new();
         compare("", &without_evaluations(first), &without_evaluations(second), &mut found);
         if self.json {
@@ -90,7 +90,7 @@ impl Runs {
 }
 
 /// A record without its evaluations during training.
-fn without_evaluations(record: &Record) -> Value {
+fn without_evaluations(record: &RunRecord) -> Value {
     let mut value = json!(record);
     if let Some(fields) = value.as_object_mut() {
         fields.remove("looks");
@@ -129,7 +129,7 @@ fn compare(key: &str, first: &Value, second: &Value, found: &mut Vec<(String, Va
 }
 
 /// Records as CSV.
-pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> String {
+pub fn table<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
     let header = [
         "id",
         "stack",

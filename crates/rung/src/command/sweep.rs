@@ -69,8 +69,10 @@ impl Sweep {
         if self.cluster.on.is_some() {
             let threads = self.threads.unwrap_or(1);
             return match self.cluster.execute(&sweep, &text, &self.out, threads, self.json)? {
-                slurm::Outcome::Submitted => Ok(ExitCode::SUCCESS),
-                slurm::Outcome::Collected(summary, ticket) => self.report(&summary, sweep.runs.len(), ticket.as_ref()),
+                slurm::ClusterOutcome::Submitted => Ok(ExitCode::SUCCESS),
+                slurm::ClusterOutcome::Collected(summary, ticket) => {
+                    self.report(&summary, sweep.runs.len(), ticket.as_ref())
+                }
             };
         }
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -175,6 +177,6 @@ pub fn pace(summary: &SweepSummary) -> String {
 }
 
 /// One line for a record.
-pub fn line(record: &rung_train::run::Record) -> String {
+pub fn line(record: &rung_train::run::RunRecord) -> String {
     format!("{}  {} steps  {}", record.id, record.steps, accuracy_text(&record.accuracy))
 }

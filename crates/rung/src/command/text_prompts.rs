@@ -5,13 +5,13 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use rung_ask::prompt::{LEAD, Variant, Writer, answer_symbols, parse_task};
+use rung_ask::prompt::{LEAD, PromptWriter, Variant, answer_symbols, parse_task};
 use rung_ask::symbols;
-use rung_ask::{AskError, Description, Model, Reply};
+use rung_ask::{AnsweringModel, AskError, Reply, ServerDescription};
 use rung_engine::Scalar;
 use rung_inspect::analysis::text_prompts::{TextPrompt, TextPrompts};
 use rung_nn::Network;
-use rung_nn::network::Source;
+use rung_nn::network::NetworkSource;
 use rung_tokenizer::Tokenizer;
 
 use super::checkpoint::tokenizer;
@@ -21,7 +21,7 @@ use crate::output::commas;
 const MAX_TOKENS: usize = 2048;
 /// A larger file is refused.
 const MAX_BYTES: u64 = 64 << 20;
-/// Prompts of each task, if nobody says how many.
+/// Prompts of each task, by default.
 const PROMPTS: usize = 64;
 
 /// What `--prompts` says.
@@ -65,7 +65,7 @@ impl PromptsArgument {
 
 /// Whether a model is a checkpoint of another program, which reads text.
 pub fn reads_text(model: &Path) -> bool {
-    matches!(Source::of(model), Ok(Source::Checkpoint))
+    matches!(NetworkSource::of(model), Ok(NetworkSource::Checkpoint))
 }
 
 /// What a checkpoint is to be asked.
@@ -109,7 +109,7 @@ impl TextRequest<'_> {
     /// Questions of tasks, one of each in turn.
     fn task_prompts(&self, tasks: &[String], count: usize, words: Tokenizer) -> anyhow::Result<TextPrompts> {
         let reader = PromptReader(words);
-        let writer = Writer { shots: self.shots, ..Writer::default() };
+        let writer = PromptWriter { shots: self.shots, ..PromptWriter::default() };
         let parsed = tasks.iter().map(|spec| parse_task(spec)).collect::<Result<Vec<_>, _>>()?;
         let mut symbols = Vec::new();
         for task in &parsed {
@@ -185,9 +185,9 @@ fn unsupported() -> AskError {
     AskError::Unsupported("a tokenizer answers nothing".to_owned())
 }
 
-impl Model for PromptReader {
-    fn describe(&self) -> Description {
-        Description::default()
+impl AnsweringModel for PromptReader {
+    fn describe(&self) -> ServerDescription {
+        ServerDescription::default()
     }
 
     fn tokenize(&self, text: &str) -> Result<Option<Vec<u32>>, AskError> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rung_engine::Scalar;
 use rung_figure::figure::Chart as _;
-use rung_inspect::trace::{Cut, Picture};
+use rung_inspect::trace::{Picture, TraceLimits};
 use rung_nn::Network;
 use rung_nn::file::write_atomically;
 use rung_theory::task::{AnyTask, Prompt, seeded};
@@ -168,7 +168,7 @@ impl Trace {
         Ok(picture?)
     }
 
-    fn cut(&self) -> Cut {
-        Cut { share: self.min_weight, tokens: self.max_tokens }
+    fn cut(&self) -> TraceLimits {
+        TraceLimits { share: self.min_weight, tokens: self.max_tokens }
     }
 }

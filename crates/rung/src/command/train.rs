@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rung_nn::network::files::RUN_CONFIG;
 use rung_train::run::directory::{RECORD, RESUME};
-use rung_train::run::{Record, Run, RunConfig, execute, record};
+use rung_train::run::{Run, RunConfig, RunRecord, execute, record};
 use serde_json::{Value, json};
 
 use crate::output::{print, print_json};
@@ -196,7 +196,7 @@ fn heading(run: &Run, directory: &Path) -> String {
 }
 
 /// A record as `--json` shows it.
-pub fn summary(record: &Record, directory: &Path, seconds: f64, already_recorded: bool) -> Value {
+pub fn summary(record: &RunRecord, directory: &Path, seconds: f64, already_recorded: bool) -> Value {
     json!({
         "status": "recorded",
         "id": record.id,

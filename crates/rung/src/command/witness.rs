@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rung_falsify::page::Page;
+use rung_falsify::page::WitnessPage;
 use rung_falsify::{Witness, check};
 use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl WitnessCommand {
                 return Ok(ExitCode::from(1));
             }
         };
-        let page = Page::new(&witness, &target)?;
+        let page = WitnessPage::new(&witness, &target)?;
         if let Some(path) = &options.html {
             write_atomically(path, page.html(&format!("rung witness check {file}"))?.as_bytes())?;
         }

@@ -27,7 +27,7 @@ vectorised! {
                 *now = before + decay;
                 lowest = if *now < lowest { *now } else { lowest };
             }
-            if lowest < S::of(FADE) {
+            if lowest < S::from_f64(FADE) {
                 return raise(rise, fall, token, columns);
             }
         }

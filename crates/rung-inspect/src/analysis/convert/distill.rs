@@ -1,6 +1,6 @@
 //! One layer's counterpart, trained alone on what the teacher's layer is fed.
 
-use rung_engine::{AdamWConfig, Course, Native, Ops, Parameters, Scalar, Schedule, Tensor};
+use rung_engine::{AdamWConfig, DecayCourse, Native, Ops, Parameters, Scalar, Schedule, Tensor};
 use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ParamBuilder, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{self, seeded};
@@ -9,7 +9,7 @@ use super::ConvertOptions;
 use crate::analysis::AnalysisError;
 use rung_nn::Network;
 use rung_train::run::error::RunError;
-use rung_train::run::source::{Batch, Purpose, Source};
+use rung_train::run::source::{Batch, PromptPurpose, PromptSource};
 
 /// A mixer that stands for a full layer.
 pub struct DistilledMixer<S: Scalar> {
@@ -47,7 +47,7 @@ pub fn distill<S: Scalar>(
     let own_task = network.task()?;
     let text = options.instrument.task.clone().unwrap_or_else(|| own_task.spec());
     let parsed = task::parse(&text).map_err(|error| RunError::task("--task", error))?;
-    let mut source = Source::new("--task", parsed, &own_task.fields(), own_task.classes())?;
+    let mut source = PromptSource::new("--task", parsed, &own_task.fields(), own_task.classes())?;
     let mut weights = Parameters::new();
     let mut rng = seeded(options.instrument.seed ^ (layer as u64) << 32);
     let mut params = ParamBuilder::new(network.config.settings(network.model.width()), &mut weights, &mut rng);
@@ -57,23 +57,23 @@ pub fn distill<S: Scalar>(
     borrow(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);
     let mut optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
     let schedule =
-        Schedule { warmup: options.steps / 20, steps: options.steps, course: Course::Cosine { floor: 0.05 } };
+        Schedule { warmup: options.steps / 20, steps: options.steps, course: DecayCourse::Cosine { floor: 0.05 } };
     let (teacher, ops) = (Native::new(), Native::new());
     teacher.bind_frozen(&network.weights);
     let (mut batch, mut losses) = (Batch::default(), Vec::with_capacity(options.steps));
     for step in 0..options.steps {
-        source.fill(options.instrument.seed, Purpose::Training, step as u64, options.batch, &mut batch);
+        source.fill(options.instrument.seed, PromptPurpose::Training, step as u64, options.batch, &mut batch);
         let mut pair = Pair { layer, found: None };
         network.model.forward_with_hooks(&teacher, &batch.tokens, options.batch, &mut pair)?;
         let Some((input, target)) = pair.found else { unreachable!("layer {layer} has a mixer") };
         let target = teacher.values(&target);
-        let whole = target.iter().map(|value| value.wide().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
+        let whole = target.iter().map(|value| value.to_f64().powi(2)).sum::<f64>().max(f64::MIN_POSITIVE);
         ops.bind(&weights);
         let shape = teacher.shape(&input);
         let input = ops.constant(&shape, &teacher.values(&input));
         let apart = ops.sub(&built.forward(&ops, &input, None).0, &ops.constant(&shape, &target));
         let loss = ops.scale(&ops.sum_all(&ops.mul(&apart, &apart)), 1.0 / whole);
-        losses.push(ops.values(&loss)[0].wide());
+        losses.push(ops.values(&loss)[0].to_f64());
         ops.backward(&loss);
         let gradient = ops.gradient();
         drop((input, apart, loss));

@@ -148,13 +148,13 @@ pub struct ReplacementOrder {
 }
 
 /// A teacher and the counterparts of its full layers.
-struct Workshop<'a, S: Scalar> {
+struct Conversions<'a, S: Scalar> {
     network: &'a Network<S>,
     config: &'a ModelConfig,
     counterparts: Vec<DistilledMixer<S>>,
 }
 
-impl<S: Scalar> Workshop<'_, S> {
+impl<S: Scalar> Conversions<'_, S> {
     /// The teacher with these layers replaced.
     fn student(&self, replaced: &[usize]) -> Result<Network<S>, ModelError> {
         let network = self.network;
@@ -294,7 +294,7 @@ pub fn convert<S: Scalar>(
         made.iter().map(|(one, [before, after])| DistilledLayer { layer: one.layer, before: *before, after: *after });
     let imitated: Vec<DistilledLayer> = imitated.collect();
     let counterparts = made.into_iter().map(|(one, _)| one).collect();
-    let workshop = Workshop { network, config: &network.config, counterparts };
+    let workshop = Conversions { network, config: &network.config, counterparts };
     let drawn = |seed: u64| {
         Questions::draw(
             network,
@@ -338,7 +338,7 @@ fn best(teacher: f64, path: &[Replacement]) -> Vec<usize> {
 
 /// Every order, followed to the end.
 fn orders<S: Scalar>(
-    workshop: &Workshop<'_, S>,
+    workshop: &Conversions<'_, S>,
     validation: &Questions,
     test: &Questions,
     seed: u64,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use rung_engine::{AdamW, AdamWConfig, Course, Native, Ops, Parameters, Schedule, Tensor};
+use rung_engine::{AdamW, AdamWConfig, DecayCourse, Native, Ops, Parameters, Schedule, Tensor};
 use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ModelError, Network, ParamBuilder, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_theory::task::seeded;
@@ -281,7 +281,7 @@ fn distill_all(
     for (layer, mixer) in jobs {
         trainers.push(Mutex::new(LayerTrainer::new(network, *layer, mixer, options)?));
     }
-    let course = Course::Cosine { floor: 0.05 };
+    let course = DecayCourse::Cosine { floor: 0.05 };
     let schedule = Schedule { warmup: options.steps / 20, steps: options.steps, course };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let teacher = Native::with_threads(cores);

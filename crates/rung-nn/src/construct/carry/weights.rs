@@ -49,7 +49,7 @@ impl Pair {
     const PLAIN: Self = Self { size: 1.0, square: 1.0, apart: 2.0 };
 
     /// Through SiLU.
-    fn bent() -> Self {
+    fn through_silu() -> Self {
         let square = f64::midpoint(silu(UNIT).powi(2), silu(-UNIT).powi(2));
         Self { size: UNIT, square, apart: UNIT }
     }
@@ -75,7 +75,7 @@ impl<'a> CarryWeightWriter<'a> {
     }
 
     /// The weights.
-    pub(super) fn done(self) -> Vec<Setting> {
+    pub(super) fn into_settings(self) -> Vec<Setting> {
         self.settings
     }
 
@@ -107,7 +107,7 @@ impl<'a> CarryWeightWriter<'a> {
     fn keys(&mut self, name: &str, first: usize, heads: usize, key: usize, high: f64, low: f64) {
         let Some([written, _]) = self.carry.slots else {
             for row in (first..first + heads * key).step_by(key) {
-                self.mark(name, row..row + 1, high, low);
+                self.set_flag_rows(name, row..row + 1, high, low);
                 self.constant(name, row + 1..row + key, low);
             }
             return;
@@ -139,7 +139,7 @@ impl<'a> CarryWeightWriter<'a> {
     }
 
     /// Rows that are `high` at the giver and `low` elsewhere.
-    fn mark(&mut self, name: &str, rows: std::ops::Range<usize>, high: f64, low: f64) {
+    fn set_flag_rows(&mut self, name: &str, rows: std::ops::Range<usize>, high: f64, low: f64) {
         let (one, flag) = (self.carry.one, self.carry.flag);
         for row in rows {
             self.read(name, row, one, f64::midpoint(high, low));
@@ -160,12 +160,12 @@ impl<'a> CarryWeightWriter<'a> {
         self.put(&format!("{name}.weight"), row * channels + channel, value);
     }
 
-    fn all(&mut self, name: &str, count: usize, value: f64) {
+    fn fill(&mut self, name: &str, count: usize, value: f64) {
         (0..count).for_each(|index| self.put(name, index, value));
     }
 
     /// A convolution that passes the current token through.
-    fn pass(&mut self, name: &str, channels: usize, taps: usize) {
+    fn set_identity_convolution(&mut self, name: &str, channels: usize, taps: usize) {
         (0..if taps > 0 { channels } else { 0 })
             .for_each(|channel| self.put(&format!("{name}.weight"), channel * taps + taps - 1, 1.0));
     }
@@ -221,7 +221,7 @@ pub(super) fn linear(writer: &mut CarryWeightWriter<'_>) {
         writer.bits("v_proj", 0);
         (0..writer.carry.from.size).for_each(|bit| writer.write("o_proj", heads * value, bit, bit, 1.0));
     } else {
-        writer.all("norm.weight", value, 1.0);
+        writer.fill("norm.weight", value, 1.0);
         writer.normed_bits(heads, value, 1.0);
     }
 }
@@ -230,7 +230,7 @@ pub(super) fn fastmax(writer: &mut CarryWeightWriter<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
     // A unit key of one channel is a whole number: rounding loses nothing of the count of tokens.
     for row in (0..heads * key).step_by(key) {
-        writer.mark("k_proj", row..row + 1, OPEN, -OPEN);
+        writer.set_flag_rows("k_proj", row..row + 1, OPEN, -OPEN);
         writer.constant("q_proj", row..row + 1, OPEN);
     }
     writer.bits("v_proj", 0);
@@ -239,7 +239,7 @@ pub(super) fn fastmax(writer: &mut CarryWeightWriter<'_>) {
 
 pub(super) fn retnet(writer: &mut CarryWeightWriter<'_>) {
     let [heads, key, value] = ["heads", "key", "value"].map(|option| writer.number(option));
-    writer.mark("k_proj", 0..heads * key, 1.0, 0.0);
+    writer.set_flag_rows("k_proj", 0..heads * key, 1.0, 0.0);
     writer.constant("q_proj", 0..heads * key, OPEN);
     writer.constant("g_proj", 0..heads * value, OPEN);
     writer.normed_bits(heads, value, silu(OPEN));
@@ -248,12 +248,12 @@ pub(super) fn retnet(writer: &mut CarryWeightWriter<'_>) {
 /// The last head forgets most slowly. Bits go through it in pairs; the other heads stay empty.
 pub(super) fn lightning(writer: &mut CarryWeightWriter<'_>) {
     let [heads, head] = ["heads", "head"].map(|option| writer.number(option));
-    let (inner, pair, bits) = (heads * head, Pair::bent(), writer.carry.from.size);
+    let (inner, pair, bits) = (heads * head, Pair::through_silu(), writer.carry.from.size);
     let first = (heads - 1) * 3 * head;
     writer.constant("qkv_proj", first..first + head, OPEN);
-    writer.mark("qkv_proj", first + head..first + head + 1, UNIT, 0.0);
+    writer.set_flag_rows("qkv_proj", first + head..first + head + 1, UNIT, 0.0);
     writer.constant("output_gate", 0..inner, -FROZEN);
-    writer.all("norm.weight", inner, 1.0);
+    writer.fill("norm.weight", inner, 1.0);
     let scale = (2.0 * bits as f64 / inner as f64 * pair.square).sqrt() / pair.apart;
     for (bit, column) in writer.carry.from.columns().enumerate() {
         for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
@@ -267,11 +267,11 @@ pub(super) fn lightning(writer: &mut CarryWeightWriter<'_>) {
 pub(super) fn rglru(writer: &mut CarryWeightWriter<'_>) {
     let [inner, heads, taps] = ["inner", "heads", "conv"].map(|option| writer.number(option));
     let head = inner / heads;
-    writer.pass("conv_1d", inner, taps);
-    writer.all("linear_y.bias", inner, OPEN);
-    writer.all("rg_lru.recurrent_param", inner, -FROZEN);
+    writer.set_identity_convolution("conv_1d", inner, taps);
+    writer.fill("linear_y.bias", inner, OPEN);
+    writer.fill("rg_lru.recurrent_param", inner, -FROZEN);
     for from in (0..inner).step_by(head) {
-        writer.mark("linear_x", from..from + 1, 1.0, -1.0);
+        writer.set_flag_rows("linear_x", from..from + 1, 1.0, -1.0);
         for gate in ["input_gate", "recurrent_gate"] {
             let name = format!("rg_lru.{gate}_weight");
             (1..head).for_each(|to| writer.put(&name, from * head + to, SHUT));
@@ -290,8 +290,8 @@ pub(super) fn gla(writer: &mut CarryWeightWriter<'_>) {
     writer.keys("k_proj", 0, heads, key, 1.0, 0.0);
     writer.queries("q_proj", 0, heads, key, OPEN, 0.0);
     writer.constant("g_proj", 0..heads * value, OPEN);
-    writer.all("gk_proj.1.bias", heads * key, -FROZEN);
-    writer.all("g_norm.weight", value, 1.0);
+    writer.fill("gk_proj.1.bias", heads * key, -FROZEN);
+    writer.fill("g_norm.weight", value, 1.0);
     writer.normed_bits(heads, value, silu(OPEN));
 }
 
@@ -302,12 +302,12 @@ pub(super) fn mamba2(writer: &mut CarryWeightWriter<'_>) {
     writer.constant("in_proj", 0..inner, OPEN);
     writer.keys("in_proj", 2 * inner, groups, state, UNIT, 0.0);
     writer.queries("in_proj", 2 * inner + shared, groups, state, UNIT, 0.0);
-    writer.pass("conv1d", channels, taps);
-    writer.all("dt_bias", heads, UNIT_STEP);
-    writer.all("A_log", heads, FROZEN);
-    writer.all("norm.weight", inner, 1.0);
+    writer.set_identity_convolution("conv1d", channels, taps);
+    writer.fill("dt_bias", heads, UNIT_STEP);
+    writer.fill("A_log", heads, FROZEN);
+    writer.fill("norm.weight", inner, 1.0);
     // The norm is over the channels of a group, whose heads are one. An odd channel of a group stays empty.
-    writer.normed_pairs(&Pair::bent(), ("in_proj", inner), ("out_proj", inner), inner / groups, 1.0);
+    writer.normed_pairs(&Pair::through_silu(), ("in_proj", inner), ("out_proj", inner), inner / groups, 1.0);
 }
 
 pub(super) fn deltanet(writer: &mut CarryWeightWriter<'_>) {
@@ -324,8 +324,8 @@ pub(super) fn gdn(writer: &mut CarryWeightWriter<'_>) {
     if !writer.flag("negative") {
         writer.constant("b_proj", 0..value_heads, -FROZEN);
     }
-    writer.all("dt_bias", value_heads, UNIT_STEP);
-    writer.all("A_log", value_heads, FROZEN);
+    writer.fill("dt_bias", value_heads, UNIT_STEP);
+    writer.fill("A_log", value_heads, FROZEN);
     writer.constant("g_proj", 0..value_heads * value, OPEN);
 }
 
@@ -336,8 +336,8 @@ pub(super) fn deltaproduct(writer: &mut CarryWeightWriter<'_>) {
         writer.constant("b_proj", 0..value_heads, -FROZEN);
     }
     if writer.flag("gate") {
-        writer.all("dt_bias", value_heads, UNIT_STEP);
-        writer.all("A_log", value_heads, FROZEN);
+        writer.fill("dt_bias", value_heads, UNIT_STEP);
+        writer.fill("A_log", value_heads, FROZEN);
     }
     writer.constant("g_proj", 0..value_heads * value, OPEN);
 }
@@ -346,24 +346,24 @@ pub(super) fn kda(writer: &mut CarryWeightWriter<'_>) {
     let [heads, value_heads, key, value] = ["heads", "value-heads", "key", "value"].map(|option| writer.number(option));
     delta(writer, heads, value_heads, value, 1.0);
     writer.constant("b_proj", 0..value_heads, -FROZEN);
-    writer.all("dt_bias", value_heads * key, UNIT_STEP);
-    writer.all("A_log", value_heads, FROZEN);
+    writer.fill("dt_bias", value_heads * key, UNIT_STEP);
+    writer.fill("A_log", value_heads, FROZEN);
     // Its output gate is a sigmoid.
-    writer.all("g_proj.1.bias", value_heads * value, -FROZEN);
+    writer.fill("g_proj.1.bias", value_heads * value, -FROZEN);
 }
 
 /// Bits in pairs through SiLU, whose difference is exact: there is no norm to undo.
 pub(super) fn mamba1(writer: &mut CarryWeightWriter<'_>) {
     let [inner, state, taps, rank] = ["inner", "state", "conv", "rank"].map(|option| writer.number(option));
     let (mark, always) = (inner - 2, inner - 1);
-    writer.mark("in_proj", mark..always, UNIT, 0.0);
+    writer.set_flag_rows("in_proj", mark..always, UNIT, 0.0);
     writer.constant("in_proj", always..inner, UNIT);
     writer.constant("in_proj", inner..2 * inner, OPEN);
-    writer.pass("conv1d", inner, taps);
+    writer.set_identity_convolution("conv1d", inner, taps);
     writer.put("x_proj.weight", rank * inner + mark, 1.0);
     writer.put("x_proj.weight", (rank + state) * inner + always, 1.0);
-    writer.all("dt_proj.bias", inner, UNIT_STEP);
-    writer.all("A_log", inner * state, FROZEN);
+    writer.fill("dt_proj.bias", inner, UNIT_STEP);
+    writer.fill("A_log", inner * state, FROZEN);
     for (bit, column) in writer.carry.from.columns().enumerate() {
         for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
             writer.read("in_proj", channel, column, sign * UNIT);
@@ -378,18 +378,18 @@ fn delta(writer: &mut CarryWeightWriter<'_>, heads: usize, value_heads: usize, v
     let (key, taps) = (writer.number("key"), writer.number("conv"));
     writer.keys("k_proj", 0, heads, key, UNIT, 0.0);
     writer.queries("q_proj", 0, heads, key, UNIT, 0.0);
-    writer.pass("q_conv1d", heads * key, taps);
-    writer.pass("k_conv1d", heads * key, taps);
-    writer.pass("v_conv1d", value_heads * value, taps);
-    writer.all("o_norm.weight", value, 1.0);
+    writer.set_identity_convolution("q_conv1d", heads * key, taps);
+    writer.set_identity_convolution("k_conv1d", heads * key, taps);
+    writer.set_identity_convolution("v_conv1d", value_heads * value, taps);
+    writer.fill("o_norm.weight", value, 1.0);
     // An odd channel of a head stays empty.
-    writer.normed_pairs(&Pair::bent(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
+    writer.normed_pairs(&Pair::through_silu(), ("v_proj", 0), ("o_proj", value_heads * value), value, gate);
 }
 
 /// The giver's gate is open and all others' shut; `tanh` of its bits is them.
 pub(super) fn gated(writer: &mut CarryWeightWriter<'_>) {
     let channels = writer.number("channels");
-    writer.mark("write_gate", 0..1, SHUT, -SHUT);
+    writer.set_flag_rows("write_gate", 0..1, SHUT, -SHUT);
     writer.constant("read_gate", 0..1, SHUT);
     for (bit, column) in writer.carry.from.columns().enumerate() {
         writer.read("in_proj", bit, column, SHUT);
@@ -399,9 +399,9 @@ pub(super) fn gated(writer: &mut CarryWeightWriter<'_>) {
 
 pub(super) fn hgrn2(writer: &mut CarryWeightWriter<'_>) {
     let width = writer.width;
-    writer.mark("f_proj", 0..width, -SHUT, SHUT);
+    writer.set_flag_rows("f_proj", 0..width, -SHUT, SHUT);
     writer.constant("q_proj", 0..width, OPEN);
-    writer.all("g_norm.weight", width, 1.0);
+    writer.fill("g_norm.weight", width, 1.0);
     writer.bits("i_proj", 0);
     let scale = (writer.carry.from.size as f64 / width as f64).sqrt();
     (0..writer.carry.from.size).for_each(|bit| writer.write("o_proj", width, bit, bit, scale));
@@ -412,8 +412,8 @@ pub(super) fn rwkv6(writer: &mut CarryWeightWriter<'_>) {
     let inner = heads * head;
     writer.keys("k_proj", 0, heads, head, 1.0, 0.0);
     writer.queries("r_proj", 0, heads, head, OPEN, 0.0);
-    writer.all("time_decay", inner, FROZEN);
-    writer.all("ln_x.weight", inner, 1.0);
+    writer.fill("time_decay", inner, FROZEN);
+    writer.fill("ln_x.weight", inner, 1.0);
     writer.constant("g_proj", 0..inner, OPEN);
     writer.normed_pairs(&Pair::PLAIN, ("v_proj", 0), ("o_proj", inner), head, silu(OPEN));
 }
@@ -424,13 +424,13 @@ pub(super) fn rwkv7(writer: &mut CarryWeightWriter<'_>) {
     let inner = heads * head;
     writer.keys("k_proj", 0, heads, head, 1.0, 0.0);
     writer.queries("r_proj", 0, heads, head, OPEN, 0.0);
-    writer.all("k_k", inner, 1.0);
-    writer.all("w_proj.1.bias", inner, FROZEN);
-    writer.all("a_proj.1.bias", inner, -FROZEN);
-    writer.all("g_norm.weight", inner, 1.0);
+    writer.fill("k_k", inner, 1.0);
+    writer.fill("w_proj.1.bias", inner, FROZEN);
+    writer.fill("a_proj.1.bias", inner, -FROZEN);
+    writer.fill("g_norm.weight", inner, 1.0);
     if writer.later {
         // Its own values, and nothing of the first layer's.
-        writer.all("v_mix.1.bias", inner, FROZEN);
+        writer.fill("v_mix.1.bias", inner, FROZEN);
     }
     // The gate is a sum of sigmoids, of which one is open and counts.
     writer.constant("g_proj.0", 0..1, -FROZEN);
@@ -457,7 +457,7 @@ pub(super) fn window(writer: &mut CarryWeightWriter<'_>) {
 pub(super) fn conv(writer: &mut CarryWeightWriter<'_>) {
     let [taps, channels] = ["taps", "channels"].map(|option| writer.number(option));
     let size = writer.carry.from.size;
-    writer.mark("in_proj", 0..size, 1.0, 0.0);
+    writer.set_flag_rows("in_proj", 0..size, 1.0, 0.0);
     writer.constant("in_proj", channels..channels + size, 1.0);
     writer.bits("in_proj", 2 * channels);
     for bit in 0..size {

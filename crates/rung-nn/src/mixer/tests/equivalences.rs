@@ -1,6 +1,6 @@
 //! Mixers that become other mixers, and what each promises of its memory.
 
-use rung_engine::{Attention, AttentionMask, Native, Ops, Parameters, Tensor};
+use rung_engine::{AttentionInputs, AttentionMask, Native, Ops, Parameters, Tensor};
 use rung_theory::task::seeded;
 
 use super::super::deltanet::DeltanetConfig;
@@ -358,7 +358,7 @@ fn a_constant_on_all_scores_of_a_query_changes_nothing() {
     let bias = ops.constant(&[1, 1, time, time], &shifts);
     let attend = |bias| {
         let mask = AttentionMask::Causal;
-        ops.values(&ops.attention(&Attention { query: &x, key: &x, value: &x, bias, mask, scale: 0.3 }))
+        ops.values(&ops.attention(&AttentionInputs { query: &x, key: &x, value: &x, bias, mask, scale: 0.3 }))
     };
     assert_close(&attend(Some(&bias)), &attend(None), 1e-12, "attention");
 }

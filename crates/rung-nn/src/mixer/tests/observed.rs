@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use rung_engine::{Attention, BlockAttention};
+use rung_engine::{AttentionInputs, BlockAttention};
 
 use super::*;
 use crate::observer::{ObservedOps, OpObserver};
@@ -15,7 +15,7 @@ struct Counter {
 }
 
 impl<S: Scalar> OpObserver<S> for Counter {
-    fn attention(&self, ops: &Native<S>, inputs: &Attention<'_, Tensor<S>>) -> Tensor<S> {
+    fn attention(&self, ops: &Native<S>, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         self.dense.set(self.dense.get() + 1);
         ops.attention(inputs)
     }

@@ -72,7 +72,7 @@ impl Inputs {
 
     fn run_on<O: Ops>(&self, ops: &O, chunk: usize) -> (O::Tensor, O::Tensor) {
         let tensor = |values: &[f64], shape: &[usize]| {
-            let values: Vec<O::Scalar> = values.iter().map(|value| O::Scalar::of(*value)).collect();
+            let values: Vec<O::Scalar> = values.iter().map(|value| O::Scalar::from_f64(*value)).collect();
             (!values.is_empty()).then(|| ops.constant(shape, &values))
         };
         let per_head = |values: &[f64], width: usize| tensor(values, &[1, self.time, HEADS, width]).unwrap();

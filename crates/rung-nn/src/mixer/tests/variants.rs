@@ -231,6 +231,6 @@ fn a_heavy_cache_keeps_what_is_read() {
 fn few_mixers_have_a_loss_of_their_own() {
     let plain = build::<f64>("full{heads=2,kv=2,head=4}", ROTARY, 1);
     let ops = Native::<f64>::new();
-    let asked = plain.mixer.own_loss(&ops, || unreachable!("nobody asks for the input"));
+    let asked = plain.mixer.own_loss(&ops, || unreachable!("the input is not needed"));
     assert!(asked.is_none());
 }

@@ -2,7 +2,7 @@
 
 use num_bigint::BigUint;
 
-use super::exact::Tail;
+use super::exact::TailBound;
 use super::{Cells, Instance, Refusal, malformed};
 
 pub(super) fn check(p: &Instance<'_>, cells: &Cells, x: [&BigUint; 2], sigma: &BigUint) -> Result<(), Refusal> {
@@ -12,7 +12,7 @@ pub(super) fn check(p: &Instance<'_>, cells: &Cells, x: [&BigUint; 2], sigma: &B
     if *x0 == BigUint::ZERO || *x1 == BigUint::ZERO || x0 > m || x0 % (m / r) != BigUint::ZERO {
         return malformed("x[0] must be a multiple of m / cell and at most m, x[1] at least 1");
     }
-    let (tail, groups, need) = (Tail::new(m, &(x0 * x1), sigma), m / x0, x1 * b * tw * nu);
+    let (tail, groups, need) = (TailBound::new(m, &(x0 * x1), sigma), m / x0, x1 * b * tw * nu);
     let formula = ["E(m, x_0 x_1, sigma_1) m / x_0", ">", "x_1 B tw nu"];
     if !p.note_draw(formula, &tail, &groups, &need, tail.exceeds(&groups, &need)) {
         return Err(Refusal::Tail { step: 1 });

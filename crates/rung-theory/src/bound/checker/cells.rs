@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 
 use super::exact::{FRACTION, log2};
-use super::{Case, Cells, Instance, Refusal, malformed};
+use super::{Cells, Instance, ProofCase, Refusal, malformed};
 
 pub(super) fn check(p: &Instance<'_>, cells: &Cells) -> Result<(), Refusal> {
     cells.well_formed(p)?;
@@ -33,7 +33,7 @@ pub(super) fn check(p: &Instance<'_>, cells: &Cells) -> Result<(), Refusal> {
 impl Cells {
     /// Case 0, two hops, nothing beside layer 1; r | m and nu | n_1.
     pub(super) fn well_formed(&self, p: &Instance<'_>) -> Result<(), Refusal> {
-        if p.case != Case::AsManyLayers || p.hops != 2 {
+        if p.case != ProofCase::AsManyLayers || p.hops != 2 {
             return malformed("theorems `cells` and `cell-lists` are about case 0 and two hops");
         }
         if *p.parallel_bits != BigUint::ZERO {

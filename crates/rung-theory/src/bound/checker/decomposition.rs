@@ -2,8 +2,8 @@
 
 use num_bigint::BigUint;
 
-use super::exact::Tail;
-use super::{Case, Instance, Refusal, TableLists, product, sum};
+use super::exact::TailBound;
+use super::{Instance, ProofCase, Refusal, TableLists, product, sum};
 
 pub(super) fn check(p: &Instance<'_>, lists: &TableLists) -> Result<(), Refusal> {
     let TableLists { x, sigma, kappa: k } = lists;
@@ -12,14 +12,14 @@ pub(super) fn check(p: &Instance<'_>, lists: &TableLists) -> Result<(), Refusal>
     let pairs = &x[0] * product(p.n) / product(k); // |Q|
     let queries = product(p.n) / product(k.iter().skip(1)); // W
     let tokens_of = |i: usize| if i == 0 { t0.clone() } else { te * &p.size[i - 1] };
-    let mut delta = if p.case == Case::OneLayerFewer { s[0].clone() } else { b * tw * queries + p.parallel_bits };
+    let mut delta = if p.case == ProofCase::OneLayerFewer { s[0].clone() } else { b * tw * queries + p.parallel_bits };
     let mut reach = x[0].clone(); // D
     for e in 0..l - 1 {
         let step = &x[e + 1];
-        let layer = if p.case == Case::OneLayerFewer { e + 1 } else { e + 2 };
-        let first = p.case == Case::AsManyLayers && e == 0;
+        let layer = if p.case == ProofCase::OneLayerFewer { e + 1 } else { e + 2 };
+        let first = p.case == ProofCase::AsManyLayers && e == 0;
         delta = step * delta + 1_u8;
-        let tail = Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
+        let tail = TailBound::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
         let formula = format!("E(k_{e} N_{e}, x_{0} D_{0}, sigma_{0})", e + 1);
         let need = format!("x_{} Delta + 1", e + 1);
         if !p.note_draw([&formula, ">=", &need], &tail, &BigUint::from(1_u8), &delta, tail.reaches(&delta)) {

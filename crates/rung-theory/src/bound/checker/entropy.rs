@@ -3,13 +3,13 @@
 use num_bigint::BigUint;
 
 use super::exact::{FRACTION, log2, power_exceeds};
-use super::{Case, Instance, Refusal, malformed};
+use super::{Instance, ProofCase, Refusal, malformed};
 
 /// Binary digits of V after the point.
 const DIGITS: u64 = 64;
 
 pub(super) fn check(p: &Instance<'_>) -> Result<(), Refusal> {
-    if p.case != Case::OneLayerFewer || p.hops != 2 {
+    if p.case != ProofCase::OneLayerFewer || p.hops != 2 {
         return malformed("theorem `entropy` is about case 1 and two hops");
     }
     let ([s0, s1], m, n1) = ([&p.s[0], &p.s[1]], p.m, &p.n[0]);

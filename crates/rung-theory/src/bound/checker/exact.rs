@@ -58,7 +58,7 @@ fn binomial(m: u32, t: u32) -> BigUint {
 
 /// E(M, T, sigma) = log 1/[C(M,t) (t/M)^T], t = sigma - 1: minus the logarithm of the probability that T uniform draws from M
 /// pairs hit fewer than sigma.
-pub(super) enum Tail {
+pub(super) enum TailBound {
     /// Sigma pairs cannot be hit, or nothing is known.
     None,
     /// E is at least (`gain` - `loss`) / 2^80.
@@ -67,7 +67,7 @@ pub(super) enum Tail {
     Certain,
 }
 
-impl Tail {
+impl TailBound {
     pub(super) fn new(m: &BigUint, draws: &BigUint, sigma: &BigUint) -> Self {
         let one = BigUint::from(1_u8);
         if *sigma < one || sigma > m || *draws < one {

@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 
 use super::Instance;
-use super::exact::{FRACTION, Tail, log2};
+use super::exact::{FRACTION, TailBound, log2};
 
 /// One inequality of a theorem, with the numbers of both sides as they were compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,16 +38,16 @@ impl Instance<'_> {
     pub(super) fn note_draw(
         &self,
         formula: [&str; 3],
-        tail: &Tail,
+        tail: &TailBound,
         groups: &BigUint,
         need: &BigUint,
         holds: bool,
     ) -> bool {
         self.note(formula, holds, || {
             let left = match tail {
-                Tail::Certain => None,
-                Tail::Bits { gain, loss } if gain > loss => Some((gain - loss) * groups),
-                Tail::Bits { .. } | Tail::None => Some(BigUint::ZERO),
+                TailBound::Certain => None,
+                TailBound::Bits { gain, loss } if gain > loss => Some((gain - loss) * groups),
+                TailBound::Bits { .. } | TailBound::None => Some(BigUint::ZERO),
             };
             (left, need << FRACTION)
         })

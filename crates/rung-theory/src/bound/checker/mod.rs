@@ -22,7 +22,7 @@
 //! | `cell-lists` (4) | the same | `cell` (r), `group` (nu), `x` (two), `sigma` (one) |
 //! | `decomposition` (0) | both cases, any L | `x`, `sigma`, `kappa` |
 //!
-//! A certificate that names no theorem is one of Theorem 0. With an [`Embedding`] the theorem speaks of a task with fewer hops
+//! A certificate that names no theorem is one of Theorem 0. With an [`InnerInstance`] the theorem speaks of a task with fewer hops
 //! inside the tables: the other tables are constants. Live sets smaller than n (`live`) need tables that list w as the major
 //! index ([`Certificate::needs_w_major`]); everything else holds for every order of a table's entries.
 //!
@@ -51,14 +51,14 @@ use num_bigint::BigUint;
 
 /// How many full layers a stack has beside the number of hops L: the two cases of the theorems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
+pub enum ProofCase {
     /// Case 0: F = L full layers, blocks 0 and 1 empty.
     AsManyLayers,
     /// Case 1: F = L-1 full layers, blocks anywhere.
     OneLayerFewer,
 }
 
-impl Case {
+impl ProofCase {
     /// The case of that number, as certificates write it.
     pub fn new(number: u64) -> Option<Self> {
         match number {
@@ -108,7 +108,7 @@ impl Default for TokensPer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// Full layers beside hops.
-    pub case: Case,
+    pub case: ProofCase,
     /// L.
     pub hops: usize,
     /// B.
@@ -126,7 +126,7 @@ pub struct Certificate {
     /// Which theorem, with its parameters.
     pub theorem: Theorem,
     /// The part of the tables that the theorem speaks of, where that is not all of them.
-    pub embedding: Option<Embedding>,
+    pub embedding: Option<InnerInstance>,
 }
 
 /// A theorem of `docs/proof.md` and the numbers that it leaves open.
@@ -187,7 +187,7 @@ pub struct FrozenBorders {
 /// A task of fewer hops inside the tables. The first `middle` tables z_1, z_2, .. are the identity (their n are 1) and count as
 /// tokens of z_0; the next `hops` tables are the task; the rest hand their i on and stand in front as constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Embedding {
+pub struct InnerInstance {
     /// L' < L.
     pub hops: usize,
     /// d.
@@ -255,7 +255,7 @@ fn sizes(m: &BigUint, n: &[BigUint]) -> Vec<BigUint> {
 
 /// The instance that a theorem speaks of.
 struct Instance<'a> {
-    case: Case,
+    case: ProofCase,
     hops: usize,
     b: &'a BigUint,
     s: &'a [BigUint],
@@ -273,7 +273,9 @@ impl<'a> Instance<'a> {
     /// The point's instance or, with an embedding, the smaller one inside it.
     fn of(p: &'a Certificate, notes: Option<&'a RefCell<Vec<Inequality>>>) -> Result<Self, Refusal> {
         let (hops, middle) = match p.embedding {
-            Some(Embedding { hops, middle }) if hops >= 1 && hops < p.hops && middle <= p.hops - hops => (hops, middle),
+            Some(InnerInstance { hops, middle }) if hops >= 1 && hops < p.hops && middle <= p.hops - hops => {
+                (hops, middle)
+            }
             Some(_) => return malformed("embedding must have fewer hops than the task, and room for its tables"),
             None => (p.hops, 0),
         };
@@ -344,8 +346,8 @@ fn well_formed(p: &Certificate) -> Result<(), Refusal> {
     let hops = p.embedding.map_or(p.hops, |inner| inner.hops);
     let blocks = match (&p.theorem, p.case) {
         (Theorem::State, _) => 1,
-        (_, Case::OneLayerFewer) => hops,
-        (_, Case::AsManyLayers) => hops + 1,
+        (_, ProofCase::OneLayerFewer) => hops,
+        (_, ProofCase::AsManyLayers) => hops + 1,
     };
     for (name, found, expected) in [("state_bits", p.state_bits.len(), blocks), ("n", p.n.len(), p.hops - 1)] {
         if found != expected {
@@ -356,7 +358,7 @@ fn well_formed(p: &Certificate) -> Result<(), Refusal> {
     if sizes.into_iter().any(|size| *size == BigUint::ZERO) {
         return malformed("message_bits, m, n and tokens_per must be at least 1");
     }
-    if p.case == Case::AsManyLayers && p.state_bits.iter().take(2).any(|bits| *bits != BigUint::ZERO) {
+    if p.case == ProofCase::AsManyLayers && p.state_bits.iter().take(2).any(|bits| *bits != BigUint::ZERO) {
         return malformed("case 0 needs state_bits[0] = state_bits[1] = 0");
     }
     Ok(())
@@ -364,7 +366,7 @@ fn well_formed(p: &Certificate) -> Result<(), Refusal> {
 
 /// Theorem S (no full layer, any L): the state must hold z_L.
 fn check_state(p: &Instance<'_>) -> Result<(), Refusal> {
-    if p.case != Case::OneLayerFewer || *p.parallel_bits != BigUint::ZERO {
+    if p.case != ProofCase::OneLayerFewer || *p.parallel_bits != BigUint::ZERO {
         return malformed("theorem `state` is about case 1, without anything beside");
     }
     let largest = &p.size[p.hops - 1];

@@ -2,8 +2,8 @@
 
 use num_bigint::BigUint;
 
-use super::exact::Tail;
-use super::{Case, FrozenBorders, Instance, Refusal, TableLists, malformed, product, sum};
+use super::exact::TailBound;
+use super::{FrozenBorders, Instance, ProofCase, Refusal, TableLists, malformed, product, sum};
 
 pub(super) fn check(p: &Instance<'_>, lists: &TableLists, lazy: &FrozenBorders) -> Result<(), Refusal> {
     well_formed(p, lists, lazy)?;
@@ -21,14 +21,15 @@ pub(super) fn check(p: &Instance<'_>, lists: &TableLists, lazy: &FrozenBorders) 
         let alive = if i == 1 { u.clone() } else { &live[i - 2] * &p.size[i - 2] };
         te * (&alive * cases(i, y) + (&p.size[i - 1] - &alive) * cases(i + 1, y))
     };
-    let mut independent = p.parallel_bits + if p.case == Case::OneLayerFewer { s[0].clone() } else { b * tw * queries }; // P
+    let mut independent =
+        p.parallel_bits + if p.case == ProofCase::OneLayerFewer { s[0].clone() } else { b * tw * queries }; // P
     let mut joint = BigUint::ZERO; // J
     let mut reach = x[0].clone(); // D
-    let mut frozen = usize::from(p.case == Case::OneLayerFewer); // f + 1
+    let mut frozen = usize::from(p.case == ProofCase::OneLayerFewer); // f + 1
     for e in 0..p.hops - 1 {
-        let layer = if p.case == Case::OneLayerFewer { e } else { e + 1 }; // lay
+        let layer = if p.case == ProofCase::OneLayerFewer { e } else { e + 1 }; // lay
         let (step, next) = (&x[e + 1], freeze[e]); // X, j_e + 1
-        let tail = Tail::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
+        let tail = TailBound::new(&(&k[e] * &p.size[e]), &(step * &reach), &sigma[e]);
         let drawn = if e == 0 {
             let (groups, need) = (u / &x[0], step * &independent);
             let formula = ["E(k_0 N_0, x_1 D_1, sigma_1) u / x_0", ">", "x_1 P"];
@@ -52,7 +53,7 @@ pub(super) fn check(p: &Instance<'_>, lists: &TableLists, lazy: &FrozenBorders) 
         let mess = b * sum((0..next).map(|i| states(i, until(i))));
         if e > 0 {
             joint = step * joint + 1_u8 + f1 + f2 + f3 + f4 + border + mess;
-        } else if p.case == Case::OneLayerFewer {
+        } else if p.case == ProofCase::OneLayerFewer {
             independent += f2 + mess;
             joint = border;
         } else {

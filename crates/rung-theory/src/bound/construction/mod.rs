@@ -16,7 +16,7 @@
 use num_bigint::BigUint;
 
 use super::tables::{TableSizes, ceil_log2};
-use crate::page::{Page, Subject};
+use crate::page::{ExplainPage, Subject};
 use crate::stack::mixer::LARGEST;
 use crate::stack::{Capacity, Mixer, Plan};
 
@@ -45,8 +45,8 @@ macro_rules! registry {
 registry! { u1, u2, u2_prime, s2, s3, s4, s5, u3, u4, u5, u6, parity_recurrence, parity_hybrid }
 
 /// The pages of all constructions.
-pub fn pages() -> Vec<Page> {
-    let page = |(kind, &source): (&&Construction, &&'static str)| Page {
+pub fn pages() -> Vec<ExplainPage> {
+    let page = |(kind, &source): (&&Construction, &&'static str)| ExplainPage {
         name: kind.name,
         subject: Subject::Construction,
         source,

@@ -6,9 +6,9 @@
 use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
-use super::{CheckedCertificate, Setting, least};
+use super::{CheckedCertificate, SearchSetting, least};
 use crate::bound::checker::{Cells, Refusal, Theorem, check};
-use crate::bound::convex::{Expression, Linear, Program, Term};
+use crate::bound::convex::{ConvexProgram, Expression, Linear, Term};
 use crate::bound::float_check::divisors;
 use crate::bound::input::{exp2_to_integer, log2};
 
@@ -22,7 +22,7 @@ const RHO: usize = 6;
 
 /// Logarithms of the numbers of one input.
 struct Relaxation<'a> {
-    setting: &'a Setting<'a>,
+    setting: &'a SearchSetting<'a>,
     message: f64,
     last: f64,
     tokens: [f64; 3],
@@ -33,7 +33,7 @@ fn variables(indices: &[usize]) -> Linear {
 }
 
 impl<'a> Relaxation<'a> {
-    fn new(setting: &'a Setting<'a>) -> Self {
+    fn new(setting: &'a SearchSetting<'a>) -> Self {
         let input = setting.input;
         Self {
             setting,
@@ -71,7 +71,7 @@ impl<'a> Relaxation<'a> {
         }
     }
 
-    fn program(&self, place: usize) -> Program {
+    fn program(&self, place: usize) -> ConvexProgram {
         let [te, _, tw] = self.tokens;
         let m = variables(&[A, G, C]);
         let bits = |tokens: f64, indices: &[usize]| Linear::constant(self.message + tokens).plus(&variables(indices));
@@ -101,7 +101,7 @@ impl<'a> Relaxation<'a> {
         let copies = |count: usize| Linear::constant(te + ((count + 1) as f64).log2());
         let last = m.clone().plus(&variables(&[NU, B])).plus(&copies(self.setting.front));
         let terms = vec![last.into(), m.plus(&copies(self.setting.middle)).into()];
-        Program {
+        ConvexProgram {
             variables: RHO + 1,
             objective: Expression { terms, divisor: None },
             constraints: vec![tail, finish],
@@ -111,7 +111,7 @@ impl<'a> Relaxation<'a> {
 }
 
 /// The smallest instance found.
-pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
+pub(super) fn smallest(setting: &SearchSetting<'_>) -> Option<CheckedCertificate> {
     let relaxation = Relaxation::new(setting);
     let bits = relaxation.message;
     let places = if relaxation.last.is_finite() { 3 } else { 1 };
@@ -137,7 +137,7 @@ pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
 
 /// The largest sigma that passes the tail.
 fn largest_sigma(
-    setting: &Setting<'_>,
+    setting: &SearchSetting<'_>,
     cells: &Cells,
     x: &[BigUint; 2],
     (m, n): (&BigUint, &BigUint),
@@ -151,7 +151,7 @@ fn largest_sigma(
 
 /// Parameters with which given tables may be certified: divisors near those of the smallest tables that are.
 pub(super) fn parameters<'a>(
-    setting: &'a Setting<'a>,
+    setting: &'a SearchSetting<'a>,
     m: &'a BigUint,
     n: &'a BigUint,
 ) -> impl Iterator<Item = Theorem> + 'a {

@@ -2,13 +2,13 @@
 
 use num_bigint::BigUint;
 
-use super::{CheckedCertificate, Setting, least};
+use super::{CheckedCertificate, SearchSetting, least};
 use crate::bound::checker::{Cells, Theorem};
 use crate::bound::float_check::divisors;
 use crate::bound::input::{exp2_to_integer, log2};
 
 /// The smallest instance found.
-pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
+pub(super) fn smallest(setting: &SearchSetting<'_>) -> Option<CheckedCertificate> {
     let bits = log2(&setting.input.message_bits);
     let last = setting.input.state_bits[2].clone();
     let group = if last == BigUint::ZERO { 0.0 } else { log2(&last) };
@@ -34,7 +34,7 @@ pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
 }
 
 /// The smallest n_1, a multiple of the group, for one cell, group and m.
-fn smallest_n(setting: &Setting<'_>, cell: &BigUint, group: &BigUint, m: &BigUint) -> Option<CheckedCertificate> {
+fn smallest_n(setting: &SearchSetting<'_>, cell: &BigUint, group: &BigUint, m: &BigUint) -> Option<CheckedCertificate> {
     let attempt = |groups: &BigUint| {
         let theorem = Theorem::Cells(Cells { cell: cell.clone(), group: group.clone() });
         CheckedCertificate::new(setting.certificate(m.clone(), &[groups * group], theorem))
@@ -68,7 +68,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn new(setting: &Setting<'_>) -> Self {
+    fn new(setting: &SearchSetting<'_>) -> Self {
         let input = setting.input;
         Self {
             message: log2(&input.message_bits).exp2(),

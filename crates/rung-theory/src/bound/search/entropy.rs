@@ -4,12 +4,12 @@
 
 use num_bigint::BigUint;
 
-use super::{CheckedCertificate, Setting};
+use super::{CheckedCertificate, SearchSetting};
 use crate::bound::checker::Theorem;
 use crate::bound::input::{exp2_to_integer, log2};
 
 /// The smallest instance: n_1 = 1 where nothing follows the full layer, else large enough for the values to outgrow the border.
-pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
+pub(super) fn smallest(setting: &SearchSetting<'_>) -> Option<CheckedCertificate> {
     let conditions = Conditions::new(setting);
     let mut tried: Vec<(f64, f64)> = (1..=16).map(|n| f64::from(n).log2()).map(|n| (conditions.tokens(n), n)).collect();
     // Tokens have one minimum in n_1 but for rounding: a coarse grid, then finer around its best.
@@ -32,7 +32,7 @@ pub(super) fn smallest(setting: &Setting<'_>) -> Option<CheckedCertificate> {
 /// The smallest m for one n_1, given nearly that m.
 ///
 /// Conditions (ii) and (iii) round down, so that a slightly smaller m may hold where a larger one fails.
-fn smallest_m(setting: &Setting<'_>, near: f64, n: &BigUint) -> Option<CheckedCertificate> {
+fn smallest_m(setting: &SearchSetting<'_>, near: f64, n: &BigUint) -> Option<CheckedCertificate> {
     const NEIGHBOURS: u8 = 32;
     let attempt = |m: &BigUint| {
         CheckedCertificate::new(setting.certificate(m.clone(), std::slice::from_ref(n), Theorem::Entropy))
@@ -65,7 +65,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn new(setting: &Setting<'_>) -> Self {
+    fn new(setting: &SearchSetting<'_>) -> Self {
         let input = setting.input;
         let bits = |bits: &BigUint| log2(bits).exp2();
         Self {

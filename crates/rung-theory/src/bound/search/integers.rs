@@ -2,11 +2,11 @@
 
 use num_bigint::BigUint;
 
-use crate::bound::convex::Program;
+use crate::bound::convex::ConvexProgram;
 use crate::bound::input::exp2_to_integer;
 
 /// Fixes the integers of a relaxed optimum one by one, smallest first, each to the better of its two neighbours.
-pub(super) fn fix_one_by_one(program: &Program, integers: &[usize], mut point: Vec<f64>) -> Option<Vec<f64>> {
+pub(super) fn fix_one_by_one(program: &ConvexProgram, integers: &[usize], mut point: Vec<f64>) -> Option<Vec<f64>> {
     const LARGE: f64 = 24.0;
     let mut fixed = vec![false; point.len()];
     loop {

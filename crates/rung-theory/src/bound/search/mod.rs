@@ -1,7 +1,7 @@
 //! The search: the smallest instance that the checker certifies, by whichever theorem gives the fewest tokens.
 //!
 //! An input is tried as it stands and, where the stack has too few layers even for fewer hops, as a smaller task inside
-//! constant tables ([`Setting`]). Each theorem has a search of its own: [`entropy`] and [`cells`] have one or three free
+//! constant tables ([`SearchSetting`]). Each theorem has a search of its own: [`entropy`] and [`cells`] have one or three free
 //! numbers, [`product`] and [`cell_lists`] solve convex programs. What the checker refuses is never returned.
 
 mod cell_lists;
@@ -12,7 +12,7 @@ mod product;
 
 use num_bigint::BigUint;
 
-use super::checker::{AcceptedPoint, Case, Certificate, Embedding, TableLists, Theorem, check};
+use super::checker::{AcceptedPoint, Certificate, InnerInstance, ProofCase, TableLists, Theorem, check};
 use super::input::{BoundInput, log2};
 
 /// The largest number of hops searched: beyond it the tables have thousands of digits.
@@ -41,7 +41,7 @@ impl CheckedCertificate {
 
 /// An input whose tables are all of an instance's, or those between constant ones.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setting<'a> {
+pub(super) struct SearchSetting<'a> {
     /// The input, about the tables that vary.
     pub(super) input: &'a BoundInput,
     /// Identity tables between them and z_0.
@@ -50,7 +50,7 @@ pub(super) struct Setting<'a> {
     pub(super) front: usize,
 }
 
-impl Setting<'_> {
+impl SearchSetting<'_> {
     /// The certificate on sought tables: constant tables have n = 1.
     fn certificate(&self, m: BigUint, n: &[BigUint], theorem: Theorem) -> Certificate {
         let ones = |count: usize| std::iter::repeat_n(BigUint::from(1_u8), count);
@@ -72,17 +72,17 @@ impl Setting<'_> {
             n,
             tokens_per: input.tokens_per.clone(),
             theorem,
-            embedding: (constant > 0).then_some(Embedding { hops: input.hops, middle: self.middle }),
+            embedding: (constant > 0).then_some(InnerInstance { hops: input.hops, middle: self.middle }),
         }
     }
 }
 
 /// The input itself, and every way to hold one of fewer hops inside its tables.
-fn settings(input: &BoundInput) -> Vec<Setting<'_>> {
-    let mut settings = vec![Setting { input, middle: 0, front: 0 }];
+fn settings(input: &BoundInput) -> Vec<SearchSetting<'_>> {
+    let mut settings = vec![SearchSetting { input, middle: 0, front: 0 }];
     for inner in &input.with_fewer_hops {
         let constant = input.hops - inner.hops;
-        let splits = (0..=constant).map(|middle| Setting { input: inner, middle, front: constant - middle });
+        let splits = (0..=constant).map(|middle| SearchSetting { input: inner, middle, front: constant - middle });
         settings.extend(splits);
     }
     settings
@@ -106,7 +106,7 @@ pub fn smallest(input: &BoundInput) -> Option<CheckedCertificate> {
 }
 
 /// What each theorem that applies finds; what cannot be below the given tokens may be left out.
-fn smallest_by_theorem(setting: &Setting<'_>, below: f64) -> Vec<CheckedCertificate> {
+fn smallest_by_theorem(setting: &SearchSetting<'_>, below: f64) -> Vec<CheckedCertificate> {
     let input = setting.input;
     if input.state_bits.len() == 1 || input.hops == 1 {
         return smallest_single_table(setting).into_iter().collect();
@@ -115,8 +115,8 @@ fn smallest_by_theorem(setting: &Setting<'_>, below: f64) -> Vec<CheckedCertific
         return Vec::new();
     }
     let sharp = match (input.case, input.hops) {
-        (Case::OneLayerFewer, 2) => vec![entropy::smallest(setting)],
-        (Case::AsManyLayers, 2) => vec![cells::smallest(setting), cell_lists::smallest(setting)],
+        (ProofCase::OneLayerFewer, 2) => vec![entropy::smallest(setting)],
+        (ProofCase::AsManyLayers, 2) => vec![cells::smallest(setting), cell_lists::smallest(setting)],
         _ => vec![],
     };
     let sharp = sharp.into_iter().flatten().collect::<Vec<_>>();
@@ -134,7 +134,7 @@ pub fn for_tables(input: &BoundInput, m: &BigUint, n: &[BigUint]) -> Option<Chec
 
 /// Whichever theorem certifies the tables; `inner` are the sizes of those that vary.
 fn for_tables_by_theorem(
-    setting: &Setting<'_>,
+    setting: &SearchSetting<'_>,
     m: &BigUint,
     n: &[BigUint],
     inner: &[BigUint],
@@ -148,8 +148,8 @@ fn for_tables_by_theorem(
         return None;
     }
     let sharp = match (input.case, input.hops) {
-        (Case::OneLayerFewer, 2) => certify(Theorem::Entropy),
-        (Case::AsManyLayers, 2) => cells::parameters(m, &inner[0])
+        (ProofCase::OneLayerFewer, 2) => certify(Theorem::Entropy),
+        (ProofCase::AsManyLayers, 2) => cells::parameters(m, &inner[0])
             .find_map(certify)
             .or_else(|| cell_lists::parameters(setting, m, &inner[0]).find_map(certify)),
         _ => None,
@@ -158,8 +158,8 @@ fn for_tables_by_theorem(
 }
 
 /// The certificate about one table that a state, or the messages of one full layer and what is beside them, must hold.
-fn single_table(setting: &Setting<'_>, m: BigUint, n: Vec<BigUint>) -> Certificate {
-    if setting.input.case == Case::OneLayerFewer {
+fn single_table(setting: &SearchSetting<'_>, m: BigUint, n: Vec<BigUint>) -> Certificate {
+    if setting.input.case == ProofCase::OneLayerFewer {
         return setting.certificate_on(m, n, Theorem::State);
     }
     let lists = TableLists { x: vec![m.clone()], sigma: vec![], kappa: vec![] };
@@ -168,7 +168,7 @@ fn single_table(setting: &Setting<'_>, m: BigUint, n: Vec<BigUint>) -> Certifica
 
 /// The smallest table that the state, or the messages, cannot hold. Without full layers only the last table counts: the
 /// others have one entry, and all of the growth is in the last n.
-fn smallest_single_table(setting: &Setting<'_>) -> Option<CheckedCertificate> {
+fn smallest_single_table(setting: &SearchSetting<'_>) -> Option<CheckedCertificate> {
     let one = BigUint::from(1_u8);
     let tables = setting.middle + setting.input.hops + setting.front;
     let certificate = |size: &BigUint| {

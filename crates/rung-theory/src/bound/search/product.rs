@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use num_bigint::BigUint;
 
 use super::integers::{fix_one_by_one, largest_passing};
-use super::{CheckedCertificate, Setting};
+use super::{CheckedCertificate, SearchSetting};
 use crate::bound::checker::{Certificate, FrozenBorders, Refusal, TableLists, Theorem, check};
-use crate::bound::convex::Program;
+use crate::bound::convex::ConvexProgram;
 use crate::bound::float_check::{FloatCheck, Sizes};
 use crate::bound::input::{exp2_to_integer, log2};
 use crate::bound::relaxation::{FixedTables, Relaxation, VariableIndices};
@@ -28,7 +28,7 @@ struct Optimum {
 }
 
 /// The smallest instance found, unless even real-valued sizes are not below the given tokens.
-pub(super) fn smallest(setting: &Setting<'_>, below: f64) -> Option<CheckedCertificate> {
+pub(super) fn smallest(setting: &SearchSetting<'_>, below: f64) -> Option<CheckedCertificate> {
     let relaxation = Relaxation::new(setting, None);
     let mut optima = optima(setting, &relaxation);
     optima.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -46,7 +46,7 @@ pub(super) fn smallest(setting: &Setting<'_>, below: f64) -> Option<CheckedCerti
 
 /// Parameters with which given tables may be certified.
 pub(super) fn for_tables<'a>(
-    setting: &'a Setting<'a>,
+    setting: &'a SearchSetting<'a>,
     m: &'a BigUint,
     n: &'a [BigUint],
 ) -> impl Iterator<Item = Theorem> + 'a {
@@ -68,7 +68,7 @@ pub(super) fn for_tables<'a>(
 }
 
 /// Relaxed optima for the places of borders that were tried.
-fn optima(setting: &Setting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
+fn optima(setting: &SearchSetting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
     let steps = setting.input.hops - 1;
     let free = vec![false; relaxation.layout.variables()];
     let mut known: HashMap<Vec<usize>, Option<Optimum>> = HashMap::new();
@@ -111,9 +111,9 @@ fn optima(setting: &Setting<'_>, relaxation: &Relaxation<'_>) -> Vec<Optimum> {
 
 /// Fixes the integers of a relaxed optimum one by one.
 fn fix_integers(
-    setting: &Setting<'_>,
+    setting: &SearchSetting<'_>,
     relaxation: &Relaxation<'_>,
-    program: &Program,
+    program: &ConvexProgram,
     optimum: &Optimum,
 ) -> Option<Sizes> {
     let (layout, hops) = (&relaxation.layout, setting.input.hops);
@@ -145,7 +145,7 @@ fn fix_integers(
 }
 
 /// Settles sigma, then the smallest m, with the checker.
-fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<CheckedCertificate> {
+fn settle(setting: &SearchSetting<'_>, sizes: &Sizes) -> Option<CheckedCertificate> {
     let attempt = |m: &BigUint| CheckedCertificate::new(with_sigma(setting, &Sizes { m: m.clone(), ..sizes.clone() })?);
     // The float estimate is right to about 2^-40: widen until the checker agrees.
     let mut good = None;
@@ -171,7 +171,7 @@ fn settle(setting: &Setting<'_>, sizes: &Sizes) -> Option<CheckedCertificate> {
 }
 
 /// The certificate with the largest sigma that passes each tail, found with the checker as judge.
-fn with_sigma(setting: &Setting<'_>, sizes: &Sizes) -> Option<Certificate> {
+fn with_sigma(setting: &SearchSetting<'_>, sizes: &Sizes) -> Option<Certificate> {
     let guesses = FloatCheck::new(setting).sigma(sizes);
     let theorem = |sigma: Vec<BigUint>| {
         let lists = TableLists { x: sizes.x.clone(), sigma, kappa: sizes.k.clone() };
@@ -200,7 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bound::checker::{Case, TokensPer};
+    use crate::bound::checker::{ProofCase, TokensPer};
     use crate::bound::input::BoundInput;
 
     proptest! {
@@ -211,12 +211,12 @@ mod tests {
         fn rounding_costs_little(
             fewer in proptest::bool::ANY, message in 2_u32..10, states in proptest::collection::vec(0_u32..14, 5), hops in 2_usize..5,
         ) {
-            let case = if fewer { Case::OneLayerFewer } else { Case::AsManyLayers };
+            let case = if fewer { ProofCase::OneLayerFewer } else { ProofCase::AsManyLayers };
             let blocks = if fewer { hops } else { hops + 1 };
             let state = |e: usize| if !fewer && e < 2 { 0 } else { (1_u128 << states[e]) - 1 };
             let state_bits: Vec<u128> = (0..blocks).map(state).collect();
             let input = BoundInput::new(case, hops, (1 << message) + 1, &state_bits, TokensPer::default());
-            let setting = Setting { input: &input, middle: 0, front: 0 };
+            let setting = SearchSetting { input: &input, middle: 0, front: 0 };
             let relaxation = Relaxation::new(&setting, None);
             let best = optima(&setting, &relaxation).iter().map(|optimum| optimum.value).fold(f64::INFINITY, f64::min);
             let found = smallest(&setting, f64::INFINITY).unwrap().log2_tokens();

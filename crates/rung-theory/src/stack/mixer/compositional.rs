@@ -27,7 +27,7 @@
 //! # Source
 //! Mittal et al. 2022 (2110.09419).
 
-use super::{Facts, Flops, Message, MixerKind, Reach, Reference, size};
+use super::{Facts, Flops, MessageSize, MixerKind, MixerReach, Reference, size};
 
 pub(super) static KIND: MixerKind = MixerKind {
     name: "compositional",
@@ -45,7 +45,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let per_attended = 2 * searches * (head + retrievals * value);
         Facts {
             // One accumulator per pair: every search carries all retrievals.
-            reach: Reach::Full(Message { heads: searches, value: retrievals * value, selection: None }),
+            reach: MixerReach::Full(MessageSize { heads: searches, value: retrievals * value, selection: None }),
             cache_per_token: searches * head + retrievals * value,
             parameters,
             flops: Flops { per_token: 2 * parameters, per_attended, max_attended: None },

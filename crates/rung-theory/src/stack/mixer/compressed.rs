@@ -26,7 +26,7 @@
 //! Used by DeepSeek-V4, at ratio 4 with an indexer and at ratio 128 without one.
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, KeyValueLayout, Message, MixerKind, QUERY_HEADS, Reach, Selection, count,
+    CacheLayout, CacheReach, Facts, Flops, KeyValueLayout, MessageSize, MixerKind, QUERY_HEADS, MixerReach, TokenSelection, count,
     flag, size,
 };
 
@@ -52,7 +52,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let queries = if rank == 0 { 0 } else { width * rank } + index_input * heads * head;
         let index = index_input * index_heads * index_head + width * (index_head + index_heads);
         let parameters = queries + 2 * width * head + heads * head * width + index;
-        let selection = (top > 0).then_some(Selection {
+        let selection = (top > 0).then_some(TokenSelection {
             groups: 1,
             picked: top,
             block: 1,
@@ -73,7 +73,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let (pooled, waiting) = (2 * (head + index_head), ratio - 1);
         let buffer = if n.flag("overlap") { 2 * waiting + ratio } else { waiting };
         Facts {
-            reach: Reach::Full(Message { heads, value: head, selection }),
+            reach: MixerReach::Full(MessageSize { heads, value: head, selection }),
             has_network: false,
             conv_state: buffer * pooled,
             cache_per_token: (head + index_head).div_ceil(ratio),

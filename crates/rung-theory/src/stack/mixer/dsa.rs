@@ -27,8 +27,8 @@
 //! DeepSeek-V3.2 (2512.02556).
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, Message, MixerKind, QUERY_HEADS, Reach, Reference,
-    Selection, VALUE, count, mla, size,
+    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, MessageSize, MixerKind, QUERY_HEADS, MixerReach, Reference,
+    TokenSelection, VALUE, count, mla, size,
 };
 
 pub(super) static KIND: MixerKind = MixerKind {
@@ -54,7 +54,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let index = index_input * index_heads * index_head + width * (index_head + index_heads);
         let parameters =
             queries + width * (latent + rope) + latent * heads * (head + value) + heads * value * width + index;
-        let selection = Selection {
+        let selection = TokenSelection {
             groups: 1,
             picked: top,
             block: 1,
@@ -72,7 +72,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             index: n.integer("index-head"),
         };
         Facts {
-            reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            reach: MixerReach::Full(MessageSize { heads, value, selection: Some(selection) }),
             // A layer that reuses an earlier layer's choice has none.
             has_network: index_heads > 0 && index_head > 0,
             cache_per_token: latent + rope + index_head,

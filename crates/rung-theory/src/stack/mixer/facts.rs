@@ -5,27 +5,27 @@
 
 /// How far a mixer sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum MixerReach {
     /// Any token of the prefix: a full-attention layer in the sense of the bounds.
-    Full(Message),
+    Full(MessageSize),
     /// Only what a state of fixed size carries from token to token.
     Bounded,
 }
 
 /// What a token can learn from a prefix in one full-attention layer, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct MessageSize {
     /// Query heads, each with its own accumulator.
     pub heads: u128,
     /// Width of one head's accumulator.
     pub value: u128,
     /// A layer that picks some tokens or blocks and reads only those.
-    pub selection: Option<Selection>,
+    pub selection: Option<TokenSelection>,
 }
 
 /// Sparse attention: a layer that picks tokens or blocks before it reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Selection {
+pub struct TokenSelection {
     /// Groups of heads that pick separately.
     pub groups: u128,
     /// Tokens or blocks picked by each group.
@@ -51,14 +51,14 @@ pub struct Flops {
     pub max_attended: Option<u128>,
 }
 
-/// A cache entry for every stretch of tokens, beside the entries of single tokens.
+/// A cache entry for every span of tokens, beside the entries of single tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summaries {
     /// Numbers of one entry.
     pub numbers: u128,
-    /// Tokens in the stretch.
+    /// Tokens in the span.
     pub length: u128,
-    /// Tokens from the start of one stretch to the start of the next.
+    /// Tokens from the start of one span to the start of the next.
     pub stride: u128,
 }
 
@@ -190,7 +190,7 @@ impl WeightPrecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Full or bounded.
-    pub reach: Reach,
+    pub reach: MixerReach,
     /// Bits of each number that a message is summed in, from left to right; none for as many as its other numbers have.
     pub accumulator_bits: Option<u64>,
     /// Numbers of recurrent state.
@@ -205,7 +205,7 @@ pub struct Facts {
     pub window_tokens: u128,
     /// Numbers kept for every token of the prompt.
     pub cache_per_token: u128,
-    /// What is kept for stretches of tokens, for the whole prompt.
+    /// What is kept for spans of tokens, for the whole prompt.
     pub summaries: Summaries,
     /// The same memory as an inference engine allocates it; none where no engine is known that does.
     pub layout: Option<CacheLayout>,
@@ -243,7 +243,7 @@ pub struct Facts {
 impl Facts {
     /// A layer with nothing in it: files start from this and name what they have.
     pub(super) const EMPTY: Self = Self {
-        reach: Reach::Bounded,
+        reach: MixerReach::Bounded,
         accumulator_bits: None,
         recurrent_state: 0,
         conv_state: 0,
@@ -275,15 +275,15 @@ impl Facts {
     }
 
     /// How it picks what it reads, if it is sparse attention.
-    pub fn selection(&self) -> Option<Selection> {
+    pub fn selection(&self) -> Option<TokenSelection> {
         match self.reach {
-            Reach::Full(message) => message.selection,
-            Reach::Bounded => None,
+            MixerReach::Full(message) => message.selection,
+            MixerReach::Bounded => None,
         }
     }
 
     /// How it picks blocks, if it is attention to blocks of its choice.
-    pub fn block_selection(&self) -> Option<Selection> {
+    pub fn block_selection(&self) -> Option<TokenSelection> {
         self.selection().filter(|selection| selection.block > 1)
     }
 

@@ -2,7 +2,7 @@
 
 use super::facts::{AttentionHeads, Facts, Flops};
 use super::option::OptionValues;
-use super::{CacheLayout, Sizes, StateLayout};
+use super::{CacheLayout, OptionSizes, StateLayout};
 
 /// The sizes of a recurrence `S = A S + k v^T` with `heads` states of `key` by `value`.
 ///
@@ -106,17 +106,17 @@ pub(super) fn log_linear(core: &Facts, heads: &str, n: &OptionValues) -> Facts {
 }
 
 /// The heads of softmax attention as options of `full`.
-pub(super) fn heads(n: &OptionValues) -> Sizes {
+pub(super) fn heads(n: &OptionValues) -> OptionSizes {
     ["heads", "kv", "head", "key", "value"].map(|option| (option, n.integer(option))).to_vec()
 }
 
 /// The smallest sizes of Mamba-2 that carry so many bits.
-pub(super) fn mamba2_carry(bits: u64) -> Sizes {
+pub(super) fn mamba2_carry(bits: u64) -> OptionSizes {
     vec![("heads", 1), ("head", 2 * bits), ("state", 1), ("groups", 1)]
 }
 
 /// The smallest sizes of Gated DeltaNet and its kin that carry so many bits.
-pub(super) fn gated_delta_carry(bits: u64) -> Sizes {
+pub(super) fn gated_delta_carry(bits: u64) -> OptionSizes {
     vec![("heads", 1), ("value-heads", 1), ("key", 1), ("value", 2 * bits)]
 }
 

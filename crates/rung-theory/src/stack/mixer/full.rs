@@ -29,8 +29,8 @@
 //! Vaswani et al. 2017 (1706.03762); grouped heads: Ainslie et al. 2023 (2305.13245).
 
 use super::{
-    CacheLayout, CacheReach, Facts, HEAD, KEY, KV_HEADS, KeyValueLayout, Message, MixerKind, MixerOption, OptionKind,
-    QUERY_HEADS, Reach, Reference, VALUE, attention, count, with_weights,
+    CacheLayout, CacheReach, Facts, HEAD, KEY, KV_HEADS, KeyValueLayout, MessageSize, MixerKind, MixerOption, OptionKind,
+    QUERY_HEADS, MixerReach, Reference, VALUE, attention, count, with_weights,
 };
 
 /// Its own, since a cache may well have other bits than the sums over it.
@@ -59,7 +59,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let value_head = n.integer("value");
         let layout = KeyValueLayout { reach, heads: kv, key, value: value_head, latent: false, index: 0 };
         Facts {
-            reach: Reach::Full(Message { heads, value, selection: None }),
+            reach: MixerReach::Full(MessageSize { heads, value, selection: None }),
             // No weights are known for sums in accumulators of a given number of bits.
             looks_up: n.integer("accumulator") == 0,
             accumulator_bits: Some(n.integer("accumulator")).filter(|bits| *bits > 0),

@@ -26,7 +26,7 @@
 //! DeepSeek-V2 (2405.04434).
 
 use super::{
-    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, Message, MixerKind, QUERY_HEADS, Reach, Reference,
+    CacheLayout, CacheReach, Facts, Flops, HEAD, KeyValueLayout, MessageSize, MixerKind, QUERY_HEADS, MixerReach, Reference,
     VALUE, count, size,
 };
 
@@ -49,7 +49,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let key = n.integer("latent") + n.integer("rope");
         let layout = KeyValueLayout { reach: CacheReach::All, heads: 1, key, value: 0, latent: true, index: 0 };
         Facts {
-            reach: Reach::Full(Message { heads, value, selection: None }),
+            reach: MixerReach::Full(MessageSize { heads, value, selection: None }),
             cache_per_token: latent + rope,
             layout: Some(CacheLayout::KeyValues(layout)),
             parameters,

@@ -27,8 +27,8 @@
 //! Lu et al. 2025 (2502.13189); smallest and largest keys: Tang et al. 2024 (2406.10774).
 
 use super::{
-    Benchmark, CacheLayout, CacheReach, Facts, Flops, HEAD, KEY, KV_HEADS, KeyValueLayout, Message, MixerKind,
-    QUERY_HEADS, Reach, Reference, Selection, VALUE, attention, choice, choices, count, full, size,
+    Benchmark, CacheLayout, CacheReach, Facts, Flops, HEAD, KEY, KV_HEADS, KeyValueLayout, MessageSize, MixerKind,
+    QUERY_HEADS, MixerReach, Reference, TokenSelection, VALUE, attention, choice, choices, count, full, size,
 };
 
 choices! {
@@ -63,7 +63,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             BlockSummary::Mean => 1,
             BlockSummary::MinMax => 2,
         };
-        let selection = Selection {
+        let selection = TokenSelection {
             groups: n.size("groups"),
             picked: top - 1,
             block,
@@ -80,7 +80,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             index: n.integer("index"),
         };
         Facts {
-            reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            reach: MixerReach::Full(MessageSize { heads, value, selection: Some(selection) }),
             has_network: attention(n).has_network && heads.is_multiple_of(n.size("groups")) && index == 0,
             cache_per_token: kv * (key + value) + index,
             layout: Some(CacheLayout::KeyValues(layout)),

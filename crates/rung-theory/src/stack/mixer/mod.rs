@@ -2,8 +2,8 @@
 //!
 //! A mixer is known here by its sizes only: how many numbers cross from one token to the next, how many are kept
 //! for every token, how wide a message it can send. That is all a bound needs, and it is what makes the theory
-//! apply *by type*: a mixer either reads the whole prefix ([`Reach::Full`]) or sees it through a state of fixed
-//! size ([`Reach::Bounded`]).
+//! apply *by type*: a mixer either reads the whole prefix ([`MixerReach::Full`]) or sees it through a state of fixed
+//! size ([`MixerReach::Bounded`]).
 //!
 //! What else the project needs to know of a mixer is declared in the same file: whether known weights carry bits through it,
 //! whether it tracks parity, its sizes in benchmarks, what it was held against. Nothing outside asks for a mixer by name.
@@ -19,14 +19,14 @@ mod tests;
 use std::fmt;
 
 use super::{Defaults, StackError};
-use crate::page::{Page, Subject};
-use crate::spec::{self, Spec, Value};
+use crate::page::{ExplainPage, Subject};
+use crate::spec::{self, Spec, SpecValue};
 
 pub use facts::{
-    AttentionHeads, CacheLayout, CacheReach, Facts, Flops, Forwarding, KeyValueLayout, Message, Reach, Selection,
-    StateLayout, Summaries, WeightPrecision,
+    AttentionHeads, CacheLayout, CacheReach, Facts, Flops, Forwarding, KeyValueLayout, MessageSize, MixerReach,
+    StateLayout, Summaries, TokenSelection, WeightPrecision,
 };
-pub use option::{Choice, LARGEST, MixerOption, OptionKind, OptionValue, OptionValues};
+pub use option::{LARGEST, MixerOption, OptionChoice, OptionKind, OptionValue, OptionValues};
 
 use family::{
     attention, gated_delta, log_linear, mamba2_sizes, matrix_state, with_convolution, with_weights, without_weights,
@@ -58,10 +58,10 @@ pub use linear::FeatureMap;
 pub use moba::BlockSummary;
 
 /// Options with their numbers, as a mixer's file gives them to others.
-pub type Sizes = Vec<(&'static str, u64)>;
+pub type OptionSizes = Vec<(&'static str, u64)>;
 
 /// The name of a mixer, and its sizes.
-pub type NamedSizes = (&'static str, Sizes);
+pub type NamedSizes = (&'static str, OptionSizes);
 
 /// A mixer as the registry knows it: what holds of it whatever its sizes.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub struct MixerKind {
     /// What shows that one layer keeps the parity of all bits so far; none if nothing here does.
     pub parity_shown_by: Option<&'static str>,
     /// Sizes other than the defaults in benchmarks.
-    pub benchmark: fn(Benchmark) -> Sizes,
+    pub benchmark: fn(Benchmark) -> OptionSizes,
     /// Whether layers of this kind share weights or values with each other, so that none can be trained or replaced alone.
     pub shares_between_layers: bool,
     /// Mixer and sizes of the same layer if it kept and read every token; for mixers of attention that do not.
@@ -92,7 +92,7 @@ pub struct MixerKind {
 #[derive(Clone, Copy, Debug)]
 pub struct CarrySizes {
     /// For so many bits.
-    pub smallest: fn(u64) -> Sizes,
+    pub smallest: fn(u64) -> OptionSizes,
     /// The option that says how many slots a table in the state can have.
     pub slots: Option<&'static str>,
 }
@@ -172,7 +172,7 @@ impl MixerKind {
     /// Its text in a stack for a benchmark.
     pub fn benchmark_text(&self, benchmark: Benchmark) -> String {
         let options = (self.benchmark)(benchmark).into_iter();
-        let options = options.map(|(option, number)| (option.to_owned(), Value::Number(number))).collect();
+        let options = options.map(|(option, number)| (option.to_owned(), SpecValue::Number(number))).collect();
         Spec { name: self.name.to_owned(), options, at: 0 }.to_string()
     }
 }
@@ -325,8 +325,11 @@ pub fn all_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The pages of all mixers.
-pub fn pages() -> Vec<Page> {
-    let page =
-        |(kind, &source): (&&MixerKind, &&'static str)| Page { name: kind.name, subject: Subject::Mixer, source };
+pub fn pages() -> Vec<ExplainPage> {
+    let page = |(kind, &source): (&&MixerKind, &&'static str)| ExplainPage {
+        name: kind.name,
+        subject: Subject::Mixer,
+        source,
+    };
     KINDS.iter().zip(SOURCES).map(page).collect()
 }

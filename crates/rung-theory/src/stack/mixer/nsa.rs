@@ -32,7 +32,7 @@
 //! means.
 
 use super::{
-    Benchmark, Facts, Flops, HEAD, KEY, KV_HEADS, Message, MixerKind, QUERY_HEADS, Reach, Reference, Selection,
+    Benchmark, Facts, Flops, HEAD, KEY, KV_HEADS, MessageSize, MixerKind, QUERY_HEADS, MixerReach, Reference, TokenSelection,
     Summaries, VALUE, attention, count, size, with_weights,
 };
 
@@ -60,7 +60,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         let projections = with_weights(&attention(n), n.width() * branches * heads + length * kv * (key + value));
         // Summaries that overlap a block: those that start in it, and those that reach into it from before.
         let summaries = block.div_ceil(stride) + length.div_ceil(stride) - 1;
-        let selection = Selection {
+        let selection = TokenSelection {
             groups: kv,
             // Beside the chosen blocks those of the window, and those of summaries that are not yet complete.
             picked: top + window.max(length - 1).div_ceil(block),
@@ -70,7 +70,7 @@ pub(super) static KIND: MixerKind = MixerKind {
             summary: summaries * kv * (key + value),
         };
         Facts {
-            reach: Reach::Full(Message { heads, value, selection: Some(selection) }),
+            reach: MixerReach::Full(MessageSize { heads, value, selection: Some(selection) }),
             cache_per_token: kv * (key + value),
             summaries: Summaries { numbers: kv * (key + value), length, stride },
             flops: Flops { max_attended: Some(top * block + window), ..projections.flops },

@@ -4,7 +4,7 @@
 //! every value explicitly. Values are typed: a flag is a `bool` and a choice an enum, in the mixer's file and wherever it is read.
 
 use super::super::{Defaults, StackError};
-use crate::spec::Value;
+use crate::spec::SpecValue;
 
 /// No size in a stack may exceed this: products of four of them, times layers and bits, still fit 128 bits.
 pub const LARGEST: u64 = 1 << 24;
@@ -42,7 +42,7 @@ pub enum OptionKind {
 }
 
 /// An enum that is an option of a mixer.
-pub trait Choice: Copy + 'static {
+pub trait OptionChoice: Copy + 'static {
     /// The words users type, each with its value; the first is the default.
     const WORDS: &'static [(&'static str, Self)];
 }
@@ -70,7 +70,7 @@ impl From<bool> for OptionValue {
     }
 }
 
-impl From<OptionValue> for Value {
+impl From<OptionValue> for SpecValue {
     fn from(value: OptionValue) -> Self {
         match value {
             OptionValue::Integer(number) => Self::Number(number),
@@ -96,18 +96,18 @@ impl std::fmt::Display for OptionValue {
 
 impl MixerOption {
     /// Reads what was typed.
-    pub(super) fn read(&self, mixer: &'static str, value: &Value) -> Result<OptionValue, StackError> {
+    pub(super) fn read(&self, mixer: &'static str, value: &SpecValue) -> Result<OptionValue, StackError> {
         let read = match (self.kind, value) {
-            (OptionKind::Integer { least, most, .. }, Value::Number(number)) => {
+            (OptionKind::Integer { least, most, .. }, SpecValue::Number(number)) => {
                 (least..=most).contains(number).then_some(OptionValue::Integer(*number))
             }
-            (OptionKind::Flag { .. }, Value::Word(typed)) => match typed.as_str() {
+            (OptionKind::Flag { .. }, SpecValue::Word(typed)) => match typed.as_str() {
                 "yes" | "true" => Some(OptionValue::Flag(true)),
                 "no" | "false" => Some(OptionValue::Flag(false)),
                 _ => None,
             },
-            (OptionKind::Flag { .. }, Value::Number(number @ (0 | 1))) => Some(OptionValue::Flag(*number == 1)),
-            (OptionKind::Choice(words), Value::Word(typed)) => {
+            (OptionKind::Flag { .. }, SpecValue::Number(number @ (0 | 1))) => Some(OptionValue::Flag(*number == 1)),
+            (OptionKind::Choice(words), SpecValue::Word(typed)) => {
                 words.iter().find(|word| *word == typed).map(|word| OptionValue::Word(word))
             }
             _ => None,
@@ -139,7 +139,7 @@ impl MixerOption {
     }
 }
 
-/// The resolved options of one mixer, with the stack's defaults at hand.
+/// The resolved options of one mixer, with the stack's defaults.
 #[derive(Clone, Debug)]
 pub struct OptionValues {
     pub(super) defaults: Defaults,
@@ -183,7 +183,7 @@ impl OptionValues {
     ///
     /// # Panics
     /// As [`OptionValues::integer`].
-    pub fn choice<C: Choice>(&self, name: &str) -> C {
+    pub fn choice<C: OptionChoice>(&self, name: &str) -> C {
         let value = self.find(name);
         let chosen = |(word, _): &&(&'static str, C)| value == Some(OptionValue::Word(word));
         let found = C::WORDS.iter().find(chosen);
@@ -227,7 +227,7 @@ macro_rules! choices {
             const NAMES: &'static [&'static str] = &[$($word),*];
         }
 
-        impl super::Choice for $name {
+        impl super::OptionChoice for $name {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),*];
         }
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rung_train::run::{directory, record};
-use rung_train::sweep::slurm::{Job, JobHandle, Queued, Request, most_tasks};
+use rung_train::sweep::slurm::{Job, JobHandle, QueuedTask, SlurmRequest, most_tasks};
 use rung_train::sweep::{Event, Shard, Sweep, SweepSummary};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ use crate::watch::{Interrupt, SweepWatcher};
 pub struct Cluster {
     /// Submit the sweep as a job array instead of running it here. --out must be on a file system that the nodes share.
     #[arg(long, value_enum, value_name = "WHERE")]
-    pub on: Option<Where>,
+    pub on: Option<Scheduler>,
     /// Number of array tasks, each a shard of the runs [default: one per run, at most Slurm's MaxArraySize]
     #[arg(long, value_name = "K", requires = "on")]
     tasks: Option<usize>,
@@ -38,13 +38,13 @@ pub struct Cluster {
 
 /// Where else a sweep can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Where {
+pub enum Scheduler {
     /// A cluster under Slurm.
     Slurm,
 }
 
 /// The result of running a sweep on a cluster.
-pub enum Outcome {
+pub enum ClusterOutcome {
     /// A job is queued or running; the command does not wait for it.
     Submitted,
     /// Every run is recorded, or no job is left that works on the others. With the last job, if known.
@@ -70,7 +70,7 @@ impl Cluster {
         out: &Path,
         threads: usize,
         json: bool,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<ClusterOutcome> {
         let job = Job::of(sweep, out)?;
         let records = sweep.runs.iter().map(|_| None).collect();
         let mut poller = RecordPoller { sweep, out, summary: SweepSummary { records, ..SweepSummary::default() } };
@@ -80,7 +80,7 @@ impl Cluster {
         let missing = poller.missing();
         if missing.is_empty() {
             watcher.finish();
-            return Ok(Outcome::Collected(poller.summary, job.tickets().pop()));
+            return Ok(ClusterOutcome::Collected(poller.summary, job.tickets().pop()));
         }
         let queued = job.at_work(job.queued()?, &missing);
         let ticket = if !queued.is_empty() {
@@ -96,7 +96,7 @@ impl Cluster {
         if self.no_wait {
             watcher.finish();
             report_submitted(json, verb, &job, ticket.as_ref(), &poller.summary)?;
-            return Ok(Outcome::Submitted);
+            return Ok(ClusterOutcome::Submitted);
         }
         if !json {
             let (left, directory) = (missing.len(), job.place.display());
@@ -106,7 +106,7 @@ impl Cluster {
         watcher.finish();
         if stopped {
             poller.summary.interrupted = true;
-            return Ok(Outcome::Collected(poller.summary, ticket));
+            return Ok(ClusterOutcome::Collected(poller.summary, ticket));
         }
         Ok(poller.fail_missing(&job, ticket))
     }
@@ -134,7 +134,7 @@ impl Cluster {
             Some(program) => program,
             None => std::env::current_exe()?,
         };
-        let request = Request { text, program: &program, tasks, threads, options: &self.sbatch };
+        let request = SlurmRequest { text, program: &program, tasks, threads, options: &self.sbatch };
         Ok(job.submit(&request, missing)?)
     }
 }
@@ -167,7 +167,7 @@ impl RecordPoller<'_> {
     }
 
     /// Reads the records written since the last poll.
-    fn poll(&mut self, show: &mut dyn FnMut(usize, &rung_train::run::Record)) -> anyhow::Result<()> {
+    fn poll(&mut self, show: &mut dyn FnMut(usize, &rung_train::run::RunRecord)) -> anyhow::Result<()> {
         for number in self.missing() {
             let run = &self.sweep.runs[number];
             let directory = self.out.join(record::id(run));
@@ -182,10 +182,10 @@ impl RecordPoller<'_> {
     }
 
     /// No job works on the sweep any more: runs without a record have failed.
-    fn fail_missing(mut self, job: &Job, ticket: Option<JobHandle>) -> Outcome {
+    fn fail_missing(mut self, job: &Job, ticket: Option<JobHandle>) -> ClusterOutcome {
         let missing = self.missing().into_iter();
         self.summary.failed = missing.map(|number| (number, job.why_missing(ticket.as_ref(), number))).collect();
-        Outcome::Collected(self.summary, ticket)
+        ClusterOutcome::Collected(self.summary, ticket)
     }
 }
 
@@ -233,7 +233,7 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
 }
 
 /// "2 running, 5 pending (Resources)".
-fn states(tasks: &[Queued]) -> String {
+fn states(tasks: &[QueuedTask]) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for task in tasks {
         let state = task.state.to_lowercase();
@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn states_are_counted() {
-        let task = |state: &str, reason: &str| Queued { id: "1".into(), state: state.into(), reason: reason.into() };
+        let task =
+            |state: &str, reason: &str| QueuedTask { id: "1".into(), state: state.into(), reason: reason.into() };
         let tasks = [task("PENDING", "Resources"), task("RUNNING", "None"), task("PENDING", "Resources")];
         assert_eq!(states(&tasks), "2 pending (Resources), 1 running");
     }
