@@ -56,8 +56,8 @@ mod weights;
 pub mod what_if;
 
 pub use audit::{
-    AllFull, Audit, AuditLayer, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT, NextHopBound,
-    AuditOptions,
+    AllFull, Audit, AuditLayer, AuditOptions, BlockSparse, BoundOracle, BoundSearch, DEFAULT_CONTEXT, MAX_CONTEXT,
+    NextHopBound,
 };
 pub use certify::{MOST_CERTIFIED_HOPS, QUICK_CERTIFIED_HOPS, certify};
 pub use cost::{BF16, CacheBytes, Dtype, FP32, MixerCost};

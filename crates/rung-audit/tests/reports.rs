@@ -5,7 +5,8 @@ mod schema;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
 use rung_audit::{
-    AttentionScope, Audit, BoundSearch, AuditOptions, audit_preset, audit_text, parse_bytes, placement, presets, what_if,
+    AttentionScope, Audit, AuditOptions, BoundSearch, audit_preset, audit_text, parse_bytes, placement, presets,
+    what_if,
 };
 use rung_figure::figure::Chart as _;
 use schema::validate;

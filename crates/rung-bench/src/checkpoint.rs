@@ -91,9 +91,9 @@ impl Workload {
     }
 }
 
-impl Work {
+impl Workload {
     /// Does it once: milliseconds, of one token when decoding.
-    pub(super) fn run(self, decoder: &mut Decoder<'_>) -> Result<f64, BenchError> {
+    pub(super) fn run(self, decoder: &mut CheckpointDecoder<'_>) -> Result<f64, BenchError> {
         // The same ids as in the peer's script.
         let prompt: Vec<u32> = (0..PROMPT as u32).map(|index| 7 + index * 37 % 1000).collect();
         let mut outcome = Ok(());

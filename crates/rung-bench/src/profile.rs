@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use rung_engine::OperationProfile;
-use rung_nn::families::{self, decode::Decoder};
+use rung_nn::families::{self, decode::CheckpointDecoder};
 
-use super::checkpoint::Work;
+use super::checkpoint::Workload;
 use super::measure::{Times, bandwidth, limit};
 use super::train::{PROFILED, Training};
 use super::{BenchError, CaseFilter, SIZES, Size, canonical};
@@ -129,8 +129,8 @@ pub fn profile(mixer: &'static str, size: Size, threads: usize, repetitions: usi
 pub fn checkpoint(path: &Path, threads: usize, repetitions: usize) -> Result<Vec<StepProfile>, BenchError> {
     let checkpoint = families::open(path).map_err(Box::new)?;
     let (peak, bandwidth) = (limit(threads), bandwidth(threads));
-    let one = |work: Work| {
-        let mut decoder = Decoder::new(&checkpoint.model, &checkpoint.weights, threads);
+    let one = |work: Workload| {
+        let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, threads);
         for _ in 0..super::WARM_UP {
             work.run(&mut decoder)?;
         }
@@ -146,7 +146,7 @@ pub fn checkpoint(path: &Path, threads: usize, repetitions: usize) -> Result<Vec
         rows.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
         Ok(StepProfile { mixer: "checkpoint", shape: work.name(), milliseconds, rows, peak, bandwidth })
     };
-    Work::ALL.into_iter().map(one).collect()
+    Workload::ALL.into_iter().map(one).collect()
 }
 
 /// Adds one thread's row of all repetitions to the rows of a step.

@@ -44,7 +44,7 @@ mod shape;
 
 pub use choice::{BlockChoice, highest};
 pub use kernels::vectorised::vector_instructions;
-pub use native::{DataParallel, NonFinite, Native, OperationProfile, StepOutcome, StepError, Tensor};
+pub use native::{DataParallel, Native, NonFinite, OperationProfile, StepError, StepOutcome, Tensor};
 pub use ops::{
     AccumulatorRounding, AttentionInputs, AttentionMask, Binary, BlockAttention, Decay, GatedScan, GeneralDelta, Ops,
     Recurrence, Rounding, Unary, rotary_angles, rotary_frequencies,

@@ -28,7 +28,7 @@ mod threaded_attention;
 mod threaded_product;
 mod worker_pool;
 
-pub use data_parallel::{DataParallel, StepOutcome, StepError};
+pub use data_parallel::{DataParallel, StepError, StepOutcome};
 pub use profile::OperationProfile;
 pub use tape::{NonFinite, Tensor};
 

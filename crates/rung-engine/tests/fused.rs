@@ -194,7 +194,7 @@ macro_rules! recurrence_case {
     };
 }
 
-/// Inputs: query, key, value, raw decay, sought, raw strength, state.
+/// Inputs: query, key, value, raw decay, recall_key, raw strength, state.
 fn general_delta<S: Scalar>(
     ops: &Native<S>,
     x: &[<Native<S> as Ops>::Tensor],
@@ -202,15 +202,15 @@ fn general_delta<S: Scalar>(
     fused: bool,
 ) -> Vec<<Native<S> as Ops>::Tensor> {
     let decay = ops.scale(&ops.softplus(&x[3]), -strength);
-    let sought = ops.l2_norm(&x[4], 1e-6);
-    let removed = ops.mul(&sought, &ops.scale(&ops.sigmoid(&x[5]), 2.0));
+    let recall_key = ops.l2_norm(&x[4], 1e-6);
+    let erase_key = ops.mul(&recall_key, &ops.scale(&ops.sigmoid(&x[5]), 2.0));
     let inputs = GeneralDelta {
         query: &x[0],
         key: &x[1],
         value: &x[2],
         decay: &decay,
-        removal_key: &sought,
-        removal_value: &removed,
+        recall_key: &recall_key,
+        erase_key: &erase_key,
         state: state.then_some(&x[6]),
         chunk,
         rounding: None,
@@ -592,11 +592,11 @@ fn the_general_delta_rule_is_its_definition() {
     let ops = Native::<f64>::new();
     ops.bind_frozen(&weights);
     let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
-    let [query, key, value, raw, sought, strength] = [0, 1, 2, 3, 4, 5].map(|index| ops.values(&x[index]));
+    let [query, key, value, raw, recall_key, strength] = [0, 1, 2, 3, 4, 5].map(|index| ops.values(&x[index]));
     let (mut state, mut outputs) = (ops.values(&x[6]), Vec::new());
     for row in (0..12).step_by(2) {
-        let size = (sought[row] * sought[row] + sought[row + 1] * sought[row + 1] + 1e-6).sqrt();
-        let unit = [sought[row] / size, sought[row + 1] / size];
+        let size = (recall_key[row] * recall_key[row] + recall_key[row + 1] * recall_key[row + 1] + 1e-6).sqrt();
+        let unit = [recall_key[row] / size, recall_key[row + 1] / size];
         let transition = |into: usize, from: usize| {
             let kept = if into == from { (-raw[row + into].softplus()).exp() } else { 0.0 };
             kept - 2.0 * strength[row + into].sigmoid() * unit[into] * unit[from]
@@ -629,8 +629,8 @@ fn the_general_delta_rule_holds_the_delta_rule() {
         key: &written,
         value,
         decay: &ops.zeros(row),
-        removal_key: &key,
-        removal_value: &written,
+        recall_key: &key,
+        erase_key: &written,
         state,
         chunk: 4,
         rounding: None,

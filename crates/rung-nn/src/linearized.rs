@@ -359,19 +359,19 @@ impl<S: Scalar> Ops for LinearizedOps<S> {
         &self,
         inputs: &GeneralDelta<'_, LinearizedTensor<S>>,
     ) -> (LinearizedTensor<S>, LinearizedTensor<S>) {
-        let steers = [inputs.query, inputs.key, inputs.decay, inputs.removal_key, inputs.removal_value];
+        let steers = [inputs.query, inputs.key, inputs.decay, inputs.recall_key, inputs.erase_key];
         let steered = steers.iter().any(|part| part.live);
         let live = inputs.value.live || inputs.state.is_some_and(|state| state.live);
         let steers = steers.map(|part| if live { self.still(part) } else { part.x.clone() });
         let run = |rounds: bool| {
-            let [query, key, decay, sought, removed] = &steers;
+            let [query, key, decay, recall_key, erase_key] = &steers;
             self.native.general_delta(&GeneralDelta {
                 query,
                 key,
                 value: &inputs.value.x,
                 decay,
-                removal_key: sought,
-                removal_value: removed,
+                recall_key,
+                erase_key,
                 state: inputs.state.map(|state| &state.x),
                 chunk: inputs.chunk,
                 rounding: inputs.rounding.filter(|_| rounds),

@@ -1,7 +1,8 @@
 //! What each layer keeps, in elements: read off the audit, before any engine's rule.
 
-use rung_theory::stack::mixer::{CacheLayout, KeyValueLayout, StateLayout};
+use rung_theory::stack::mixer::{self, CacheLayout, KeyValueLayout, StateLayout};
 
+use super::Engine;
 use crate::{Audit, AuditError};
 
 /// Fixed-size state of one layer and one sequence.
@@ -13,6 +14,11 @@ pub(crate) struct RecurrentState {
 }
 
 impl RecurrentState {
+    /// Whether an engine's rules cover it, as the mixer declares.
+    pub(crate) fn is_covered_by(&self, engine: &Engine) -> bool {
+        mixer::find(self.kind).is_some_and(|kind| kind.engines.contains(&engine.name))
+    }
+
     /// Channels of the convolution on one of `tp` devices. Groups that do not divide are copied.
     pub(crate) fn local_channels(&self, tp: u64) -> u64 {
         let StateLayout { channels, groups, group_channels, .. } = self.layout;

@@ -11,7 +11,6 @@
 //! `src/llama-context.cpp`, `src/llama-kv-cache.cpp`, `src/llama-kv-cache-iswa.cpp`, `src/llama-memory-recurrent.cpp`,
 //! `src/llama-hparams.cpp` of ggml-org/llama.cpp at `b21e4de74567` (b10586).
 
-use super::demand::RecurrentState;
 use super::{CacheFormat, CacheParts, Engine, F16_CACHE, MemoryPlan, PlanInput, bytes_of, largest, pad, request};
 use crate::{AuditError, FP32};
 use rung_theory::stack::mixer::{CacheReach, KeyValueLayout};
@@ -182,9 +181,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 }
 
 fn unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
-    let supports =
-        |state: &RecurrentState| matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "rwkv6" | "rwkv7");
-    if let Some(state) = input.demands.states().find(|state| !supports(state)) {
+    if let Some(state) = input.demands.states().find(|state| !state.is_covered_by(&ENGINE)) {
         plan.unknown.push(format!("llama.cpp's rules here do not cover state of `{}`", state.kind));
     }
     if input

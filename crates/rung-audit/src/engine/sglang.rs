@@ -128,9 +128,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 }
 
 fn unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
-    let supports =
-        |state: &RecurrentState| matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "lightning");
-    if let Some(state) = input.demands.states().find(|state| !supports(state)) {
+    if let Some(state) = input.demands.states().find(|state| !state.is_covered_by(&ENGINE)) {
         plan.unknown.push(format!("SGLang's rules here do not cover state of `{}`", state.kind));
     }
     if input.demands.kv().any(|kv| matches!(kv.reach, CacheReach::Compressed { .. })) {

@@ -127,7 +127,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
     if !plan.unknown.is_empty() && !input.settings.partial {
         return Ok(());
     }
-    let states: Vec<RecurrentState> = input.demands.states().filter(supports).collect();
+    let states: Vec<RecurrentState> = input.demands.states().filter(|state| state.is_covered_by(&ENGINE)).collect();
     let state_dtype = states.first().map_or(FP32, |first| state_dtype(input, first));
     plan.state_dtype = state_dtype.name;
     let mode = mode(input, plan)?;
@@ -152,10 +152,6 @@ fn bytes_per_token(pool: &Pool) -> u64 {
     growing.map(|bucket| (pool.groups(bucket) * pool.bytes_per_block()).div_ceil(bucket.block)).sum()
 }
 
-fn supports(state: &RecurrentState) -> bool {
-    matches!(state.kind, "gdn" | "kda" | "mamba1" | "mamba2" | "conv" | "lightning")
-}
-
 /// Kinds of layers that these rules do not cover.
 fn unsupported(input: &PlanInput) -> Vec<String> {
     let mut found = Vec::new();
@@ -165,7 +161,7 @@ fn unsupported(input: &PlanInput) -> Vec<String> {
         }
     };
     for layer in &input.demands.layers {
-        if let Some(state) = layer.state.filter(|state| !supports(state)) {
+        if let Some(state) = layer.state.filter(|state| !state.is_covered_by(&ENGINE)) {
             add(format!("vLLM's rules here do not cover state of `{}`", state.kind));
         }
         if layer.state.is_some_and(|state| state.kind == "conv") && layer.kv.is_some() {

@@ -9,16 +9,16 @@ pub fn general_delta<O: Ops + ?Sized>(ops: &O, inputs: &GeneralDelta<'_, O::Tens
     let key_width = ops.shape(inputs.key)[3];
     let first = |x: &O::Tensor| heads_first(ops, x, heads);
     let (query, key, value) = (first(inputs.query), first(inputs.key), first(inputs.value));
-    let (sought, removed) = (first(inputs.removal_key), first(inputs.removal_value));
+    let (recall_key, erase_key) = (first(inputs.recall_key), first(inputs.erase_key));
     let fade = ops.permute(&ops.exp(&first(inputs.decay)), &[0, 1, 3, 2]);
     let mut state = inputs.state.cloned().unwrap_or_else(|| ops.zeros(&[batch, heads, key_width, value_width]));
     let mut outputs = Vec::with_capacity(time);
     for token in 0..time {
         let row = |x: &O::Tensor| ops.slice(x, 2, token..token + 1);
         let along = |x: &O::Tensor, row: &O::Tensor| ops.product(x, true, row, false);
-        let recalled = ops.matmul(&row(&sought), &state);
+        let recalled = ops.matmul(&row(&recall_key), &state);
         let kept = ops.mul(&state, &ops.slice(&fade, 3, token..token + 1));
-        let kept = ops.sub(&kept, &along(&row(&removed), &recalled));
+        let kept = ops.sub(&kept, &along(&row(&erase_key), &recalled));
         state = ops.add(&kept, &along(&row(&key), &row(&value)));
         if let Some(rounding) = inputs.rounding {
             state = rounding.apply(ops, &state);

@@ -1,6 +1,6 @@
 //! The general delta rule, one token after another.
 //!
-//! With the state `S` before a token, `u = S' s` is what it holds under the sought key s. The token makes it
+//! With the state `S` before a token, `u = S' s` is what it holds under the recall_key key s. The token makes it
 //! `Diag(e^g) S - r u' + k v'` and reads `S' q` from that. Rows of the state are walked once for `u` and once for the rest, in
 //! vectors over value channels; a state of 64 by 64 numbers stays in the nearest cache.
 //!
@@ -33,8 +33,8 @@ pub(crate) struct Inputs<'a, S> {
     pub(crate) key: &'a [S],
     pub(crate) value: &'a [S],
     pub(crate) decay: &'a [S],
-    pub(crate) sought: &'a [S],
-    pub(crate) removed: &'a [S],
+    pub(crate) recall_key: &'a [S],
+    pub(crate) erase_key: &'a [S],
     pub(crate) state: &'a [S],
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Gradients<'a, S> {
     pub(crate) key: &'a mut [S],
     pub(crate) value: &'a mut [S],
     pub(crate) decay: &'a mut [S],
-    pub(crate) sought: &'a mut [S],
-    pub(crate) removed: &'a mut [S],
+    pub(crate) recall_key: &'a mut [S],
+    pub(crate) erase_key: &'a mut [S],
     pub(crate) state: &'a mut [S],
 }
 
@@ -94,8 +94,8 @@ struct Token<'a, S> {
     key: &'a [S],
     value: &'a [S],
     fade: &'a [S],
-    sought: &'a [S],
-    removed: &'a [S],
+    recall_key: &'a [S],
+    erase_key: &'a [S],
 }
 
 impl<'a, S: Scalar> Token<'a, S> {
@@ -106,8 +106,8 @@ impl<'a, S: Scalar> Token<'a, S> {
             key: &inputs.key[keys.clone()],
             value: &inputs.value[part(row, extents.value_width)],
             fade,
-            sought: &inputs.sought[keys.clone()],
-            removed: &inputs.removed[keys],
+            recall_key: &inputs.recall_key[keys.clone()],
+            erase_key: &inputs.erase_key[keys],
         }
     }
 }
@@ -141,11 +141,11 @@ vectorised! {
     }
 
     /// What a state holds under a key.
-    fn recall<S>(state: &[S], sought: &[S], out: &mut [S]) {
+    fn recall<S>(state: &[S], recall_key: &[S], out: &mut [S]) {
         out.fill(S::ZERO);
-        for (row, &sought) in state.chunks_exact(out.len()).zip(sought) {
+        for (row, &recall_key) in state.chunks_exact(out.len()).zip(recall_key) {
             for (out, &x) in out.iter_mut().zip(row) {
-                *out = x.mul_add(sought, *out);
+                *out = x.mul_add(recall_key, *out);
             }
         }
     }
@@ -154,9 +154,9 @@ vectorised! {
     fn advance<S>(token: Token<'_, S>, recalled: &[S], state: &mut [S]) {
         let width = recalled.len();
         for (index, row) in state.chunks_exact_mut(width).enumerate() {
-            let (fade, key, removed) = (token.fade[index], token.key[index], token.removed[index]);
+            let (fade, key, erase_key) = (token.fade[index], token.key[index], token.erase_key[index]);
             for ((x, &recalled), &value) in row.iter_mut().zip(recalled).zip(token.value) {
-                *x = recalled.mul_add(-removed, value.mul_add(key, *x * fade));
+                *x = recalled.mul_add(-erase_key, value.mul_add(key, *x * fade));
             }
         }
     }
@@ -184,12 +184,12 @@ vectorised! {
         to_value.fill(S::ZERO);
         to_recalled.fill(S::ZERO);
         for (index, (row, before)) in to_state.chunks_exact_mut(width).zip(before.chunks_exact(width)).enumerate() {
-            let (query, key, removed) = (token.query[index], token.key[index], token.removed[index]);
+            let (query, key, erase_key) = (token.query[index], token.key[index], token.erase_key[index]);
             let sums = to_value.iter_mut().zip(&mut *to_recalled);
             for ((x, &slope), (to_value, to_recalled)) in row.iter_mut().zip(slope).zip(sums) {
                 *x = slope.mul_add(query, *x);
                 *to_value = x.mul_add(key, *to_value);
-                *to_recalled = x.mul_add(-removed, *to_recalled);
+                *to_recalled = x.mul_add(-erase_key, *to_recalled);
             }
             to_key[index] = dot(row, token.value);
             to_removed[index] = -dot(row, recalled);
@@ -200,9 +200,9 @@ vectorised! {
     /// The second half: the gradient of the state before.
     fn state_back<S>(token: Token<'_, S>, to_recalled: &[S], to_state: &mut [S]) {
         for (index, row) in to_state.chunks_exact_mut(to_recalled.len()).enumerate() {
-            let (fade, sought) = (token.fade[index], token.sought[index]);
+            let (fade, recall_key) = (token.fade[index], token.recall_key[index]);
             for (x, &to_recalled) in row.iter_mut().zip(to_recalled) {
-                *x = to_recalled.mul_add(sought, *x * fade);
+                *x = to_recalled.mul_add(recall_key, *x * fade);
             }
         }
     }
@@ -231,7 +231,7 @@ pub(crate) fn forward<S: Scalar>(
                 let row = extents.row(head, time);
                 raise(&inputs.decay[part(row, keys)], fade);
                 let token = Token::new(&extents, inputs, row, fade);
-                recall(state, token.sought, recalled);
+                recall(state, token.recall_key, recalled);
                 advance(token, recalled, state);
                 recall(state, token.query, &mut out[part(row, values)]);
             }
@@ -304,7 +304,7 @@ fn cell_again<S: Scalar>(
         raise(&inputs.decay[part(row, keys)], fade);
         let token = Token::new(extents, inputs, row, fade);
         work.states[part(place, size)].copy_from_slice(work.after);
-        recall(work.after, token.sought, recalled);
+        recall(work.after, token.recall_key, recalled);
         advance(token, recalled, work.after);
         row_dots(work.after, &slope[part(row, values)], &mut to_query[part(row, keys)]);
     }
@@ -325,12 +325,12 @@ fn cell_back<S: Scalar>(
         let token = Token::new(extents, inputs, row, &work.fades[part(place, keys)]);
         let before = &work.states[part(place, size)];
         let recalled = &work.recalled[part(place, values)];
-        let to_keys = [&mut *gradients.key, &mut *gradients.removed, &mut *gradients.decay];
+        let to_keys = [&mut *gradients.key, &mut *gradients.erase_key, &mut *gradients.decay];
         let to_keys = to_keys.map(|gradient| &mut gradient[part(row, keys)]);
         let to_value = &mut gradients.value[part(row, values)];
         let slope = &slope[part(row, values)];
         rows_back(token, before, recalled, slope, work.to_state, to_keys, to_value, work.to_recalled);
-        row_dots(before, work.to_recalled, &mut gradients.sought[part(row, keys)]);
+        row_dots(before, work.to_recalled, &mut gradients.recall_key[part(row, keys)]);
         state_back(token, work.to_recalled, work.to_state);
     }
 }

@@ -13,7 +13,7 @@
 //! are taken in another order, and results agree up to rounding.
 
 use super::worker_pool::WorkerPool;
-use super::{NonFinite, Native, OperationProfile, Tensor};
+use super::{Native, NonFinite, OperationProfile, Tensor};
 use crate::kernels::pointwise::accumulate;
 use crate::kernels::update::{all_finite, sum_of_squares};
 use crate::ops::Ops;

@@ -2,7 +2,7 @@
 
 use crate::kernels::delta::{self, Extents, Gradients, Inputs};
 use crate::native::profile::{Cost, general_delta_cost};
-use crate::native::tape::{Flow, Record, Tensor, GradientTarget};
+use crate::native::tape::{Flow, GradientTarget, Record, Tensor};
 use crate::native::{Native, extents_of};
 use crate::ops::GeneralDelta;
 use crate::scalar::Scalar;
@@ -13,7 +13,7 @@ use super::pool::Buffer;
 /// The record of a general delta rule.
 pub(crate) struct DeltaRecord<S: Scalar> {
     extents: Extents,
-    /// Query, key, value, decay, sought, removed.
+    /// Query, key, value, decay, recall_key, removed.
     inputs: [Tensor<S>; 6],
     state: Option<Tensor<S>>,
     kept: Buffer<S>,
@@ -31,12 +31,10 @@ impl<S: Scalar> Replaced<S> {
 impl<S: Scalar> Native<S> {
     /// Outputs and last state, by the kernel.
     pub(super) fn replace(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
-        let GeneralDelta {
-            query, key, value, decay, removal_key: sought, removal_value: removed, state, chunk, ..
-        } = *inputs;
+        let GeneralDelta { query, key, value, decay, recall_key, erase_key, state, chunk, .. } = *inputs;
         let [batch, time, heads, value_width] = extents_of("general_delta", value);
         let key_width = key.shape.width();
-        for x in [query, key, decay, sought, removed] {
+        for x in [query, key, decay, recall_key, erase_key] {
             assert_eq!(x.shape, value.shape.with(3, key_width), "rows of a general delta rule on {}", value.shape);
         }
         let last_shape = Shape::new(&[batch, heads, key_width, value_width]);
@@ -47,7 +45,7 @@ impl<S: Scalar> Native<S> {
         let mut data = self.pool.take(value.data.len());
         let mut record = DeltaRecord {
             extents,
-            inputs: [query, key, value, decay, sought, removed].map(Clone::clone),
+            inputs: [query, key, value, decay, recall_key, erase_key].map(Clone::clone),
             state: state.cloned(),
             kept: self.pool.take(0),
             out: GradientTarget::None,
@@ -79,8 +77,8 @@ impl<S: Scalar> DeltaRecord<S> {
         let mut to = self.inputs.each_ref().map(|x| flow.pool.take(x.shape.size()));
         let mut to_state = flow.pool.take(self.state.as_ref().map_or(0, |state| state.shape.size()));
         let mut scratch = flow.pool.take(self.extents.scratch_back());
-        let [query, key, value, decay, sought, removed] = to.each_mut().map(Buffer::write);
-        let mut gradients = Gradients { query, key, value, decay, sought, removed, state: to_state.write() };
+        let [query, key, value, decay, recall_key, erase_key] = to.each_mut().map(Buffer::write);
+        let mut gradients = Gradients { query, key, value, decay, recall_key, erase_key, state: to_state.write() };
         let slopes = (&*slope, last.as_deref().unwrap_or(&[]));
         delta::backward(self.extents, &self.view(), &self.kept, slopes, scratch.write(), &mut gradients);
         for (x, gradient) in self.inputs.iter().zip(to) {
@@ -93,8 +91,8 @@ impl<S: Scalar> DeltaRecord<S> {
 
     /// The kernel's view of the inputs.
     fn view(&self) -> Inputs<'_, S> {
-        let [query, key, value, decay, sought, removed] = self.inputs.each_ref().map(|x| &x.data[..]);
+        let [query, key, value, decay, recall_key, erase_key] = self.inputs.each_ref().map(|x| &x.data[..]);
         let state = self.state.as_ref().map_or(&[][..], |state| &state.data);
-        Inputs { query, key, value, decay, sought, removed, state }
+        Inputs { query, key, value, decay, recall_key, erase_key, state }
     }
 }

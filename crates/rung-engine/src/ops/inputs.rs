@@ -188,9 +188,9 @@ pub struct GeneralDelta<'a, T> {
     /// Log-decays of the key channels, `[batch, time, heads, key width]`, never positive.
     pub decay: &'a T,
     /// `s`: the key under which something is looked up to be erased, `[batch, time, heads, key width]`.
-    pub removal_key: &'a T,
+    pub recall_key: &'a T,
     /// `r`: along what, and how much of it, it is erased, `[batch, time, heads, key width]`.
-    pub removal_value: &'a T,
+    pub erase_key: &'a T,
     /// The state before the first token, `[batch, heads, key width, value width]`; zero if absent.
     pub state: Option<&'a T>,
     /// Tokens between the states that are kept for the gradient. It changes the cost, never the result.

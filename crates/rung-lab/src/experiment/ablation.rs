@@ -32,30 +32,30 @@ fn first(stack: &str) -> String {
     policy.map_or_else(|| mixer.to_owned(), |policy| format!("{mixer}, {policy}"))
 }
 
-fn entry(cell: &ResultCell<'_>) -> ComparisonPoint {
+fn point(cell: &ResultCell<'_>) -> ComparisonPoint {
     let record = cell.first();
     let ratio = cell.state_bits() / record.facts.table_bits.unwrap_or(f64::NAN);
     let helped = record.facts.full_layers > 0;
     let series = format!("{}{}", first(&record.config.stack), if helped { ", then full" } else { "" });
-    let entry = ComparisonPoint::of(cell, 1, series, ratio, format!("with {:.0} bits of state", cell.state_bits()));
+    let point = ComparisonPoint::of(cell, 1, series, ratio, format!("with {:.0} bits of state", cell.state_bits()));
     let stack = &record.config.stack;
     let hands = !stack.contains("policy=") || stack.contains("policy=last");
     match (helped, hands) {
-        (true, true) => entry.predicted(true, "the state hands the start to the full layer"),
-        (true, false) if stack.contains("policy=prefix") => entry.predicted(false, "it drops the start"),
-        (false, _) if ratio < 1.0 => entry.predicted(false, "proved: the state is smaller than the table"),
-        _ => entry,
+        (true, true) => point.predicted(true, "the state hands the start to the full layer"),
+        (true, false) if stack.contains("policy=prefix") => point.predicted(false, "it drops the start"),
+        (false, _) if ratio < 1.0 => point.predicted(false, "proved: the state is smaller than the table"),
+        _ => point,
     }
 }
 
 fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let (mut entries, mut alone): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) = (Vec::new(), Vec::new());
+    let (mut points, mut alone): (Vec<ComparisonPoint>, Vec<ComparisonPoint>) = (Vec::new(), Vec::new());
     for cell in &cells {
-        if cell.plan().layers.len() == 1 { &mut alone } else { &mut entries }.push(entry(cell));
+        if cell.plan().layers.len() == 1 { &mut alone } else { &mut points }.push(point(cell));
     }
-    for (entries, file, title, along) in [
-        (&entries, "ablation-full", "One hop, a layer with state before a full one", AxisKind::Names),
+    for (points, file, title, along) in [
+        (&points, "ablation-full", "One hop, a layer with state before a full one", AxisKind::Names),
         (
             &alone,
             "ablation-alone",
@@ -63,7 +63,7 @@ fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
             AxisKind::Measure("state bits / (m log m)", Scale::Log2),
         ),
     ] {
-        if entries.is_empty() {
+        if points.is_empty() {
             continue;
         }
         let view = ComparisonFigure {
@@ -74,8 +74,8 @@ fn ablation(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
             caption: "The layer with state is a recurrence or keeps a few tokens by a policy, in about as many bits. Bars go from the worst \
                       seed to the best.",
         };
-        render(entries, &view, page);
+        render(points, &view, page);
     }
-    entries.extend(alone);
-    conclude(&entries, "Does it matter how the bits of a state are kept?")
+    points.extend(alone);
+    conclude(&points, "Does it matter how the bits of a state are kept?")
 }

@@ -63,7 +63,7 @@ fn ratio(cell: &ResultCell<'_>) -> f64 {
 }
 
 /// m of the task.
-fn entries(cell: &ResultCell<'_>) -> f64 {
+fn points(cell: &ResultCell<'_>) -> f64 {
     1.0 / super::table::guess(cell, 1)
 }
 
@@ -73,7 +73,7 @@ fn chart(cells: &[ResultCell<'_>]) -> LineChart {
         AxisSpec::new("state bits / (m log m)", Scale::Log2),
         AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02),
     );
-    let m = cells.iter().map(entries).fold(f64::NAN, f64::max);
+    let m = cells.iter().map(points).fold(f64::NAN, f64::max);
     let ratios = cells.iter().map(ratio);
     let (low, high) = ratios.fold((1.0_f64, 1.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
     let steps = 60;
@@ -113,7 +113,7 @@ fn conclude(cells: &[ResultCell<'_>]) -> Conclusion {
     let above: Vec<&ResultCell<'_>> = cells
         .iter()
         .filter(|cell| {
-            let most = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
+            let most = max_accuracy(ratio(cell) * points(cell).log2(), points(cell));
             // A sample may lie above the line by chance; its interval may not.
             cell.records.iter().any(|record| record.accuracy.values().any(|tally| tally.interval().0 > most))
         })
@@ -133,7 +133,7 @@ fn conclude(cells: &[ResultCell<'_>]) -> Conclusion {
             .number(spread.percent(), Evidence::Measured)
             .text(format!(
                 " right, where its bits allow {:.1}%. ",
-                100.0 * max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell))
+                100.0 * max_accuracy(ratio(cell) * points(cell).log2(), points(cell))
             ));
         lines.push(format!("at ratio {:.2} {:.1}%", ratio(cell), 100.0 * spread.mean));
     }
@@ -149,8 +149,8 @@ fn conclude(cells: &[ResultCell<'_>]) -> Conclusion {
         .collect();
     // A line that no point comes near is not tested by being respected.
     let used = |cell: &&ResultCell<'_>| {
-        let most = max_accuracy(ratio(cell) * entries(cell).log2(), entries(cell));
-        let guess = 1.0 / entries(cell);
+        let most = max_accuracy(ratio(cell) * points(cell).log2(), points(cell));
+        let guess = 1.0 / points(cell);
         most < 0.99 && (cell.accuracy(1).high - guess) >= NEAR * (most - guess)
     };
     let near = cells.iter().filter(used).count();

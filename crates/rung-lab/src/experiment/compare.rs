@@ -94,7 +94,7 @@ pub enum AxisKind {
     Names,
 }
 
-/// How entries are shown.
+/// How points are shown.
 pub struct ComparisonFigure {
     /// The name of the figure's files.
     pub file: &'static str,
@@ -109,17 +109,17 @@ pub struct ComparisonFigure {
 }
 
 /// Figure and table into the page.
-pub fn render(entries: &[ComparisonPoint], view: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
+pub fn render(points: &[ComparisonPoint], view: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
     match view.along {
         AxisKind::Measure(words, scale) => {
-            figure(&lines(entries, view, words, scale), view.caption.to_owned(), view, page);
+            figure(&lines(points, view, words, scale), view.caption.to_owned(), view, page);
         }
         AxisKind::Names => {
             let caption = format!("{} Open marks are against the prediction.", view.caption);
-            figure(&dots(entries, view), caption, view, page);
+            figure(&dots(points, view), caption, view, page);
         }
     }
-    page.chapter.table(table(entries, view));
+    page.chapter.table(table(points, view));
 }
 
 fn figure(chart: &dyn Chart, caption: String, view: &ComparisonFigure, page: &mut ExperimentOutput<'_>) {
@@ -127,12 +127,12 @@ fn figure(chart: &dyn Chart, caption: String, view: &ComparisonFigure, page: &mu
     page.chapter.figure(Figure::new(chart, caption, page.command.clone(), format!("{}.csv", view.file)));
 }
 
-/// What entries are called, each name once, in order.
-fn names<'a>(entries: &'a [ComparisonPoint], name: impl Fn(&'a ComparisonPoint) -> &'a str) -> Vec<&'a str> {
+/// What points are called, each name once, in order.
+fn names<'a>(points: &'a [ComparisonPoint], name: impl Fn(&'a ComparisonPoint) -> &'a str) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
-    for entry in entries {
-        if !names.contains(&name(entry)) {
-            names.push(name(entry));
+    for point in points {
+        if !names.contains(&name(point)) {
+            names.push(name(point));
         }
     }
     names
@@ -142,17 +142,17 @@ fn right_answers() -> AxisSpec {
     AxisSpec::new("right answers", Scale::Linear).from_to(0.0, 1.02)
 }
 
-fn dots(entries: &[ComparisonPoint], view: &ComparisonFigure) -> DotChart {
-    let rows = names(entries, |entry| &entry.series);
+fn dots(points: &[ComparisonPoint], view: &ComparisonFigure) -> DotChart {
+    let rows = names(points, |point| &point.series);
     let mut chart = DotChart::new(view.title, right_answers(), &rows).known(Evidence::Measured);
-    for place in names(entries, |entry| &entry.label) {
-        let own = entries.iter().filter(|entry| entry.label == place);
-        let dot = |entry: &ComparisonPoint| {
-            let row = rows.iter().position(|name| *name == entry.series).unwrap_or_default();
-            let dot = Dot::new(row, entry.found.mean).between(entry.found.low, entry.found.high);
-            if entry.surprises() { dot.open() } else { dot }
+    for label in names(points, |point| &point.label) {
+        let own = points.iter().filter(|point| point.label == label);
+        let dot = |point: &ComparisonPoint| {
+            let row = rows.iter().position(|name| *name == point.series).unwrap_or_default();
+            let dot = Dot::new(row, point.found.mean).between(point.found.low, point.found.high);
+            if point.surprises() { dot.open() } else { dot }
         };
-        chart = chart.series(place, own.map(dot).collect());
+        chart = chart.series(label, own.map(dot).collect());
     }
     chart
 }
@@ -160,11 +160,12 @@ fn dots(entries: &[ComparisonPoint], view: &ComparisonFigure) -> DotChart {
 /// How far lines stand apart, so that their spreads do not cover each other.
 const ASIDE: f64 = 6.0;
 
-fn lines(entries: &[ComparisonPoint], view: &ComparisonFigure, words: &'static str, scale: Scale) -> LineChart {
-    let places: Vec<f64> = entries.iter().map(|entry| entry.at).chain(view.proved.iter().map(|(at, _)| *at)).collect();
+fn lines(points: &[ComparisonPoint], view: &ComparisonFigure, words: &'static str, scale: Scale) -> LineChart {
+    let positions: Vec<f64> =
+        points.iter().map(|point| point.at).chain(view.proved.iter().map(|(at, _)| *at)).collect();
     let [low, high] =
-        [places.iter().copied().fold(f64::NAN, f64::min), places.iter().copied().fold(f64::NAN, f64::max)];
-    let names = names(entries, |entry| &entry.series);
+        [positions.iter().copied().fold(f64::NAN, f64::min), positions.iter().copied().fold(f64::NAN, f64::max)];
+    let names = names(points, |point| &point.series);
     // Room at both ends for what stands aside.
     let axis = if matches!(scale, Scale::Log2 | Scale::Log10) {
         let margin = (high / low).max(2.0).powf(0.06);
@@ -179,18 +180,18 @@ fn lines(entries: &[ComparisonPoint], view: &ComparisonFigure, words: &'static s
         chart = chart.series(Series::line(name, ends).known(Evidence::Proved));
     }
     for (index, name) in names.iter().enumerate() {
-        let own = entries.iter().filter(|entry| entry.series == *name);
-        let mut points: Vec<Point> = own
-            .map(|entry| Point::new(entry.at, entry.found.mean).between(entry.found.low, entry.found.high))
+        let own = points.iter().filter(|point| point.series == *name);
+        let mut line_points: Vec<Point> = own
+            .map(|point| Point::new(point.at, point.found.mean).between(point.found.low, point.found.high))
             .collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        line_points.sort_by(|a, b| a.x.total_cmp(&b.x));
         let aside = ASIDE * (index as f64 - (names.len() as f64 - 1.0) / 2.0);
-        chart = chart.series(Series::line_and_points(*name, points).known(Evidence::Measured).aside(aside));
+        chart = chart.series(Series::line_and_points(*name, line_points).known(Evidence::Measured).aside(aside));
     }
     chart
 }
 
-fn table(entries: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
+fn table(points: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
     let columns = [
         Column::text("what"),
         Column::text("where"),
@@ -203,26 +204,26 @@ fn table(entries: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
         Column::text("task"),
     ];
     let mut table = Table::new(format!("{}: every point", view.title), columns);
-    for entry in entries {
-        let predicted = entry.predicted.map_or_else(
+    for point in points {
+        let predicted = point.predicted.map_or_else(
             || "nothing".to_owned(),
             |(learned, by)| format!("{}: {by}", if learned { "learned" } else { "not learned" }),
         );
-        let [stack, task] = &entry.behind;
+        let [stack, task] = &point.behind;
         // A prediction from rungs is about large tables; only a decision is about these.
-        let bound = match entry.decided.as_deref() {
+        let bound = match point.decided.as_deref() {
             Some("unknown") => "does not reach it: unknown",
             Some(word) => word,
             None => "none",
         };
         table.row([
-            TableCell::from(entry.series.clone()),
-            TableCell::from(entry.label.clone()),
-            TableCell::from(Prose::from(entry.found.percent())).known(Evidence::Measured),
+            TableCell::from(point.series.clone()),
+            TableCell::from(point.label.clone()),
+            TableCell::from(Prose::from(point.found.percent())).known(Evidence::Measured),
             TableCell::from(predicted),
             TableCell::from(bound),
-            TableCell::from(format!("{:.1}%", 100.0 * entry.guess)),
-            TableCell::from(entry.found.share()),
+            TableCell::from(format!("{:.1}%", 100.0 * point.guess)),
+            TableCell::from(point.found.share()),
             TableCell::code(stack.clone()),
             TableCell::code(task.clone()),
         ]);
@@ -234,26 +235,26 @@ fn table(entries: &[ComparisonPoint], view: &ComparisonFigure) -> Table {
 const FEW: usize = 12;
 
 /// The paragraph: how each prediction fared, then where each line went. `question` begins it.
-pub fn conclude(entries: &[ComparisonPoint], question: &str) -> Conclusion {
+pub fn conclude(points: &[ComparisonPoint], question: &str) -> Conclusion {
     let mut paragraph = Prose::new().strong(format!("{question} "));
     let mut predictions: Vec<(bool, &str)> = Vec::new();
-    for prediction in entries.iter().filter_map(|entry| entry.predicted) {
+    for prediction in points.iter().filter_map(|point| point.predicted) {
         if !predictions.contains(&prediction) {
             predictions.push(prediction);
             let own: Vec<&ComparisonPoint> =
-                entries.iter().filter(|entry| entry.predicted == Some(prediction)).collect();
+                points.iter().filter(|point| point.predicted == Some(prediction)).collect();
             paragraph = outcome(paragraph, prediction, &own);
         }
     }
-    let names = names(entries, |entry| &entry.series);
+    let names = names(points, |point| &point.series);
     if names.len() <= FEW {
         for name in names {
-            let own: Vec<&ComparisonPoint> = entries.iter().filter(|entry| entry.series == name).collect();
+            let own: Vec<&ComparisonPoint> = points.iter().filter(|point| point.series == name).collect();
             paragraph = course(paragraph.code(name).text(": "), &own);
         }
     }
-    let judged = entries.iter().filter(|entry| entry.predicted.is_some()).count();
-    let contradictions: Vec<String> = entries.iter().filter_map(contradiction).collect();
+    let judged = points.iter().filter(|point| point.predicted.is_some()).count();
+    let contradictions: Vec<String> = points.iter().filter_map(contradiction).collect();
     let line = match judged {
         0 => "nothing was predicted".to_owned(),
         _ => format!("{} of {judged} predictions held", judged - contradictions.len()),
@@ -263,8 +264,8 @@ pub fn conclude(entries: &[ComparisonPoint], question: &str) -> Conclusion {
 
 /// How one prediction fared at the points that it is about.
 fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&ComparisonPoint]) -> Prose {
-    let count = own.iter().filter(|entry| entry.learned()).count();
-    let means = own.iter().map(|entry| entry.found.mean);
+    let count = own.iter().filter(|point| point.learned()).count();
+    let means = own.iter().map(|point| point.found.mean);
     let [low, high] = [means.clone().fold(f64::INFINITY, f64::min), means.fold(0.0, f64::max)]
         .map(|mean| format!("{:.1}%", 100.0 * mean));
     let range = if low == high { low } else { format!("{low} to {high}") };
@@ -281,7 +282,7 @@ fn outcome(paragraph: Prose, (learned, by): (bool, &str), own: &[&ComparisonPoin
 
 /// The points of one line, or where it is lowest and highest if there are many.
 fn course(paragraph: Prose, own: &[&ComparisonPoint]) -> Prose {
-    let at = |entry: &ComparisonPoint| format!("{} {}", entry.found.percent(), entry.label);
+    let at = |point: &ComparisonPoint| format!("{} {}", point.found.percent(), point.label);
     // Among equals the first.
     let extreme = |sign: f64| own.iter().rev().max_by(|a, b| (sign * a.found.mean).total_cmp(&(sign * b.found.mean)));
     let words = match own {
@@ -289,22 +290,22 @@ fn course(paragraph: Prose, own: &[&ComparisonPoint]) -> Prose {
             let ends = extreme(-1.0).zip(extreme(1.0)).map(|(low, high)| format!("from {} to {}", at(low), at(high)));
             ends.unwrap_or_default()
         }
-        few => few.iter().map(|entry| at(entry)).collect::<Vec<String>>().join(", "),
+        few => few.iter().map(|point| at(point)).collect::<Vec<String>>().join(", "),
     };
     paragraph.number(words, Evidence::Measured).text(". ")
 }
 
-fn contradiction(entry: &ComparisonPoint) -> Option<String> {
-    let (learned, by) = entry.predicted.filter(|_| entry.surprises())?;
-    let ComparisonPoint { series, label: place, found, .. } = entry;
+fn contradiction(point: &ComparisonPoint) -> Option<String> {
+    let (learned, by) = point.predicted.filter(|_| point.surprises())?;
+    let ComparisonPoint { series, label, found, .. } = point;
     let percent = found.percent();
     Some(if learned {
         let (least, share) = (100.0 * LEARNED, found.share());
-        format!("{series} {place}: predicted learned ({by}); {share} seeds reached {least}% ({percent}).")
+        format!("{series} {label}: predicted learned ({by}); {share} seeds reached {least}% ({percent}).")
     } else {
         let share = found.share();
         format!(
-            "{series} {place}: predicted not learned ({by}); {share} seeds learned it ({percent}): at this size a shortcut must exist."
+            "{series} {label}: predicted not learned ({by}); {share} seeds learned it ({percent}): at this size a shortcut must exist."
         )
     })
 }
@@ -323,8 +324,8 @@ mod tests {
             record("gdn", "parity", 1, 1e-3, &[700]),
         ];
         let cells = cells(&records);
-        let entry = |index: usize, at: f64| ComparisonPoint::of(&cells[index], 1, "line", at, format!("at {at}"));
-        let fine = [entry(0, 1.0).predicted(true, "a construction"), entry(1, 2.0).predicted(false, "the rungs")];
+        let point = |index: usize, at: f64| ComparisonPoint::of(&cells[index], 1, "line", at, format!("at {at}"));
+        let fine = [point(0, 1.0).predicted(true, "a construction"), point(1, 2.0).predicted(false, "the rungs")];
         let reading = conclude(&fine, "Does it?");
         assert_eq!(reading.line, "2 of 2 predictions held");
         assert_eq!(
@@ -335,17 +336,17 @@ mod tests {
         );
         assert!(reading.contradictions.is_empty());
         let odd = [
-            entry(0, 1.0).predicted(false, "the rungs"),
-            entry(1, 2.0).predicted(true, "a construction"),
-            entry(1, 3.0),
-            entry(1, 4.0),
+            point(0, 1.0).predicted(false, "the rungs"),
+            point(1, 2.0).predicted(true, "a construction"),
+            point(1, 3.0),
+            point(1, 4.0),
         ];
         let reading = conclude(&odd, "Does it?");
         assert_eq!((reading.line.as_str(), reading.contradictions.len()), ("0 of 2 predictions held", 2));
         assert!(reading.contradictions[0].contains("a shortcut must exist"), "{:?}", reading.contradictions);
         let words = reading.paragraph.plain();
         assert!(words.contains("line: from 65.0% (60.0 to 70.0) at 2 to 99.5% at 1. "), "{words}");
-        assert_eq!(conclude(&[entry(0, 1.0)], "Does it?").line, "nothing was predicted");
+        assert_eq!(conclude(&[point(0, 1.0)], "Does it?").line, "nothing was predicted");
     }
 
     #[test]
@@ -369,11 +370,11 @@ mod tests {
     fn surprises_are_open_dots_in_the_rows_of_their_series() {
         let records = [record("full", "parity", 0, 1e-3, &[995]), record("gdn", "parity", 0, 1e-3, &[600])];
         let cells = cells(&records);
-        let entry = |index: usize| {
+        let point = |index: usize| {
             ComparisonPoint::of(&cells[index], 1, format!("row {index}"), 1.0, "here").predicted(true, "it")
         };
         let view = ComparisonFigure { file: "f", title: "t", along: AxisKind::Names, proved: None, caption: "" };
-        let chart = dots(&[entry(0), entry(1)], &view);
+        let chart = dots(&[point(0), point(1)], &view);
         let dot = |row, mean| Dot::new(row, mean).between(mean, mean);
         let expected = DotChart::new("t", right_answers(), &["row 0", "row 1"]).known(Evidence::Measured);
         assert_eq!(chart, expected.series("here", vec![dot(0, 0.995), dot(1, 0.6).open()]));

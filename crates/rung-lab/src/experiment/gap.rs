@@ -22,25 +22,25 @@ pub static EXPERIMENT: Experiment = Experiment {
 fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let (record, full) = (cell.first(), cell.first().facts.full_layers);
     let layers = cell.plan().layers.len();
-    let entry = |hops: usize| {
+    let point = |hops: usize| {
         let linear = layers - full;
         let series = format!("{full} full, {hops}-hop questions");
-        let place = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
-        let entry =
-            ComparisonPoint::of(cell, hops, series, linear as f64, place).guess(super::table::guess(cell, hops));
+        let label = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
+        let point =
+            ComparisonPoint::of(cell, hops, series, linear as f64, label).guess(super::table::guess(cell, hops));
         if hops <= cell.rungs() {
-            entry.predicted(true, "within the rungs")
+            point.predicted(true, "within the rungs")
         } else if record.facts.table_bits.is_some_and(|bits| cell.state_bits() < bits) {
-            entry.predicted(false, "beyond the rungs, all states together smaller than the table")
+            point.predicted(false, "beyond the rungs, all states together smaller than the table")
         } else {
-            entry
+            point
         }
     };
-    record.accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
+    record.accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
 fn gap(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
+    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = ComparisonFigure {
         file: "gap",
         title: "Full layers behind many linear ones",
@@ -49,6 +49,6 @@ fn gap(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
         caption: "Right answers to questions of one and two hops, against the number of linear layers before the full ones. Bars go from the \
                   worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "Do many linear layers stand in for a full one?")
+    render(&points, &view, page);
+    conclude(&points, "Do many linear layers stand in for a full one?")
 }

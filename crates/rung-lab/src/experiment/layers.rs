@@ -20,15 +20,15 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn layers(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let entries: Vec<ComparisonPoint> = cells
+    let points: Vec<ComparisonPoint> = cells
         .iter()
         .map(|cell| {
             let stack = outline(&cell.first().config.stack);
             let mixer = stack.split(['*', ' ']).next().unwrap_or_default().to_owned();
             let count = cell.plan().layers.len();
-            let place = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
-            let entry = ComparisonPoint::of(cell, 1, mixer, count as f64, place);
-            if stack == "full" { entry.predicted(true, "constructed, U5") } else { entry }
+            let label = if count == 1 { "with 1 layer".to_owned() } else { format!("with {count} layers") };
+            let point = ComparisonPoint::of(cell, 1, mixer, count as f64, label);
+            if stack == "full" { point.predicted(true, "constructed, U5") } else { point }
         })
         .collect();
     let view = ComparisonFigure {
@@ -39,6 +39,6 @@ fn layers(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
         caption: "Right answers against the number of sparse layers; one full layer beside them. Nothing is proved about two layers or more. \
                   Bars go from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "Do further sparse layers make up for short summaries?")
+    render(&points, &view, page);
+    conclude(&points, "Do further sparse layers make up for short summaries?")
 }

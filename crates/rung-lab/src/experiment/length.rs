@@ -30,38 +30,34 @@ fn entries_of(task: &str) -> Option<f64> {
 fn of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let record = cell.first();
     let Some(trained) = entries_of(&record.config.task) else { return Vec::new() };
-    let mut entries = Vec::new();
+    let mut points = Vec::new();
     for group in record.accuracy.keys().copied() {
         let series = format!("{}, {group}-hop questions", outline(&record.config.stack));
         let own = cell.accuracy(group.into());
-        let entry = ComparisonPoint::of(cell, group.into(), series.clone(), 1.0, "at the trained size");
-        entries.push(if usize::from(group) <= cell.rungs() {
-            entry.predicted(true, "within the rungs")
-        } else {
-            entry
-        });
+        let point = ComparisonPoint::of(cell, group.into(), series.clone(), 1.0, "at the trained size");
+        points.push(if usize::from(group) <= cell.rungs() { point.predicted(true, "within the rungs") } else { point });
         for task in &record.config.evaluate.also {
             let Some(asked) = entries_of(task) else { continue };
             let found = cell.accuracy_on(task, group);
             let times = asked / trained;
             let guess = task::parse(task).map_or(f64::NAN, |task| task.baseline());
-            let entry = ComparisonPoint::of(cell, group.into(), series.clone(), times, format!("at {times} times"));
-            let entry = entry.found(found).guess(guess);
+            let point = ComparisonPoint::of(cell, group.into(), series.clone(), times, format!("at {times} times"));
+            let point = point.found(found).guess(guess);
             let bits = asked * asked.log2();
             // What a state alone answers is bounded by its bits, whatever was learned on smaller tables.
             let proved = record.facts.full_layers == 0 && cell.state_bits() < bits;
-            entries.push(match (proved, own.mean >= LEARNED) {
-                (true, _) => entry.predicted(false, "proved: the state is smaller than the table"),
-                (false, true) => entry.predicted(true, "a look-up by comparison does not mind the size"),
-                (false, false) => entry,
+            points.push(match (proved, own.mean >= LEARNED) {
+                (true, _) => point.predicted(false, "proved: the state is smaller than the table"),
+                (false, true) => point.predicted(true, "a look-up by comparison does not mind the size"),
+                (false, false) => point,
             });
         }
     }
-    entries
+    points
 }
 
 fn length(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
+    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
     let view = ComparisonFigure {
         file: "length",
         title: "Tables larger than in training",
@@ -69,6 +65,6 @@ fn length(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
         proved: None,
         caption: "Right answers at the trained size and beyond. Bars go from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "Does what was learned on small tables hold on large ones?")
+    render(&points, &view, page);
+    conclude(&points, "Does what was learned on small tables hold on large ones?")
 }

@@ -24,7 +24,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn placement(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
+    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = ComparisonFigure {
         file: "placement",
         title: "The same layers in different orders",
@@ -32,6 +32,6 @@ fn placement(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusi
         proved: None,
         caption: "Right answers by hops, for orders of the same layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "Does it matter where the bounded-state layer stands?")
+    render(&points, &view, page);
+    conclude(&points, "Does it matter where the bounded-state layer stands?")
 }

@@ -31,7 +31,7 @@ fn change(whole: &ResultCell<'_>, own: &ResultCell<'_>) -> String {
 
 fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let entries: Vec<ComparisonPoint> = cells.iter().flat_map(|cell| of_change(&cells[0], cell)).collect();
+    let points: Vec<ComparisonPoint> = cells.iter().flat_map(|cell| of_change(&cells[0], cell)).collect();
     let view = ComparisonFigure {
         file: "recipe",
         title: "The recipe without one of its ingredients",
@@ -39,19 +39,19 @@ fn recipe(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
         proved: None,
         caption: "Right answers by hops after few steps, with one ingredient changed. Bars go from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "What does training need?")
+    render(&points, &view, page);
+    conclude(&points, "What does training need?")
 }
 
 /// Questions of every number of hops. The whole recipe comes first.
 fn of_change(whole: &ResultCell<'_>, cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let series = change(whole, cell);
-    let entry = |hops: usize| {
-        let place = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let entry = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, place).guess(guess(cell, hops));
-        if std::ptr::eq(whole, cell) { entry.predicted(true, "within the rungs, with the whole recipe") } else { entry }
+    let point = |hops: usize| {
+        let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
+        let point = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, label).guess(guess(cell, hops));
+        if std::ptr::eq(whole, cell) { point.predicted(true, "within the rungs, with the whole recipe") } else { point }
     };
-    cell.first().accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
+    cell.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
 #[cfg(test)]

@@ -33,22 +33,22 @@ fn of_cell(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let known = cell.accuracy(hops.into()).mean >= LEARNED;
     let own =
         ComparisonPoint::of(cell, hops.into(), series.clone(), trained as f64 + 1.0, format!("on {}", KINDS[trained]));
-    let mut entries = vec![own.predicted(true, "within the rungs, on its own kind")];
+    let mut points = vec![own.predicted(true, "within the rungs, on its own kind")];
     for task in &config.evaluate.also {
         let Some(asked) = kind(task) else { continue };
         let found = cell.accuracy_on(task, hops);
-        let entry =
+        let point =
             ComparisonPoint::of(cell, hops.into(), series.clone(), asked as f64 + 1.0, format!("on {}", KINDS[asked]))
                 .found(found);
         // A walk that was learned is a walk on any table.
-        entries.push(if known { entry.predicted(true, "the walk was learned") } else { entry });
+        points.push(if known { point.predicted(true, "the walk was learned") } else { point });
     }
-    entries.sort_by(|a, b| a.at.total_cmp(&b.at));
-    entries
+    points.sort_by(|a, b| a.at.total_cmp(&b.at));
+    points
 }
 
 fn shift(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
+    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_cell).collect();
     let view = ComparisonFigure {
         file: "shift",
         title: "Trained on one kind of table, asked about all",
@@ -57,6 +57,6 @@ fn shift(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
         caption: "Right answers to questions of the most hops. Every row is one kind of training, every mark a kind of question. Bars go \
                   from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "Is it the walk that was learned, or the tables?")
+    render(&points, &view, page);
+    conclude(&points, "Is it the walk that was learned, or the tables?")
 }

@@ -54,7 +54,7 @@ pub(super) fn blocks(cell: &ResultCell<'_>) -> Option<(f64, Sparse)> {
 
 fn sparse(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
     let cells = cells(records);
-    let entries: Vec<ComparisonPoint> = cells.iter().filter_map(entry).collect();
+    let points: Vec<ComparisonPoint> = cells.iter().filter_map(point).collect();
     let view = ComparisonFigure {
         file: "sparse-capacity",
         title: "2-Sum by one layer of block-sparse attention",
@@ -64,17 +64,17 @@ fn sparse(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion 
                   bound is silent. Left of 1 no weights answer every prompt; random prompts rarely meet the blind spots, so accuracy may \
                   still be well above a half there. Bars go from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "How much do short summaries cost on random prompts?")
+    render(&points, &view, page);
+    conclude(&points, "How much do short summaries cost on random prompts?")
 }
 
-fn entry(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
+fn point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
     let (had, bound) = blocks(cell)?;
     let verdict = bound.verdict().ok()?;
     let needed = verdict.needed? as f64;
     let (ratio, mixer) = (had / needed, outline(&cell.first().config.stack));
     let series = format!("{mixer}, blocks of {}", bound.block);
-    let place = format!("with {had} bits where {needed} are needed");
-    let entry = ComparisonPoint::of(cell, 1, series, ratio, place);
-    Some(if verdict.impossible { entry.predicted(false, "proved for the worst prompt") } else { entry })
+    let label = format!("with {had} bits where {needed} are needed");
+    let point = ComparisonPoint::of(cell, 1, series, ratio, label);
+    Some(if verdict.impossible { point.predicted(false, "proved for the worst prompt") } else { point })
 }

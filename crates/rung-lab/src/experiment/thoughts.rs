@@ -42,24 +42,24 @@ fn comparison_point(cell: &ResultCell<'_>) -> Option<ComparisonPoint> {
     let task = task::parse(&record.config.task).ok()?;
     let task = (&*task as &dyn Any).downcast_ref::<Chain>()?;
     let (hops, thoughts) = (task.walk().hops(), task.thoughts());
-    let place = format!("with {thoughts} thought{}", if thoughts == 1 { "" } else { "s" });
+    let label = format!("with {thoughts} thought{}", if thoughts == 1 { "" } else { "s" });
     let series = format!("{}, {hops} hops", outline(&record.config.stack));
     let found = SeedSpread::of(cell.records.iter().map(|record| right_chains(record)));
     let last = *task.walk().sizes().last()?;
-    let entry =
-        ComparisonPoint::of(cell, hops, series, thoughts as f64, place).found(found).guess(1.0 / f64::from(last));
+    let point =
+        ComparisonPoint::of(cell, hops, series, thoughts as f64, label).found(found).guess(1.0 / f64::from(last));
     let longest_run = hops.div_ceil(thoughts + 1);
     let first = task.walk().sizes()[0];
     let state_holds_table = cell.state_bits() >= f64::from(first) * f64::from(first).log2();
     Some(match longest_run <= cell.rungs() {
-        true => entry.predicted(true, "no run of hops is longer than the rungs"),
-        false if state_holds_table => entry,
-        false => entry.predicted(false, "a run of hops is longer than the rungs"),
+        true => point.predicted(true, "no run of hops is longer than the rungs"),
+        false if state_holds_table => point,
+        false => point.predicted(false, "a run of hops is longer than the rungs"),
     })
 }
 
 fn thoughts(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let entries: Vec<ComparisonPoint> = cells(records).iter().filter_map(comparison_point).collect();
+    let points: Vec<ComparisonPoint> = cells(records).iter().filter_map(comparison_point).collect();
     let view = ComparisonFigure {
         file: "thoughts",
         title: "Chains of thought by the number of thoughts",
@@ -68,6 +68,6 @@ fn thoughts(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
         caption: "At least this share of whole chains is right. Constructed: one rung does any number of hops with one thought fewer than hops. \
                   Bars go from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "How many steps must a stack write down?")
+    render(&points, &view, page);
+    conclude(&points, "How many steps must a stack write down?")
 }

@@ -53,8 +53,8 @@ fn tracking(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
         let own = cells.iter().filter(|cell| cell.first().config.task.starts_with(start));
         let lines: Vec<Vec<ComparisonPoint>> = own.map(|cell| by_length(cell, what)).collect();
         ends.extend(lines.iter().filter_map(|line| line.last().cloned()));
-        let entries: Vec<ComparisonPoint> = lines.into_iter().flatten().collect();
-        if entries.is_empty() {
+        let points: Vec<ComparisonPoint> = lines.into_iter().flatten().collect();
+        if points.is_empty() {
             continue;
         }
         let view = ComparisonFigure {
@@ -65,7 +65,7 @@ fn tracking(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
             caption: "Right answers after training at each length, and, at the last point, at a length that was never trained. Bars go from the \
                       worst seed to the best.",
         };
-        render(&entries, &view, page);
+        render(&points, &view, page);
     }
     conclude(&ends, "Which layers keep what every token changes?")
 }
@@ -91,7 +91,7 @@ fn predicted(cell: &ResultCell<'_>) -> Option<(bool, &'static str)> {
 /// Accuracy at each length: the last look at each stage of training, and the last evaluation.
 fn by_length(cell: &ResultCell<'_>, what: &str) -> Vec<ComparisonPoint> {
     let (config, series) = (&cell.first().config, cell.first().config.stack.clone());
-    let entry = |length: usize| {
+    let point = |length: usize| {
         ComparisonPoint::of(cell, 1, series.clone(), length as f64, format!("on {what} at {length} tokens"))
     };
     let at_stage = |stage: usize| {
@@ -101,15 +101,15 @@ fn by_length(cell: &ResultCell<'_>, what: &str) -> Vec<ComparisonPoint> {
         let evaluations = cell.records.iter().filter_map(last);
         let shares: Vec<f64> =
             evaluations.filter_map(|evaluation| evaluation.accuracy.get(&1).map(AnswerCount::mean)).collect();
-        (!shares.is_empty()).then(|| entry(length).found(SeedSpread::of(shares.into_iter())))
+        (!shares.is_empty()).then(|| point(length).found(SeedSpread::of(shares.into_iter())))
     };
-    let mut entries: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(at_stage).collect();
-    let end = entry(cell.first().facts.tokens);
-    entries.push(match predicted(cell) {
+    let mut points: Vec<ComparisonPoint> = (0..config.curriculum.len()).filter_map(at_stage).collect();
+    let end = point(cell.first().facts.tokens);
+    points.push(match predicted(cell) {
         Some((learned, by)) => end.predicted(learned, by),
         None => end,
     });
-    entries
+    points
 }
 
 #[cfg(test)]
@@ -121,8 +121,8 @@ mod tests {
     fn a_separation_is_told_and_so_is_its_absence() {
         let run = |stack: &str, task: &str, right| record(stack, task, 0, 1e-3, &[right]);
         let verdict = |records: &[RunRecord]| {
-            let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(|cell| by_length(cell, "it")).collect();
-            conclude(&entries, "")
+            let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(|cell| by_length(cell, "it")).collect();
+            conclude(&points, "")
         };
         let (plain, signed) = ("deltanet", "deltanet{negative=yes}");
         let (parity, permutations) = ("parity{answer=every}", "word{group=s3}");

@@ -27,21 +27,21 @@ pub(super) fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let plural = if cell.rungs() == 1 { "rung" } else { "rungs" };
     let series = format!("{}: {} {plural}", outline(&record.config.stack), cell.rungs());
     let roomy = record.facts.table_bits.is_none_or(|bits| cell.state_bits() >= bits);
-    let entry = |hops: usize| {
-        let place = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let entry =
-            ComparisonPoint::of(cell, hops, series.clone(), hops as f64, place).guess(super::table::guess(cell, hops));
+    let point = |hops: usize| {
+        let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
+        let point =
+            ComparisonPoint::of(cell, hops, series.clone(), hops as f64, label).guess(super::table::guess(cell, hops));
         match hops <= cell.rungs() {
-            true => entry.predicted(true, "within the rungs"),
-            false if roomy => entry,
-            false => entry.predicted(false, "beyond the rungs, the state smaller than the table"),
+            true => point.predicted(true, "within the rungs"),
+            false if roomy => point,
+            false => point.predicted(false, "beyond the rungs, the state smaller than the table"),
         }
     };
-    record.accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
+    record.accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
 fn variants(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
+    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = ComparisonFigure {
         file: "variants",
         title: "Patterns of layers on one and two hops",
@@ -49,6 +49,6 @@ fn variants(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusio
         proved: None,
         caption: "Right answers by hops, for patterns of layers and the rungs they have. Bars go from the worst seed to the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "Does any pattern reach more hops than it has rungs?")
+    render(&points, &view, page);
+    conclude(&points, "Does any pattern reach more hops than it has rungs?")
 }

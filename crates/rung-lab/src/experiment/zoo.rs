@@ -20,17 +20,17 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn of_hops(cell: &ResultCell<'_>) -> Vec<ComparisonPoint> {
     let series = outline(&cell.first().config.stack);
-    let entry = |hops: usize| {
-        let place = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
-        let entry = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, place).guess(guess(cell, hops));
+    let point = |hops: usize| {
+        let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
+        let point = ComparisonPoint::of(cell, hops, series.clone(), hops as f64, label).guess(guess(cell, hops));
         let within = hops <= cell.rungs();
-        entry.predicted(within, if within { "within the rungs" } else { "beyond the rungs" })
+        point.predicted(within, if within { "within the rungs" } else { "beyond the rungs" })
     };
-    cell.first().accuracy.keys().map(|hops| entry(usize::from(*hops))).collect()
+    cell.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
 
 fn zoo(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
-    let entries: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
+    let points: Vec<ComparisonPoint> = cells(records).iter().flat_map(of_hops).collect();
     let view = ComparisonFigure {
         file: "zoo-depth",
         title: "Every bounded-state mixer before full layers",
@@ -39,6 +39,6 @@ fn zoo(records: &[RunRecord], page: &mut ExperimentOutput<'_>) -> Conclusion {
         caption: "Right answers by hops, for every mixer in the place of the staircase's bounded-state layer. Bars go from the worst seed to \
                   the best.",
     };
-    render(&entries, &view, page);
-    conclude(&entries, "Does every mixer have the rungs that its layout has?")
+    render(&points, &view, page);
+    conclude(&points, "Does every mixer have the rungs that its layout has?")
 }

@@ -199,27 +199,6 @@ pub fn gated_network_of<S: Scalar>(
     }
 }
 
-/// Experts that GGUF files store as one tensor for all gates, one for all other halves and one for all ways back.
-///
-/// # Errors
-/// A tensor is missing or of another shape.
-pub fn stacked_experts<S: Scalar>(
-    loader: &mut Loader<'_, S>,
-    count: usize,
-    [width, hidden]: [usize; 2],
-    activation: Activation,
-) -> Result<Vec<Dense>, FamilyError> {
-    let gate = loader.values("gate_proj.weight", &[count, hidden, width])?;
-    let up = loader.values("up_proj.weight", &[count, hidden, width])?;
-    let down = loader.values("down_proj.weight", &[count, width, hidden])?;
-    let expert = |number: usize| {
-        let range = number * width * hidden..(number + 1) * width * hidden;
-        let parts = [&gate, &up, &down].map(|all| &all[range.clone()]);
-        gated_network_of(loader, &format!("{number}."), [width, hidden], parts, activation)
-    };
-    Ok((0..count).map(expert).collect())
-}
-
 /// A layer of Llama's shape: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a channel mixer that is read under `mlp`.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use rung_engine::{Role, Scalar};
 
-use super::{FamilyError, Loader};
+use super::{FamilyError, Loader, decoder};
 use crate::model::{Activation, Dense};
 
 /// The usual names of an expert's gate, of what it multiplies, and of the way back.
@@ -25,7 +25,7 @@ pub fn experts<S: Scalar>(
 ) -> Result<Vec<Dense>, FamilyError> {
     loader.within("experts", |loader| {
         if loader.has("gate_up_proj") {
-            return stacked(loader, count, [width, hidden], activation);
+            return gate_and_up_experts(loader, count, [width, hidden], activation);
         }
         let [gate, up, down] = names;
         let expert = |number: usize| {
@@ -42,7 +42,26 @@ pub fn experts<S: Scalar>(
     })
 }
 
-fn stacked<S: Scalar>(
+/// Experts that GGUF files store as one tensor for all gates, one for all other halves and one for all ways back.
+///
+/// # Errors
+/// A tensor is missing or of another shape.
+pub fn stacked_experts<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    count: usize,
+    [width, hidden]: [usize; 2],
+    activation: Activation,
+) -> Result<Vec<Dense>, FamilyError> {
+    let size = width * hidden;
+    let gate = loader.values("gate_proj.weight", &[count, hidden, width])?;
+    let up = loader.values("up_proj.weight", &[count, hidden, width])?;
+    let down = loader.values("down_proj.weight", &[count, width, hidden])?;
+    let parts = |number: usize| [&gate, &up, &down].map(|all| part(all, size, number));
+    Ok(unstack(loader, count, [width, hidden], parts, activation))
+}
+
+/// The same with gates and other halves in one tensor, as transformers stores them.
+fn gate_and_up_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     count: usize,
     [width, hidden]: [usize; 2],
@@ -51,16 +70,27 @@ fn stacked<S: Scalar>(
     let size = width * hidden;
     let both = loader.values("gate_up_proj", &[count, 2 * hidden, width])?;
     let down = loader.values("down_proj", &[count, width, hidden])?;
-    let expert = |number: usize| {
-        let part = |values: &[S], at: usize| values[at * size..(at + 1) * size].to_vec();
-        Dense {
-            gate: Some(loader.add_linear(&format!("{number}.gate_proj"), width, part(&both, 2 * number))),
-            up: loader.add_linear(&format!("{number}.up_proj"), width, part(&both, 2 * number + 1)),
-            down: loader.role(Role::Output).add_linear(&format!("{number}.down_proj"), hidden, part(&down, number)),
-            activation,
-        }
-    };
-    Ok((0..count).map(expert).collect())
+    let parts =
+        |number: usize| [part(&both, size, 2 * number), part(&both, size, 2 * number + 1), part(&down, size, number)];
+    Ok(unstack(loader, count, [width, hidden], parts, activation))
+}
+
+/// Matrix number `index` among matrices of `size` numbers.
+fn part<S>(all: &[S], size: usize, index: usize) -> &[S] {
+    &all[index * size..(index + 1) * size]
+}
+
+/// Adds every expert's gate, other half and way back, given by its number.
+fn unstack<'v, S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    count: usize,
+    sizes: [usize; 2],
+    parts: impl Fn(usize) -> [&'v [S]; 3],
+    activation: Activation,
+) -> Vec<Dense> {
+    (0..count)
+        .map(|number| decoder::gated_network_of(loader, &format!("{number}."), sizes, parts(number), activation))
+        .collect()
 }
 
 /// How many experts a token goes through: what the config says under a name, and no more than there are.

@@ -13,7 +13,7 @@
 use rung_engine::Scalar;
 
 use super::decoder::{self, AttentionParts, OuterParts};
-use super::{FamilyError, Loader, bamba, state_space};
+use super::{FamilyError, Loader, bamba, experts, state_space};
 use crate::mixer::Builtin;
 use crate::model::{Activation, Branch, FeedForward, Dense, Experts, Gating, LayerParts, ModelParts, Norm, Routing};
 
@@ -98,7 +98,7 @@ fn channel<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedFo
         let router = loader.linear("router.layer", width, count, false)?;
         let experts = if loader.is_gguf() {
             loader.within("experts", |loader| {
-                decoder::stacked_experts(loader, count, [width, hidden], Activation::Silu)
+                experts::stacked_experts(loader, count, [width, hidden], Activation::Silu)
             })?
         } else {
             let both = loader.values("input_linear.weight", &[count, 2 * hidden, width])?;

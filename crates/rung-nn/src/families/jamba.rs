@@ -13,7 +13,7 @@ use rung_engine::Scalar;
 
 use super::decoder::{self, AttentionParts, OuterParts};
 use super::state_space::{self, Mamba1Options, StepNorms};
-use super::{FamilyError, Loader};
+use super::{FamilyError, Loader, experts};
 use crate::mixer::Builtin;
 use crate::model::{Branch, Experts, FeedForward, Gating, LayerParts, ModelParts, Routing};
 use crate::position::Rotation;
@@ -93,7 +93,7 @@ fn feed_forward<S: Scalar>(
     let router = loader.linear("router", width, count, false)?;
     let experts = if loader.is_gguf() {
         let sizes = [width, hidden];
-        loader.within("experts", |loader| decoder::stacked_experts(loader, count, sizes, activation))?
+        loader.within("experts", |loader| experts::stacked_experts(loader, count, sizes, activation))?
     } else {
         let experts = (0..count).map(|expert| loader.within(&format!("experts.{expert}"), network));
         experts.collect::<Result<_, _>>()?

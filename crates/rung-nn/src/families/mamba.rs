@@ -11,11 +11,10 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::OuterParts;
 use super::state_space::{self, Mamba1Options, StepNorms};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Branch, LayerParts, ModelParts};
+use crate::model::ModelParts;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["mamba", "falcon_mamba"];
@@ -34,10 +33,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let fields = loader.fields;
     state_space::only_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
-    let epsilon = match fields.positive("layer_norm_epsilon")? {
-        Some(epsilon) => epsilon,
-        None => fields.positive("rms_norm_eps")?.unwrap_or(1e-5),
-    };
+    let epsilon = state_space::backbone_epsilon(fields)?;
     let falcon = fields.text("model_type")? == Some("falcon_mamba") || fields.flag("ssm_dt_b_c_rms", false)?;
     let select_epsilon = fields.positive("mixer_rms_eps")?.unwrap_or(if loader.is_gguf() { epsilon } else { 1e-6 });
     let options = Mamba1Options {
@@ -45,21 +41,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norms: if falcon { StepNorms::Weightless(select_epsilon) } else { StepNorms::None },
     };
-    let mut layers = Vec::new();
-    for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = state_space::mixer_of(loader, layer, "mamba1")?;
-        layers.push(loader.within(&format!("backbone.layers.{index}"), |loader| {
-            let norm = loader.rms_norm("norm", width, epsilon)?;
-            let mixer = loader.within("mixer", |loader| state_space::mamba1(loader, mixer, width, options))?;
-            Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
-        })?);
-    }
-    let frame = OuterParts {
-        prefix: "backbone",
-        embedding: "embeddings",
-        norm: "norm_f",
-        tied_by_default: true,
-        ..OuterParts::plain(epsilon)
-    };
-    frame.assemble_model(loader, layers)
+    state_space::backbone(loader, "mamba1", (width, epsilon), true, |loader, mixer| {
+        state_space::mamba1(loader, mixer, width, options)
+    })
 }

@@ -12,11 +12,10 @@
 
 use rung_engine::Scalar;
 
-use super::decoder::OuterParts;
 use super::state_space::{self, Mamba2Options};
 use super::{FamilyError, Loader};
 use crate::mixer::Builtin;
-use crate::model::{Branch, LayerParts, ModelParts};
+use crate::model::ModelParts;
 
 /// Names in `model_type`.
 pub const MODEL_TYPES: &[&str] = &["mamba2"];
@@ -35,10 +34,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let fields = loader.fields;
     state_space::only_silu(fields, "hidden_act")?;
     let width = fields.required_size("hidden_size")?;
-    let epsilon = match fields.positive("layer_norm_epsilon")? {
-        Some(epsilon) => epsilon,
-        None => fields.positive("rms_norm_eps")?.unwrap_or(1e-5),
-    };
+    let epsilon = state_space::backbone_epsilon(fields)?;
     let bias = fields.flag("use_bias", false)?;
     let options = Mamba2Options {
         bias,
@@ -47,15 +43,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
         norm: Some((epsilon, false)),
         step_range: state_space::step_range(fields, "time_step_limit")?,
     };
-    let mut layers = Vec::new();
-    for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = state_space::mixer_of(loader, layer, "mamba2")?;
-        layers.push(loader.within(&format!("backbone.layers.{index}"), |loader| {
-            let norm = loader.rms_norm("norm", width, epsilon)?;
-            let mixer = loader.within("mixer", |loader| state_space::mamba2(loader, mixer, width, options))?;
-            Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
-        })?);
-    }
-    let frame = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", ..OuterParts::plain(epsilon) };
-    frame.assemble_model(loader, layers)
+    state_space::backbone(loader, "mamba2", (width, epsilon), false, |loader, mixer| {
+        state_space::mamba2(loader, mixer, width, options)
+    })
 }

@@ -7,10 +7,12 @@ use rung_audit::json::JsonValue;
 use rung_engine::{Parameter, Role, Scalar};
 use rung_theory::stack::{Layer, Mixer};
 
+use super::decoder::OuterParts;
 use super::{FamilyError, Fields, Loader};
 use crate::mixer::mamba1::{Mamba1Config, Mamba1Parts, SelectNorms};
 use crate::mixer::mamba2::{GatedNorm, Mamba2, Mamba2Config, Mamba2Parts};
 use crate::mixer::{Builtin, MixerConfig as _};
+use crate::model::{Branch, LayerParts, ModelParts};
 use crate::parts::NormGain;
 
 /// Norms of Mamba's step, B and C.
@@ -62,6 +64,43 @@ pub fn mixer_of<'a, S: Scalar>(
     match &layer.mixers[..] {
         [mixer] if mixer.name() == name => Ok(mixer),
         _ => Err(loader.fields.wrong("layer_types", "a layer of another kind", name)),
+    }
+}
+
+/// A network of one kind of state-space layer and nothing else, as Mamba and Mamba-2 store it: `backbone.layers.0.norm`,
+/// `backbone.layers.0.mixer` and so on.
+///
+/// # Errors
+/// A layer has another mixer, or a tensor is missing or of another shape.
+pub fn backbone<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    name: &'static str,
+    (width, epsilon): (usize, f64),
+    tied_by_default: bool,
+    read_mixer: impl Fn(&mut Loader<'_, S>, &Mixer) -> Result<Builtin, FamilyError>,
+) -> Result<ModelParts<Builtin>, FamilyError> {
+    let mut layers = Vec::new();
+    for (index, layer) in loader.layers.iter().enumerate() {
+        let mixer = mixer_of(loader, layer, name)?;
+        layers.push(loader.within(&format!("backbone.layers.{index}"), |loader| {
+            let norm = loader.rms_norm("norm", width, epsilon)?;
+            let mixer = loader.within("mixer", |loader| read_mixer(loader, mixer))?;
+            Ok::<_, FamilyError>(LayerParts { mixers: (Branch::of(norm), vec![mixer]), channel: None })
+        })?);
+    }
+    let plain = OuterParts::plain(epsilon);
+    let outer = OuterParts { prefix: "backbone", embedding: "embeddings", norm: "norm_f", tied_by_default, ..plain };
+    outer.assemble_model(loader, layers)
+}
+
+/// The epsilon of all norms of such a network.
+///
+/// # Errors
+/// A field is not a positive number.
+pub fn backbone_epsilon(fields: &Fields) -> Result<f64, FamilyError> {
+    match fields.positive("layer_norm_epsilon")? {
+        Some(epsilon) => Ok(epsilon),
+        None => Ok(fields.positive("rms_norm_eps")?.unwrap_or(1e-5)),
     }
 }
 

@@ -165,8 +165,8 @@ impl TokenMixer for Rwkv7 {
         let rate = ops.sigmoid(&low_rank(&self.rate, &for_learning_rate, |_, x| x.clone()));
         let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
-        let erase_key = ops.l2_norm(&split(ops, &ops.mul(&plain_key, &ops.parameter(self.erase_scale)), heads), MIN_KEY_SQUARE);
-        let removed = ops.mul(&erase_key, &split(ops, &rate, heads));
+        let recall_key = ops.l2_norm(&split(ops, &ops.mul(&plain_key, &ops.parameter(self.erase_scale)), heads), MIN_KEY_SQUARE);
+        let erase_key = ops.mul(&recall_key, &split(ops, &rate, heads));
         let scale = ops.mul(&ops.affine(&rate, 1.0, -1.0), &ops.parameter(self.key_scale));
         let key = split(ops, &ops.mul(&plain_key, &ops.affine(&scale, 1.0, 1.0)), heads);
         let (read, matrix) = ops.general_delta(&GeneralDelta {
@@ -174,8 +174,8 @@ impl TokenMixer for Rwkv7 {
             key: &key,
             value: &value,
             decay: &decay,
-            removal_key: &erase_key,
-            removal_value: &removed,
+            recall_key: &recall_key,
+            erase_key: &erase_key,
             state: State::part(state, 0),
             chunk: self.recurrence.chunk,
             rounding: self.recurrence.rounding,

@@ -13,106 +13,34 @@
 //! `layers.0.mixer_norm.weight`, `layers.0.mixer.q_proj.weight` (`layers.0.mixers.1.q_proj.weight` where several stand side by
 //! side), `layers.0.mlp_norm.weight`, `layers.0.mlp.up_proj.weight`, `norm.weight`, `lm_head.weight`.
 
+mod config;
 mod embedding;
 mod experts;
 mod feed_forward;
 mod hooks;
+mod loss;
 pub mod names;
 mod norm;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
+pub use config::{MOST_LISTED, MOST_WEIGHTS, ModelConfig, NormPlacement};
 pub use embedding::{Embedding, InputConfig};
 pub use experts::{Experts, Gating, GroupLimit, Routing};
 pub use feed_forward::{Activation, Dense, FeedForward, FeedForwardConfig, Gelu};
 pub use hooks::{Hooks, MixerIndex, NoHooks};
+pub use loss::{IntermediateTargets, TrainingLoss};
 pub use norm::{Norm, NormConfig};
 pub(crate) use sharing::lends;
 
-use hooks::{StreamHook, TargetStreamHook, rows_of};
-use sharing::build_layer;
+use hooks::StreamHook;
 
-use rung_engine::{Ops, Parameter, Parameters, Role, Rounding, Scalar};
-use rung_theory::stack::Plan;
-use rung_theory::task::{NO_TARGET, Rng, seeded};
+use rung_engine::{Ops, Parameter, Rounding};
 
 use crate::error::ModelError;
 use crate::mixer::{Builtin, State, TokenMixer};
-use crate::param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
-use crate::position::Positions;
-use crate::precision::{Precision, rounded};
-
-/// More weights than this are refused: eight gigabytes in single precision, before gradients.
-pub const MOST_WEIGHTS: u128 = 1 << 31;
-
-/// The weights of longer stacks are counted, not listed by name.
-pub const MOST_LISTED: usize = 1 << 14;
-
-/// Where a norm stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NormPlacement {
-    /// Before what it feeds, inside the residual branch.
-    #[default]
-    Pre,
-    /// After the sum with the residual.
-    Post,
-}
-
-/// Everything about a model that its plan does not say.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelConfig {
-    /// What tokens are.
-    pub input: InputConfig,
-    /// What can be predicted.
-    pub classes: usize,
-    /// Kind of norm.
-    pub norm: NormConfig,
-    /// Place of norms.
-    pub placement: NormPlacement,
-    /// The channel mixer of every layer.
-    pub feed_forward: FeedForwardConfig,
-    /// The activation of an MLP.
-    pub gelu: Gelu,
-    /// Positions.
-    pub positions: Positions,
-    /// Whether a token sees only those before it.
-    pub causal: bool,
-    /// Whether key projections start as copies of query projections.
-    pub tied_query_key: bool,
-    /// Whether the unembedding is the embedding: for plain vocabularies as large as the classes.
-    pub tied_unembedding: bool,
-    /// The field of structured tokens whose vectors, gain included, score the classes: the first id is the first class. A matrix of
-    /// its own does if none is named.
-    pub read_out: Option<String>,
-    /// Standard deviation of fresh projections and embeddings.
-    pub deviation: f64,
-    /// Tokens per chunk of recurrences.
-    pub chunk: usize,
-    /// Bits that states and messages are kept in.
-    pub precision: Precision,
-}
-
-impl Default for ModelConfig {
-    fn default() -> Self {
-        Self {
-            input: InputConfig::Vocabulary(256),
-            classes: 256,
-            norm: NormConfig::Rms,
-            placement: NormPlacement::Pre,
-            feed_forward: FeedForwardConfig::default(),
-            gelu: Gelu::default(),
-            positions: Positions::None,
-            causal: true,
-            tied_query_key: false,
-            tied_unembedding: false,
-            read_out: None,
-            deviation: 0.02,
-            chunk: 64,
-            precision: Precision::default(),
-        }
-    }
-}
+use crate::precision::rounded;
 
 /// A network: handles of its weights, and how they are applied.
 pub struct Model<M = Builtin> {
@@ -215,28 +143,6 @@ impl<M> From<ModelParts<M>> for Model<M> {
     }
 }
 
-/// What training makes small.
-#[derive(Clone, Debug)]
-pub struct TrainingLoss<T> {
-    /// The sum of cross-entropies at all tokens that have a target.
-    pub sum: T,
-    /// How many there are.
-    pub count: usize,
-    /// The mean over all tokens of what mixers ask for, if any does.
-    pub own: Option<T>,
-    /// The sum of cross-entropies of intermediate answers, if any were given.
-    pub intermediate: Option<T>,
-}
-
-/// Classes that the read-out should find in the stream after a layer, before the last one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IntermediateTargets {
-    /// The layer, from 0.
-    pub layer: usize,
-    /// One for each token that has a target, in order.
-    pub classes: Vec<usize>,
-}
-
 /// What a model hands on from one span of tokens to the next.
 #[derive(Clone, Debug)]
 pub struct ModelState<T> {
@@ -253,214 +159,6 @@ impl<T> ModelState<T> {
     pub fn numbers<O: Ops<Tensor = T>>(&self, ops: &O) -> usize {
         self.states.iter().map(|state| state.numbers(ops)).sum()
     }
-}
-
-impl ModelConfig {
-    /// Builds a plan's network from this crate's mixers.
-    ///
-    /// # Errors
-    /// A layer has no network, sizes do not fit each other, or there would be too many weights. Nothing is allocated then.
-    pub fn init<S: Scalar>(
-        &self,
-        plan: &Plan,
-        weights: &mut Parameters<S>,
-        rng: &mut Rng,
-    ) -> Result<Model, ModelError> {
-        self.check(plan.width as usize)?;
-        let sources = sharing::sources(plan)?;
-        let build = |params: &mut ParamBuilder<'_, S>, index: usize| {
-            build_layer(params, &plan.layers[index].mixers, &sources[index])
-        };
-        let mut model = self.init_checked(plan.width as usize, plan.layers.len(), weights, rng, build)?;
-        for (layer, sources) in model.layers.iter_mut().zip(sources) {
-            layer.sources = sources;
-        }
-        Ok(model)
-    }
-
-    /// Builds a network whose mixers come from a function of the layer's number: the way in for mixers outside of this crate.
-    /// It is called twice, first to count weights and then to fill them, and names each mixer itself with [`ParamBuilder::within`].
-    ///
-    /// # Errors
-    /// As [`ModelConfig::init`], or what the function returns.
-    pub fn init_with<S: Scalar, M: TokenMixer>(
-        &self,
-        width: usize,
-        layers: usize,
-        weights: &mut Parameters<S>,
-        rng: &mut Rng,
-        build: impl Fn(&mut ParamBuilder<'_, S>, usize) -> Result<Vec<M>, ModelError>,
-    ) -> Result<Model<M>, ModelError> {
-        self.check(width)?;
-        self.init_checked(width, layers, weights, rng, build)
-    }
-
-    fn init_checked<S: Scalar, M: TokenMixer>(
-        &self,
-        width: usize,
-        layers: usize,
-        weights: &mut Parameters<S>,
-        rng: &mut Rng,
-        build: impl Fn(&mut ParamBuilder<'_, S>, usize) -> Result<Vec<M>, ModelError>,
-    ) -> Result<Model<M>, ModelError> {
-        let settings = self.settings(width);
-        let mut unused = seeded(0);
-        self.assemble(&mut ParamBuilder::counting(settings, &mut unused), layers, &build)?;
-        self.assemble(&mut ParamBuilder::new(settings, weights, rng), layers, &build)
-    }
-
-    /// The number of weights of a plan's network, without building it.
-    ///
-    /// # Errors
-    /// As [`ModelConfig::init`].
-    pub fn count(&self, plan: &Plan) -> Result<u128, ModelError> {
-        let mut unused = seeded(0);
-        let mut params = ParamBuilder::<f32>::counting(self.settings(plan.width as usize), &mut unused);
-        self.visit(plan, &mut params)?;
-        Ok(params.total())
-    }
-
-    /// Names and shapes of the weights of a plan's network, in their order, without building it.
-    ///
-    /// # Errors
-    /// As [`ModelConfig::init`], or there are more than [`MOST_LISTED`] layers.
-    pub fn list(&self, plan: &Plan) -> Result<Vec<ParamShape>, ModelError> {
-        let (what, expected) = ("number of layers", format!("at most {MOST_LISTED}, to list their weights"));
-        if plan.layers.len() > MOST_LISTED {
-            return Err(ModelError::Shape { place: "model", what, found: plan.layers.len() as u64, expected });
-        }
-        let mut unused = seeded(0);
-        let mut params = ParamBuilder::<f32>::listing(self.settings(plan.width as usize), &mut unused);
-        self.visit(plan, &mut params)?;
-        Ok(params.listed())
-    }
-
-    /// Takes every weight of a plan's network past a builder that keeps none.
-    fn visit(&self, plan: &Plan, params: &mut ParamBuilder<'_, f32>) -> Result<(), ModelError> {
-        self.check(plan.width as usize)?;
-        let sources = sharing::sources(plan)?;
-        let build = |params: &mut ParamBuilder<'_, f32>, index: usize| {
-            build_layer(params, &plan.layers[index].mixers, &sources[index])
-        };
-        self.assemble(params, plan.layers.len(), &build)?;
-        Ok(())
-    }
-
-    /// What all layers of such a model share.
-    pub fn settings(&self, width: usize) -> BuildSettings {
-        BuildSettings {
-            width,
-            chunk: self.chunk,
-            deviation: self.deviation,
-            positions: self.positions,
-            causal: self.causal,
-            tied_query_key: self.tied_query_key,
-            opposed_keys: self.tied_query_key && self.input.shares_a_table(),
-            precision: self.precision,
-        }
-    }
-
-    /// Refuses numbers that no network can have.
-    fn check(&self, width: usize) -> Result<(), ModelError> {
-        let mut sizes = vec![("width", width), ("classes", self.classes), ("chunk", self.chunk)];
-        sizes.push(("vocabulary", self.input.smallest()));
-        if let FeedForwardConfig::Mlp { hidden: Some(hidden) }
-        | FeedForwardConfig::Relu { hidden: Some(hidden) }
-        | FeedForwardConfig::Glu { hidden: Some(hidden) } = self.feed_forward
-        {
-            sizes.push(("hidden width", hidden));
-        }
-        if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            let expected = "at least 1".to_owned();
-            return Err(ModelError::Shape { place: "model", what, found: 0, expected });
-        }
-        let positive = |what, found: f64| {
-            let bad = !(found.is_finite() && found > 0.0);
-            let error = ModelError::Number { what, found: found.to_string(), expected: "a positive, finite number" };
-            if bad { Err(error) } else { Ok(()) }
-        };
-        positive("deviation", self.deviation)?;
-        if let Positions::Rotary { base } = self.positions {
-            positive("base of rotary positions", base)?;
-        }
-        self.precision.check()?;
-        if let Some(name) = self.input.repeated() {
-            return Err(ModelError::SameField { name });
-        }
-        if let Some(name) = &self.read_out {
-            let found = self.input.symbols(name);
-            if found < self.classes {
-                let (what, expected) = ("symbols of the read-out field", format!("at least {} classes", self.classes));
-                return Err(ModelError::Shape { place: "model", what, found: found as u64, expected });
-            }
-        }
-        if self.tied_unembedding && self.input != InputConfig::Vocabulary(self.classes) {
-            let expected = "the size of a plain vocabulary, for a tied unembedding".to_owned();
-            return Err(ModelError::Shape { place: "model", what: "classes", found: self.classes as u64, expected });
-        }
-        Ok(())
-    }
-
-    fn assemble<S: Scalar, M: TokenMixer>(
-        &self,
-        params: &mut ParamBuilder<'_, S>,
-        layers: usize,
-        build: &impl Fn(&mut ParamBuilder<'_, S>, usize) -> Result<Vec<M>, ModelError>,
-    ) -> Result<Model<M>, ModelError> {
-        let width = params.settings.width;
-        let embedding = Embedding::init(params, &self.input);
-        within_limit(params)?;
-        let mut done = Vec::new();
-        for index in 0..layers {
-            params.depth = LayerDepth { layer: index, layers };
-            let name = names::layer(index);
-            done.push(params.within(&name, |params| self.layer(params, &name, |params| build(params, index)))?);
-            within_limit(params)?;
-        }
-        let norm = (self.placement == NormPlacement::Pre).then(|| Norm::init(params, "norm", self.norm));
-        let unembedding = match (embedding.single(), self.read_out.as_deref().and_then(|name| embedding.field(name))) {
-            (_, Some((table, gain))) => Unembedding::Field(table, gain),
-            (Some(table), _) if self.tied_unembedding => Unembedding::Matrix(table),
-            _ => {
-                let (shape, init) = ([self.classes, width], Init::Normal(self.deviation));
-                Unembedding::Matrix(params.role(Role::Unembedding).weight("lm_head.weight", &shape, init))
-            }
-        };
-        within_limit(params)?;
-        Ok(Model {
-            width,
-            classes: self.classes,
-            causal: self.causal,
-            placement: self.placement,
-            message: self.precision.message,
-            embedding,
-            layers: done,
-            norm,
-            unembedding,
-            score_cap: None,
-        })
-    }
-
-    fn layer<S: Scalar, M>(
-        &self,
-        params: &mut ParamBuilder<'_, S>,
-        name: &str,
-        build: impl FnOnce(&mut ParamBuilder<'_, S>) -> Result<Vec<M>, ModelError>,
-    ) -> Result<Layer<M>, ModelError> {
-        let number = params.depth.layer;
-        let mixer_branch = Branch::of(Norm::init(params, "mixer_norm", self.norm));
-        let mixers = build(params)?;
-        let channel = FeedForward::init(params, self.feed_forward, self.gelu);
-        let channel = channel.map(|channel| (Branch::of(Norm::init(params, "mlp_norm", self.norm)), channel));
-        Ok(Layer { name: name.to_owned(), number, mixers, sources: Vec::new(), mixer_branch, channel })
-    }
-}
-
-fn within_limit<S: Scalar>(params: &ParamBuilder<'_, S>) -> Result<(), ModelError> {
-    if params.total() <= MOST_WEIGHTS {
-        return Ok(());
-    }
-    Err(ModelError::TooLarge { found: params.total(), most: MOST_WEIGHTS })
 }
 
 impl<M: TokenMixer> Model<M> {
@@ -492,7 +190,7 @@ impl<M: TokenMixer> Model<M> {
     }
 
     /// The last token's row of [`forward`](Self::forward), `[batch, 1, width]`, and the state after it, with less work: layers
-    /// before `front` run on all tokens; later ones run on the last token alone, and take in the others as the front left
+    /// before `on_all_tokens` run on all tokens; later ones run on the last token alone, and take in the others as those left
     /// them. That is the same as long as no later layer's state depends on what another later layer writes, which
     /// [`construct::layers_on_all_tokens`](crate::construct::layers_on_all_tokens) finds out from the weights.
     ///
@@ -503,7 +201,7 @@ impl<M: TokenMixer> Model<M> {
         ops: &O,
         tokens: &[u32],
         batch: usize,
-        front: usize,
+        on_all_tokens: usize,
     ) -> Result<(O::Tensor, ModelState<O::Tensor>), ModelError> {
         let x = ops.scope("embeddings", || self.embedding.apply(ops, tokens, batch, 0))?;
         let mut x = rounded(ops, &x, self.message);
@@ -512,15 +210,15 @@ impl<M: TokenMixer> Model<M> {
         // Norms after the sum, and shared tensors, need all tokens in every layer.
         let shared = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
         let whole = shared || self.placement == NormPlacement::Post;
-        let front = if whole { self.layers.len() } else { front.min(self.layers.len()) };
-        for layer in &self.layers[..front] {
+        let on_all_tokens = if whole { self.layers.len() } else { on_all_tokens.min(self.layers.len()) };
+        for layer in &self.layers[..on_all_tokens] {
             let out =
                 ops.scope(&layer.name, || layer.forward(ops, &x, None, &mut states, self.placement, &mut NoHooks));
             x = rounded(ops, &out, self.message);
         }
         let mut last = ops.slice(&x, 1, time - 1..time);
         let others = (time > 1).then(|| ops.slice(&x, 1, 0..time - 1));
-        for layer in &self.layers[front..] {
+        for layer in &self.layers[on_all_tokens..] {
             let before: Option<Vec<_>> = others.as_ref().map(|others| {
                 let normed = layer.mixer_branch.norm.apply(ops, others);
                 layer.mixers.iter().map(|mixer| mixer.advance_state(ops, &normed, None)).collect()
@@ -644,125 +342,6 @@ impl<M: TokenMixer> Model<M> {
                 gain.map_or(rows.clone(), |gain| ops.mul(&rows, &ops.parameter(gain)))
             }
         }
-    }
-
-    /// Scores of all classes at some tokens, counted through all rows of the batch: `[positions, classes]`. It is what
-    /// [`forward`](Self::forward) and [`logits`](Self::logits) give there, with less work: beyond the last layer's mixers no
-    /// token looks at another, so only these are taken through its channel mixer.
-    ///
-    /// # Errors
-    /// As [`Model::forward`], or there is no such token, or none is named.
-    pub fn scores_at<O: Ops>(
-        &self,
-        ops: &O,
-        tokens: &[u32],
-        batch: usize,
-        positions: &[usize],
-    ) -> Result<O::Tensor, ModelError> {
-        self.scores_beside(ops, tokens, batch, positions, |_| {})
-    }
-
-    /// The scores; `each` sees the stream as embedded and after every layer.
-    fn scores_beside<O: Ops>(
-        &self,
-        ops: &O,
-        tokens: &[u32],
-        batch: usize,
-        positions: &[usize],
-        each: impl FnMut(&O::Tensor),
-    ) -> Result<O::Tensor, ModelError> {
-        let count = tokens.len() / self.embedding.fields();
-        if let Some(position) = positions.iter().find(|position| **position >= count) {
-            let expected = format!("less than {count}, the number of tokens");
-            return Err(ModelError::Shape { place: "scores", what: "position", found: *position as u64, expected });
-        }
-        if positions.is_empty() {
-            let expected = "at least 1".to_owned();
-            return Err(ModelError::Shape { place: "scores", what: "positions", found: 0, expected });
-        }
-        let Some(last) = self.depth().checked_sub(1) else {
-            let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
-            return Ok(self.read_out(ops, &rows_of(ops, &stream, positions)));
-        };
-        let mut asked = TargetStreamHook { each: StreamHook(each), last, positions };
-        let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut asked)?;
-        Ok(self.read_out(ops, &stream))
-    }
-
-    /// As [`loss`](Self::loss), with what mixers ask for beside it (see [`TokenMixer::own_loss`]), and with the cross-entropy of
-    /// intermediate answers, read out of the stream after the layers that are named.
-    ///
-    /// # Errors
-    /// As [`Model::loss`].
-    ///
-    /// # Panics
-    /// Intermediate answers are not as many as targets, or no classes.
-    pub fn training_loss<O: Ops>(
-        &self,
-        ops: &O,
-        tokens: &[u32],
-        batch: usize,
-        targets: &[u32],
-        intermediate: &[IntermediateTargets],
-    ) -> Result<TrainingLoss<O::Tensor>, ModelError> {
-        let asked: Vec<usize> =
-            (0..).zip(targets).filter(|(_, target)| **target != NO_TARGET).map(|(at, _)| at).collect();
-        let (mut depth, mut own, mut partial) = (0, None, None);
-        let more = |sum: &mut Option<O::Tensor>, term: Option<O::Tensor>| {
-            *sum = sum.take().into_iter().chain(term).reduce(|sum, more| ops.add(&sum, &more));
-        };
-        let (sum, count) = self.loss_beside(ops, tokens, batch, targets, |x| {
-            more(&mut own, self.layers.get(depth).and_then(|layer| layer.own_loss(ops, x, self.placement)));
-            for part in intermediate.iter().filter(|part| part.layer + 1 == depth) {
-                let scores = self.read_out(ops, &rows_of(ops, x, &asked));
-                more(&mut partial, Some(ops.sum_all(&ops.cross_entropy(&scores, &part.classes))));
-            }
-            depth += 1;
-        })?;
-        Ok(TrainingLoss { sum, count, own, intermediate: partial })
-    }
-
-    /// The sum of cross-entropies at all tokens that have a target ([`NO_TARGET`] marks those that have none), and how many
-    /// there are.
-    ///
-    /// # Errors
-    /// As [`Model::forward`], or a target is no class.
-    pub fn loss<O: Ops>(
-        &self,
-        ops: &O,
-        tokens: &[u32],
-        batch: usize,
-        targets: &[u32],
-    ) -> Result<(O::Tensor, usize), ModelError> {
-        self.loss_beside(ops, tokens, batch, targets, |_| {})
-    }
-
-    /// The loss; `each` sees the stream as embedded and after every layer.
-    fn loss_beside<O: Ops>(
-        &self,
-        ops: &O,
-        tokens: &[u32],
-        batch: usize,
-        targets: &[u32],
-        each: impl FnMut(&O::Tensor),
-    ) -> Result<(O::Tensor, usize), ModelError> {
-        let rows = tokens.len() / self.embedding.fields();
-        if targets.len() != rows {
-            let expected = format!("{rows}, one for each token");
-            return Err(ModelError::Shape { place: "loss", what: "targets", found: targets.len() as u64, expected });
-        }
-        let asked = || targets.iter().enumerate().filter(|(_, target)| **target != NO_TARGET);
-        if let Some((position, &found)) = asked().find(|(_, target)| **target as usize >= self.classes) {
-            return Err(ModelError::Target { position, found, classes: self.classes });
-        }
-        let (positions, classes): (Vec<usize>, Vec<usize>) =
-            asked().map(|(position, &target)| (position, target as usize)).unzip();
-        if positions.is_empty() {
-            self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
-            return Ok((ops.zeros(&[1]), 0));
-        }
-        let scores = self.scores_beside(ops, tokens, batch, &positions, each)?;
-        Ok((ops.sum_all(&ops.cross_entropy(&scores, &classes)), positions.len()))
     }
 
     fn mixers(&self) -> usize {

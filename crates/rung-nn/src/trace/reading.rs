@@ -67,7 +67,7 @@ impl MixingRows {
 enum MixingRule {
     Attention { query: Table, key: Table, bias: Option<(Shape, Vec<f64>)>, mask: AttentionMask, scale: f64 },
     Recurrence { query: Table, key: Table, fade: DecayTable, beta: Option<Table> },
-    GeneralDelta { query: Table, key: Table, fade: Table, sought: Table, removed: Table },
+    GeneralDelta { query: Table, key: Table, fade: Table, recall_key: Table, erase_key: Table },
     Convolution { filters: Vec<f64>, taps: usize, bias: Option<Vec<f64>> },
 }
 
@@ -158,9 +158,9 @@ impl MixingOp {
         output: &Tensor<S>,
     ) -> Self {
         let [values, output] = [inputs.value, output].map(|x| Table::of(ops, x));
-        let rows = [inputs.query, inputs.key, inputs.decay, inputs.removal_key, inputs.removal_value];
-        let [query, key, fade, sought, removed] = rows.map(|x| Table::of(ops, x));
-        let rule = MixingRule::GeneralDelta { query, key, fade, sought, removed };
+        let rows = [inputs.query, inputs.key, inputs.decay, inputs.recall_key, inputs.erase_key];
+        let [query, key, fade, recall_key, erase_key] = rows.map(|x| Table::of(ops, x));
+        let rule = MixingRule::GeneralDelta { query, key, fade, recall_key, erase_key };
         Self { reads: ReaderKind::State, heads: output.heads, values, output, rule, rows: MixingRows::TOKENS }
     }
 
@@ -250,15 +250,15 @@ impl MixingOp {
                     }
                 }
             }
-            MixingRule::GeneralDelta { key, fade, sought, removed, .. } => {
+            MixingRule::GeneralDelta { key, fade, recall_key, erase_key, .. } => {
                 let mut wanted = asks.to_vec();
                 for token in (0..=time).rev() {
-                    let [key, fade, sought, removed] =
-                        [key, fade, sought, removed].map(|table| table.row(token, head, self.heads));
+                    let [key, fade, recall_key, erase_key] =
+                        [key, fade, recall_key, erase_key].map(|table| table.row(token, head, self.heads));
                     weights[token] = dot(key, &wanted);
-                    let erased = dot(removed, &wanted);
-                    for (wanted, (fade, sought)) in wanted.iter_mut().zip(fade.iter().zip(sought)) {
-                        *wanted = *wanted * fade.exp() - sought * erased;
+                    let erased = dot(erase_key, &wanted);
+                    for (wanted, (fade, recall_key)) in wanted.iter_mut().zip(fade.iter().zip(recall_key)) {
+                        *wanted = *wanted * fade.exp() - recall_key * erased;
                     }
                 }
             }

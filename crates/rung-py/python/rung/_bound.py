@@ -25,6 +25,23 @@ class Figure:
         Path(path).write_text(self.svg, encoding="utf-8")
 
 
+class Answer:
+    """An answer of the program, as its `--json` has it."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self._answer = found
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens from which it is impossible, exactly."""
+        tokens = self._answer.get("tokens")
+        return None if tokens is None else int(tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The program's `--json`."""
+        return json.loads(json.dumps(self._answer))
+
+
 def sizes(heads: int | None, head_dim: int | None, kv_heads: int | None, width: int | None, bits: int | None, message: str | None) -> dict[str, Any]:
     """The options that every question about a stack takes."""
     return {"heads": heads, "head_dim": head_dim, "kv_heads": kv_heads, "width": width, "bits": bits, "message": message}
@@ -73,11 +90,8 @@ def bound(
     return Bound(answer("bound", stack, options={**options, "tokens_per": tokens_per, "table_order": table_order}))
 
 
-class Bound:
+class Bound(Answer):
     """The answer to `bound`, with its certificate if there is one."""
-
-    def __init__(self, found: dict[str, Any]) -> None:
-        self._answer = found
 
     @property
     def verdict(self) -> str:
@@ -90,18 +104,9 @@ class Bound:
         return self._answer["reason"]
 
     @property
-    def tokens(self) -> int | None:
-        """Tokens from which it is impossible, exactly."""
-        return None if self._answer["tokens"] is None else int(self._answer["tokens"])
-
-    @property
     def certificate(self) -> dict[str, Any] | None:
         """What `rung check` reads."""
         return self._answer["certificate"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The program's `--json`."""
-        return json.loads(json.dumps(self._answer))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the certificate."""
@@ -138,11 +143,8 @@ def check(certificate: str | os.PathLike[str] | dict[str, Any], *, explain: bool
     return Check(answer("check", "-", options=options, input=certificate))
 
 
-class Check:
+class Check(Answer):
     """What the checker says; true if it accepts."""
-
-    def __init__(self, found: dict[str, Any]) -> None:
-        self._answer = found
 
     @property
     def status(self) -> str:
@@ -158,16 +160,6 @@ class Check:
     def reason(self) -> str | None:
         """Why not."""
         return self._answer.get("reason")
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens from which it is impossible, exactly."""
-        tokens = self._answer.get("tokens")
-        return None if tokens is None else int(tokens)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The program's `--json`."""
-        return json.loads(json.dumps(self._answer))
 
     def __bool__(self) -> bool:
         return self.accepted

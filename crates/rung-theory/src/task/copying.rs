@@ -100,10 +100,6 @@ impl Task for Copying {
         self.length
     }
 
-    fn baseline(&self) -> f64 {
-        1.0 / f64::from(self.vocabulary)
-    }
-
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         instance.content.resize(self.content, 0);
         fill(rng, self.vocabulary, &mut instance.content);

@@ -70,16 +70,13 @@
 //! function composition. Several queries per prompt and mixed hops are ours: a single question per prompt gives too
 //! little signal to train on.
 
-use std::collections::HashMap;
-use std::fmt;
+mod instances;
+mod spec;
 
-use super::options::{Options, yes_no};
+use std::collections::HashMap;
+
 use super::prompt::Layout;
-use super::{
-    Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill,
-    listed_numbers,
-};
-use crate::spec::SpecValue;
+use super::{Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
 
 /// The most hops.
 pub const MAX_HOPS: usize = 64;
@@ -102,9 +99,6 @@ pub enum Order {
     Streaming,
 }
 
-const ORDERS: [(&str, Order); 3] =
-    [("hard", Order::Hard), ("query-first", Order::QueryFirst), ("streaming", Order::Streaming)];
-
 /// How a table lists its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EntryOrder {
@@ -114,8 +108,6 @@ pub enum EntryOrder {
     /// All entries of one i together.
     IMajor,
 }
-
-const LISTINGS: [(&str, EntryOrder); 2] = [("w-major", EntryOrder::WMajor), ("i-major", EntryOrder::IMajor)];
 
 /// The task.
 #[derive(Clone, Debug)]
@@ -142,8 +134,6 @@ pub enum IdScope {
     /// Every level has its own.
     Levels,
 }
-
-const NAMES: [(&str, IdScope); 2] = [("shared", IdScope::Shared), ("levels", IdScope::Levels)];
 
 /// Tables and the queries about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -247,49 +237,6 @@ impl FuncComp {
         Self { names, layout: Layout::default(), ..self }
     }
 
-    pub(super) fn read(options: &mut Options) -> Result<Self, TaskError> {
-        let order = options.word("order", &ORDERS)?;
-        let listing = options.word("listing", &LISTINGS)?;
-        let names = options.word("names", &NAMES)?;
-        Ok(Self::read_sizes(options, order)?.with_listing(listing).with_names(names))
-    }
-
-    /// Everything but the order, which is `hard`.
-    pub(super) fn read_walk(options: &mut Options) -> Result<Self, TaskError> {
-        Self::read_sizes(options, Order::Hard)
-    }
-
-    fn read_sizes(options: &mut Options, order: Order) -> Result<Self, TaskError> {
-        let hops = options.take("hops");
-        let m = options.small("m", 4, 1..=MAX_TOKENS as u32)?;
-        let branches = options.take("n");
-        let queries = options.number("queries", 1, 1..=MAX_TOKENS)?;
-        let mixed = options.flag("mixed")?;
-        let hops = match hops {
-            None => None,
-            Some(SpecValue::Number(hops)) if (1..=MAX_HOPS as u64).contains(&hops) => Some(hops as usize),
-            Some(other) => return Err(options.bad("hops", &other, format!("a whole number from 1 to {MAX_HOPS}"))),
-        };
-        let branches = match branches {
-            None => vec![2; hops.unwrap_or(2) - 1],
-            Some(SpecValue::List(list))
-                if list.iter().all(|n| (1..=MAX_TOKENS).contains(n))
-                    && hops.map_or(list.len() < MAX_HOPS, |hops| list.len() == hops - 1) =>
-            {
-                list.iter().map(|n| *n as u32).collect()
-            }
-            Some(other) => {
-                let expected = match hops {
-                    Some(1) => "the empty list, as there is one hop".to_owned(),
-                    Some(hops) => format!("a list of {} numbers from 1 to {MAX_TOKENS}, as hops={hops}", hops - 1),
-                    None => format!("a list of at most {} numbers from 1 to {MAX_TOKENS}", MAX_HOPS - 1),
-                };
-                return Err(options.bad("n", &other, expected));
-            }
-        };
-        Self::new(m, &branches, order, queries as usize, mixed)
-    }
-
     /// L: the number of tables.
     pub fn hops(&self) -> usize {
         self.sizes.len()
@@ -342,105 +289,6 @@ impl FuncComp {
             reached = instance.tables[level][argument as usize];
         }
         reached
-    }
-
-    /// How many instances there are, if the number fits.
-    pub fn instances(&self) -> Option<u128> {
-        self.radices().try_fold(1_u128, |product, radix| product.checked_mul(u128::from(radix)))
-    }
-
-    /// The instance of this number, counting from 0, or none beyond the last. Every instance has exactly one number.
-    pub fn nth(&self, index: u128) -> Option<Instance> {
-        if self.instances().is_some_and(|count| index >= count) {
-            return None;
-        }
-        let mut rest = index;
-        let mut digits = self.radices().map(|radix| {
-            let digit = rest % u128::from(radix);
-            rest /= u128::from(radix);
-            digit as u32
-        });
-        let mut next = || digits.next().unwrap_or_default();
-        let tables = self.sizes.iter().map(|size| (0..*size).map(|_| next()).collect()).collect();
-        let query = |next: &mut dyn FnMut() -> u32| {
-            let (start, parts) = (next(), self.branches.iter().map(|_| next()).collect());
-            Query { start, parts, hops: if self.mixed { next() as usize + 1 } else { self.hops() } }
-        };
-        let queries = (0..self.queries).map(|_| query(&mut next)).collect();
-        Some(Instance { tables, queries })
-    }
-
-    /// Every instance, in order of number. Only for tasks so small that there is an end to it.
-    pub fn all(&self) -> impl Iterator<Item = Instance> + '_ {
-        (0..self.instances().unwrap_or(u128::MAX)).map_while(|index| self.nth(index))
-    }
-
-    /// How many different tokens prompts can have.
-    pub fn token_count(&self) -> u128 {
-        let entries: u128 = self.sizes.iter().map(|size| u128::from(*size) * u128::from(*size)).sum();
-        let parts = self.branches.iter().fold(1_u128, |product, n| product.saturating_mul(u128::from(*n)));
-        let kinds = if self.mixed { self.hops() as u128 } else { 1 };
-        entries + u128::from(self.sizes[0]) + parts.saturating_mul(kinds) + u128::from(self.order != Order::Hard)
-    }
-
-    /// Every token that prompts can have, once: entries table by table, starts, queries, the slot. There are
-    /// [`token_count`](Self::token_count) of them; look at that first.
-    pub fn tokens(&self) -> Vec<Vec<u32>> {
-        let blanks = self.blanks();
-        let of_kind = |kind: u32| {
-            let mut row = blanks.clone();
-            row[KIND] = kind;
-            row
-        };
-        let mut tokens = Vec::new();
-        for level in 0..self.hops() {
-            let inner_size = self.sizes[level.saturating_sub(1)];
-            for argument in 0..self.sizes[level] {
-                let mut row = of_kind(level as u32);
-                row[INNER] = self.first_name(level) + argument % inner_size;
-                if level > 0 || self.names == IdScope::Levels {
-                    row[OUTER] = self.first_branch(level) + argument / inner_size;
-                }
-                for value in 0..self.sizes[level] {
-                    row[VALUE] = self.first_name(level + 1) + value;
-                    tokens.push(row.clone());
-                }
-            }
-        }
-        for start in 0..self.sizes[0] {
-            let mut row = of_kind(self.hops() as u32);
-            row[VALUE] = start;
-            tokens.push(row);
-        }
-        for hops in if self.mixed { 1..=self.hops() } else { self.hops()..=self.hops() } {
-            let mut row = of_kind(self.query_kind(hops));
-            let first = self.width() - self.branches.len();
-            row[PARTS..first].fill(0);
-            let mut queries = vec![row];
-            for (e, n) in self.branches.iter().enumerate() {
-                let extended = queries.iter().flat_map(|row| {
-                    (0..*n).map(move |part| {
-                        let mut row = row.clone();
-                        row[first + e] = self.first_branch(e + 1) + part;
-                        row
-                    })
-                });
-                queries = extended.collect();
-            }
-            tokens.append(&mut queries);
-        }
-        if self.order != Order::Hard {
-            tokens.push(of_kind(self.slot_kind()));
-        }
-        tokens
-    }
-
-    /// The number of choices of each independent part of an instance.
-    fn radices(&self) -> impl Iterator<Item = u32> + '_ {
-        let tables = self.sizes.iter().flat_map(|size| std::iter::repeat_n(*size, *size as usize));
-        let query = std::iter::once(self.sizes[0]).chain(self.branches.iter().copied());
-        let query = query.chain(self.mixed.then_some(self.hops() as u32));
-        tables.chain((0..self.queries).flat_map(move |_| query.clone()))
     }
 
     fn width(&self) -> usize {
@@ -559,20 +407,6 @@ impl PartialEq for FuncComp {
 }
 
 impl Eq for FuncComp {}
-
-impl fmt::Display for FuncComp {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let order = ORDERS.iter().find(|(_, order)| *order == self.order).map_or("", |(word, _)| word);
-        let branches = listed_numbers(&self.branches);
-        let (hops, m) = (self.hops(), self.sizes[0]);
-        write!(out, "{}{{hops={hops},m={m},n=[{branches}],order={order},", Self::NAME)?;
-        write!(out, "queries={},mixed={}", self.queries, yes_no(self.mixed))?;
-        // Runs that were stored before there was a choice keep their names.
-        let listing = LISTINGS.iter().skip(1).find(|(_, listing)| *listing == self.listing);
-        listing.map_or(Ok(()), |(word, _)| write!(out, ",listing={word}"))?;
-        out.write_str(if self.names == IdScope::Levels { ",names=levels}" } else { "}" })
-    }
-}
 
 impl Task for FuncComp {
     const NAME: &'static str = "funccomp";

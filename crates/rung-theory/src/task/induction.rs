@@ -81,10 +81,6 @@ impl Task for Induction {
         self.length
     }
 
-    fn baseline(&self) -> f64 {
-        1.0 / f64::from(self.vocabulary)
-    }
-
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         instance.tokens.resize(self.length, 0);
         fill(rng, self.vocabulary, &mut instance.tokens);

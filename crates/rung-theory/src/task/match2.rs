@@ -192,10 +192,6 @@ impl Task for Match2 {
         self.length
     }
 
-    fn baseline(&self) -> f64 {
-        0.5
-    }
-
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         instance.values.clear();
         instance.found.clear();

@@ -85,8 +85,10 @@ pub trait Task: fmt::Display + Send + Sync + 'static {
     /// Tokens in a prompt. All prompts of a task are equally long.
     fn length(&self) -> usize;
 
-    /// The share of questions that the best guess answers knowing position and group only.
-    fn baseline(&self) -> f64;
+    /// The share of questions that the best guess answers knowing position and group only: one over the classes where all are alike.
+    fn baseline(&self) -> f64 {
+        1.0 / f64::from(self.classes())
+    }
 
     /// Draws an instance into `instance`, whose memory is reused and whose former content does not matter.
     fn sample(&self, rng: &mut Rng, instance: &mut Self::Instance);

@@ -84,10 +84,6 @@ impl Task for Parity {
         self.bits + usize::from(!self.every)
     }
 
-    fn baseline(&self) -> f64 {
-        0.5
-    }
-
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         instance.bits.resize(self.bits, 0);
         fill(rng, 2, &mut instance.bits);

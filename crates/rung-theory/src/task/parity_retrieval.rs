@@ -127,10 +127,6 @@ impl Task for ParityRetrieval {
         self.bits + self.entries + 1
     }
 
-    fn baseline(&self) -> f64 {
-        1.0 / f64::from(self.values)
-    }
-
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         let Instance { bits, keys, even, odd, asked, draw_keys } = instance;
         bits.resize(self.bits, 0);

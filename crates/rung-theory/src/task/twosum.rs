@@ -86,10 +86,6 @@ impl Task for TwoSum {
         self.length
     }
 
-    fn baseline(&self) -> f64 {
-        0.5
-    }
-
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         instance.values.resize(self.length, 0);
         let (others, last) = instance.values.split_at_mut(self.length - 1);

@@ -166,10 +166,6 @@ impl Task for Word {
         self.length
     }
 
-    fn baseline(&self) -> f64 {
-        1.0 / f64::from(self.group.order())
-    }
-
     fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
         instance.elements.resize(self.length, 0);
         fill(rng, self.group.order(), &mut instance.elements);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rung_bench::checkpoint::{CheckpointBench, SoftwareTimes, Software, Workload};
+use rung_bench::checkpoint::{CheckpointBench, Software, SoftwareTimes, Workload};
 use rung_bench::profile::{self, StepProfile};
 use rung_bench::{Bench, CaseFilter, Measurement, Section, cases};
 use serde_json::{Value, json};

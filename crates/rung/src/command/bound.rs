@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use num_bigint::BigUint;
 use rung_nn::file::write_atomically;
-use rung_theory::bound::checker::{ProofCase, Cells, Certificate, Theorem, TokensPer};
+use rung_theory::bound::checker::{Cells, Certificate, ProofCase, Theorem, TokensPer};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use rung_audit::{Options, preset_text};
+use rung_audit::{AuditOptions, preset_text};
 use rung_theory::bound::certificate;
 use rung_theory::stack::{Convention, Defaults, Plan};
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl Sizes {
                         "{name}: its config has the sizes; --heads, --head-dim, --kv-heads, --width and --bits are for stacks"
                     );
                 }
-                let audit = audit_named(name, &Options::default())?;
+                let audit = audit_named(name, &AuditOptions::default())?;
                 let (true, Some(plan)) = (audit.unknown.is_empty(), audit.plan) else {
                     bail!("{name}: {}", audit.unknown.join("; "));
                 };

@@ -51,5 +51,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("channels", bits)], slots: None }),
     reference: Reference::Public { library: "transformers", class: "Lfm2ShortConv" },
+    engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT
 };

@@ -45,5 +45,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
     parity_shown_by: Some("holds `rung construct parity`, with negative=yes and no decay"),
     reference: Reference::Public { library: "transformers", class: "OlmoHybridGatedDeltaNet" },
+    engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT
 };

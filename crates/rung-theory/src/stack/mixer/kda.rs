@@ -44,5 +44,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: family::gated_delta_carry, slots: Some("key") }),
     reference: Reference::Public { library: "transformers", class: "KimiLinearDeltaAttention" },
+    engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT
 };

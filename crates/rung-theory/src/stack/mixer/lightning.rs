@@ -44,5 +44,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("head", 2 * bits)], slots: None }),
     reference: Reference::Public { library: "transformers", class: "MiniMaxLightningAttention" },
+    engines: &["sglang", "vllm"],
     ..MixerKind::DEFAULT
 };

@@ -59,5 +59,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("inner", 2 * bits + 2), ("state", 1), ("rank", 1)], slots: None }),
     reference: Reference::Public { library: "transformers", class: "MambaMixer" },
+    engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT
 };

@@ -57,5 +57,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: family::mamba2_carry, slots: Some("state") }),
     reference: Reference::Public { library: "transformers", class: "BambaMixer" },
+    engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT
 };

@@ -86,6 +86,8 @@ pub struct MixerKind {
     pub unrestricted: Option<fn(&OptionValues) -> NamedSizes>,
     /// What its network was compared with, number for number.
     pub reference: Reference,
+    /// Inference engines whose rules for recurrent state cover it, by the names that `rung plan` knows them by.
+    pub engines: &'static [&'static str],
 }
 
 /// The smallest sizes at which known weights carry bits.
@@ -167,6 +169,7 @@ impl MixerKind {
         shares_between_layers: false,
         unrestricted: None,
         reference: Reference::None,
+        engines: &[],
     };
 
     /// Its text in a stack for a benchmark.

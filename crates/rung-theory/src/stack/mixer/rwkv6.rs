@@ -49,5 +49,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     },
     carry: Some(CarrySizes { smallest: |bits| vec![("heads", 1), ("head", 2 * bits), ("mix-rank", 1), ("decay-rank", 1)], slots: Some("head") }),
     reference: Reference::After("the v6 model of RWKV-LM"),
+    engines: &["llama.cpp"],
     ..MixerKind::DEFAULT
 };

@@ -59,5 +59,6 @@ pub(super) static KIND: MixerKind = MixerKind {
     // Later layers mix the first layer's values into theirs.
     shares_between_layers: true,
     reference: Reference::After("the v7 model of RWKV-LM"),
+    engines: &["llama.cpp"],
     ..MixerKind::DEFAULT
 };

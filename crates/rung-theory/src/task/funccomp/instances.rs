@@ -1,0 +1,104 @@
+//! All instances of function composition and all its tokens, counted and listed.
+
+use super::{FuncComp, INNER, IdScope, Instance, KIND, OUTER, Order, PARTS, Query, VALUE};
+
+impl FuncComp {
+    /// How many instances there are, if the number fits.
+    pub fn instances(&self) -> Option<u128> {
+        self.radices().try_fold(1_u128, |product, radix| product.checked_mul(u128::from(radix)))
+    }
+
+    /// The instance of this number, counting from 0, or none beyond the last. Every instance has exactly one number.
+    pub fn nth(&self, index: u128) -> Option<Instance> {
+        if self.instances().is_some_and(|count| index >= count) {
+            return None;
+        }
+        let mut rest = index;
+        let mut digits = self.radices().map(|radix| {
+            let digit = rest % u128::from(radix);
+            rest /= u128::from(radix);
+            digit as u32
+        });
+        let mut next = || digits.next().unwrap_or_default();
+        let tables = self.sizes.iter().map(|size| (0..*size).map(|_| next()).collect()).collect();
+        let query = |next: &mut dyn FnMut() -> u32| {
+            let (start, parts) = (next(), self.branches.iter().map(|_| next()).collect());
+            Query { start, parts, hops: if self.mixed { next() as usize + 1 } else { self.hops() } }
+        };
+        let queries = (0..self.queries).map(|_| query(&mut next)).collect();
+        Some(Instance { tables, queries })
+    }
+
+    /// Every instance, in order of number. Only for tasks so small that there is an end to it.
+    pub fn all(&self) -> impl Iterator<Item = Instance> + '_ {
+        (0..self.instances().unwrap_or(u128::MAX)).map_while(|index| self.nth(index))
+    }
+
+    /// How many different tokens prompts can have.
+    pub fn token_count(&self) -> u128 {
+        let entries: u128 = self.sizes.iter().map(|size| u128::from(*size) * u128::from(*size)).sum();
+        let parts = self.branches.iter().fold(1_u128, |product, n| product.saturating_mul(u128::from(*n)));
+        let kinds = if self.mixed { self.hops() as u128 } else { 1 };
+        entries + u128::from(self.sizes[0]) + parts.saturating_mul(kinds) + u128::from(self.order != Order::Hard)
+    }
+
+    /// Every token that prompts can have, once: entries table by table, starts, queries, the slot. There are
+    /// [`token_count`](Self::token_count) of them; look at that first.
+    pub fn tokens(&self) -> Vec<Vec<u32>> {
+        let blanks = self.blanks();
+        let of_kind = |kind: u32| {
+            let mut row = blanks.clone();
+            row[KIND] = kind;
+            row
+        };
+        let mut tokens = Vec::new();
+        for level in 0..self.hops() {
+            let inner_size = self.sizes[level.saturating_sub(1)];
+            for argument in 0..self.sizes[level] {
+                let mut row = of_kind(level as u32);
+                row[INNER] = self.first_name(level) + argument % inner_size;
+                if level > 0 || self.names == IdScope::Levels {
+                    row[OUTER] = self.first_branch(level) + argument / inner_size;
+                }
+                for value in 0..self.sizes[level] {
+                    row[VALUE] = self.first_name(level + 1) + value;
+                    tokens.push(row.clone());
+                }
+            }
+        }
+        for start in 0..self.sizes[0] {
+            let mut row = of_kind(self.hops() as u32);
+            row[VALUE] = start;
+            tokens.push(row);
+        }
+        for hops in if self.mixed { 1..=self.hops() } else { self.hops()..=self.hops() } {
+            let mut row = of_kind(self.query_kind(hops));
+            let first = self.width() - self.branches.len();
+            row[PARTS..first].fill(0);
+            let mut queries = vec![row];
+            for (e, n) in self.branches.iter().enumerate() {
+                let extended = queries.iter().flat_map(|row| {
+                    (0..*n).map(move |part| {
+                        let mut row = row.clone();
+                        row[first + e] = self.first_branch(e + 1) + part;
+                        row
+                    })
+                });
+                queries = extended.collect();
+            }
+            tokens.append(&mut queries);
+        }
+        if self.order != Order::Hard {
+            tokens.push(of_kind(self.slot_kind()));
+        }
+        tokens
+    }
+
+    /// The number of choices of each independent part of an instance.
+    fn radices(&self) -> impl Iterator<Item = u32> + '_ {
+        let tables = self.sizes.iter().flat_map(|size| std::iter::repeat_n(*size, *size as usize));
+        let query = std::iter::once(self.sizes[0]).chain(self.branches.iter().copied());
+        let query = query.chain(self.mixed.then_some(self.hops() as u32));
+        tables.chain((0..self.queries).flat_map(move |_| query.clone()))
+    }
+}
