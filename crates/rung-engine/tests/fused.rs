@@ -194,7 +194,7 @@ macro_rules! recurrence_case {
     };
 }
 
-/// Inputs: query, key, value, raw decay, recall_key, raw strength, state.
+/// Inputs: query, key, value, raw decay, recall key, raw strength, state.
 fn general_delta<S: Scalar>(
     ops: &Native<S>,
     x: &[<Native<S> as Ops>::Tensor],

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use rung_theory::task::funccomp::{FuncComp, Instance, Order, Query};
+use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
 use rung_theory::task::{Prompt, Task as _};
 use serde::{Deserialize, Serialize};
 
@@ -168,7 +168,7 @@ fn table(mut number: u128, size: u32) -> Vec<u32> {
 
 fn prompt(task: &FuncComp, first: &[u32], second: &[u32], start: u32, query: u32) -> Vec<u32> {
     let tables = vec![first.to_vec(), second.to_vec()];
-    let instance = Instance { tables, queries: vec![Query { start, parts: vec![query], hops: 2 }] };
+    let instance = FuncCompInstance { tables, queries: vec![Query { start, parts: vec![query], hops: 2 }] };
     let mut prompt = Prompt::new();
     task.encode(&instance, &mut prompt);
     prompt.tokens().to_vec()

@@ -7,7 +7,7 @@
 //! A network exported by `rung export` has such names as its vocabulary. It always walks through all of its tables, so a question of fewer
 //! hops has tables in front that map every number to itself.
 
-use rung_theory::task::funccomp::{FuncComp, Instance, Order, Query};
+use rung_theory::task::funccomp::{FuncComp, FuncCompInstance, Order, Query};
 use rung_theory::task::{AnyTask, Prompt, Rng, Task as _, TokenNames, below, shuffle};
 
 use super::{Cell, Question};
@@ -32,7 +32,7 @@ pub(super) fn ladder_question(cell: &Cell, id: String, rng: &mut Rng) -> Result<
     drawn[cell.hops..].fill(identity);
     let query = Query { start, parts: vec![0; tables - 1], hops: tables };
     let mut prompt = Prompt::new();
-    task.encode(&Instance { tables: drawn, queries: vec![query] }, &mut prompt);
+    task.encode(&FuncCompInstance { tables: drawn, queries: vec![query] }, &mut prompt);
     question(&task, &prompt, id, cell.hops)
 }
 

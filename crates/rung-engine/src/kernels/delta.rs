@@ -1,6 +1,6 @@
 //! The general delta rule, one token after another.
 //!
-//! With the state `S` before a token, `u = S' s` is what it holds under the recall_key key s. The token makes it
+//! With the state `S` before a token, `u = S' s` is what it holds under the recall key s. The token makes it
 //! `Diag(e^g) S - r u' + k v'` and reads `S' q` from that. Rows of the state are walked once for `u` and once for the rest, in
 //! vectors over value channels; a state of 64 by 64 numbers stays in the nearest cache.
 //!

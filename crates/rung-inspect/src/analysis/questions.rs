@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
 use rung_nn::{Hooks, Model, ModelError};
-use rung_theory::task::funccomp::{FuncComp, Instance};
+use rung_theory::task::funccomp::{FuncComp, FuncCompInstance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 
 use super::{AnalysisError, InstrumentOptions};
@@ -300,7 +300,7 @@ fn asked(batch: &Batch, row: usize, composition: Option<&FuncComp>, seed: u64) -
         return positions.map(one).collect();
     };
     // The same seed draws the same instance as it did for the batch.
-    let mut instance = Instance::default();
+    let mut instance = FuncCompInstance::default();
     task.sample(&mut seeded(seed), &mut instance);
     let one = |((position, _), query): ((usize, &u32), &task::funccomp::Query)| {
         let reached = |hops: usize| task.follow(&instance, &task::funccomp::Query { hops, ..query.clone() });

@@ -99,8 +99,8 @@ pub struct Chain {
 
 /// The walk and what numbers are called.
 #[derive(Clone, Debug, Default)]
-pub struct Instance {
-    walk: super::funccomp::Instance,
+pub struct ChainInstance {
+    walk: super::funccomp::FuncCompInstance,
     /// For each level, the name of every number.
     names: Vec<Vec<u32>>,
     distinct: Distinct,
@@ -215,7 +215,7 @@ impl fmt::Display for Chain {
 
 impl Task for Chain {
     const NAME: &'static str = "chain";
-    type Instance = Instance;
+    type Instance = ChainInstance;
 
     fn fields(&self) -> Vec<Field> {
         let mut fields = Task::fields(&self.walk);
@@ -252,7 +252,7 @@ impl Task for Chain {
         if self.walk.mixed() { mean(&mut (1..=sizes.len())) } else { mean(&mut self.stops(sizes.len())) }
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut ChainInstance) {
         Task::sample(&self.walk, rng, &mut instance.walk);
         if self.tables != ValueDistribution::Uniform {
             for table in &mut instance.walk.tables {
@@ -270,7 +270,7 @@ impl Task for Chain {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &ChainInstance, prompt: &mut Prompt) {
         let (walk, names) = (&instance.walk, &instance.names);
         let (blanks, sizes) = (self.blanks(), self.walk.sizes());
         prompt.start(self.width());

@@ -49,7 +49,7 @@ pub struct Copying {
 
 /// What to copy and where it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instance {
+pub struct CopyingInstance {
     /// Content ids, in order.
     pub content: Vec<u32>,
     /// The position of each, increasing.
@@ -86,7 +86,7 @@ impl fmt::Display for Copying {
 
 impl Task for Copying {
     const NAME: &'static str = "copying";
-    type Instance = Instance;
+    type Instance = CopyingInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary + 2)]
@@ -100,7 +100,7 @@ impl Task for Copying {
         self.length
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut CopyingInstance) {
         instance.content.resize(self.content, 0);
         fill(rng, self.vocabulary, &mut instance.content);
         let room = self.length - self.content - 1;
@@ -114,7 +114,7 @@ impl Task for Copying {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &CopyingInstance, prompt: &mut Prompt) {
         prompt.start(1);
         (0..self.length - self.content - 1).for_each(|_| prompt.push(&[self.blank()]));
         for (position, id) in instance.positions.iter().zip(&instance.content) {

@@ -137,7 +137,7 @@ pub enum IdScope {
 
 /// Tables and the queries about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instance {
+pub struct FuncCompInstance {
     /// `z_1 .. z_L`, each in the order of its arguments.
     pub tables: Vec<Vec<u32>>,
     /// In the order asked.
@@ -276,12 +276,12 @@ impl FuncComp {
     ///
     /// # Panics
     /// The instance is not of this task's sizes.
-    pub fn follow(&self, instance: &Instance, query: &Query) -> u32 {
+    pub fn follow(&self, instance: &FuncCompInstance, query: &Query) -> u32 {
         self.follow_to(instance, query, query.hops)
     }
 
     /// `i_h` for this h, whatever the query asks for.
-    fn follow_to(&self, instance: &Instance, query: &Query, hops: usize) -> u32 {
+    fn follow_to(&self, instance: &FuncCompInstance, query: &Query, hops: usize) -> u32 {
         let mut reached = instance.tables[0][query.start as usize];
         for level in 1..hops {
             // The size of the table below is the number of values that `reached` can have.
@@ -337,7 +337,7 @@ impl FuncComp {
     }
 
     /// The class of each question after 1 .. L hops, and its own answer beyond its own hops.
-    fn partial_answers<'a>(&'a self, instance: &'a Instance) -> impl Iterator<Item = u32> + 'a {
+    fn partial_answers<'a>(&'a self, instance: &'a FuncCompInstance) -> impl Iterator<Item = u32> + 'a {
         instance
             .queries
             .iter()
@@ -345,7 +345,7 @@ impl FuncComp {
     }
 
     /// The class of `i_h`.
-    fn class(&self, instance: &Instance, query: &Query, hops: usize) -> u32 {
+    fn class(&self, instance: &FuncCompInstance, query: &Query, hops: usize) -> u32 {
         self.first_name(hops) + self.follow_to(instance, query, hops)
     }
 
@@ -410,7 +410,7 @@ impl Eq for FuncComp {}
 
 impl Task for FuncComp {
     const NAME: &'static str = "funccomp";
-    type Instance = Instance;
+    type Instance = FuncCompInstance;
 
     fn fields(&self) -> Vec<Field> {
         let hops = self.hops();
@@ -457,7 +457,7 @@ impl Task for FuncComp {
         }
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut FuncCompInstance) {
         instance.tables.resize_with(self.hops(), Vec::new);
         for (table, size) in instance.tables.iter_mut().zip(&self.sizes) {
             table.resize(*size as usize, 0);
@@ -472,7 +472,7 @@ impl Task for FuncComp {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &FuncCompInstance, prompt: &mut Prompt) {
         let lengths = instance.tables.iter().map(|table| table.len() as u32);
         assert!(lengths.eq(self.sizes.iter().copied()), "the tables of an instance have the task's sizes");
         assert_eq!(instance.queries.len(), self.queries, "an instance has the task's number of queries");
@@ -513,7 +513,7 @@ impl Task for FuncComp {
         Self::instances(self)
     }
 
-    fn nth(&self, index: u128) -> Option<Instance> {
+    fn nth(&self, index: u128) -> Option<FuncCompInstance> {
         Self::nth(self, index)
     }
 

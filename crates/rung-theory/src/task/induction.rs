@@ -44,7 +44,7 @@ pub struct Induction {
 
 /// Tokens and where the first trigger stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instance {
+pub struct InductionInstance {
     /// All tokens, triggers included.
     pub tokens: Vec<u32>,
     /// The position of the first trigger.
@@ -67,7 +67,7 @@ impl fmt::Display for Induction {
 
 impl Task for Induction {
     const NAME: &'static str = "induction";
-    type Instance = Instance;
+    type Instance = InductionInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary + 1)]
@@ -81,7 +81,7 @@ impl Task for Induction {
         self.length
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut InductionInstance) {
         instance.tokens.resize(self.length, 0);
         fill(rng, self.vocabulary, &mut instance.tokens);
         instance.trigger = below(rng, self.length as u32 - 2) as usize;
@@ -89,7 +89,7 @@ impl Task for Induction {
         instance.tokens[self.length - 1] = self.vocabulary;
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &InductionInstance, prompt: &mut Prompt) {
         prompt.start_plain(&instance.tokens);
         prompt.ask(instance.tokens.len() - 1, instance.tokens[instance.trigger + 1], 1);
     }

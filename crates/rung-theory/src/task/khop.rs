@@ -60,7 +60,7 @@ pub struct KHop {
 
 /// A string and how many hops are asked.
 #[derive(Clone, Debug, Default)]
-pub struct Instance {
+pub struct KHopInstance {
     letters: Vec<u32>,
     hops: u32,
     /// find of each character, counting from 0; [`NO_TARGET`] where there is none.
@@ -69,7 +69,7 @@ pub struct Instance {
     last: Vec<u32>,
 }
 
-impl Instance {
+impl KHopInstance {
     /// `x_1 .. x_n`.
     pub fn letters(&self) -> &[u32] {
         &self.letters
@@ -115,7 +115,7 @@ impl fmt::Display for KHop {
 
 impl Task for KHop {
     const NAME: &'static str = "khop";
-    type Instance = Instance;
+    type Instance = KHopInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.alphabet + self.hops)]
@@ -154,8 +154,8 @@ impl Task for KHop {
         total / self.length as f64 / if self.mixed { f64::from(self.hops) } else { 1.0 }
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
-        let Instance { letters, hops, find, last } = instance;
+    fn sample(&self, rng: &mut Rng, instance: &mut KHopInstance) {
+        let KHopInstance { letters, hops, find, last } = instance;
         *hops = if self.mixed { 1 + below(rng, self.hops) } else { self.hops };
         letters.resize(self.length, 0);
         fill(rng, self.alphabet - 1, letters);
@@ -173,7 +173,7 @@ impl Task for KHop {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &KHopInstance, prompt: &mut Prompt) {
         prompt.start(1);
         prompt.push(&[self.alphabet + instance.hops - 1]);
         for (position, letter) in instance.letters.iter().enumerate() {

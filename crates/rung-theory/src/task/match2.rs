@@ -71,7 +71,7 @@ pub struct Match2 {
 
 /// Values and labels.
 #[derive(Clone, Debug, Default)]
-pub struct Instance {
+pub struct Match2Instance {
     /// `x_1 .. x_n`.
     pub values: Vec<u32>,
     /// The label of each, also of the first.
@@ -116,7 +116,7 @@ impl Match2 {
         if coin(rng) { lower } else { self.modulus - lower }
     }
 
-    fn sample_before(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample_before(&self, rng: &mut Rng, instance: &mut Match2Instance) {
         instance.seen.resize(self.modulus as usize, false);
         for position in 0..self.length {
             let found = position > 0 && coin(rng);
@@ -140,7 +140,7 @@ impl Match2 {
         }
     }
 
-    fn sample_all(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample_all(&self, rng: &mut Rng, instance: &mut Match2Instance) {
         instance.values.resize(self.length, 0);
         instance.found.resize(self.length, false);
         instance.pairs.clear();
@@ -178,7 +178,7 @@ impl fmt::Display for Match2 {
 
 impl Task for Match2 {
     const NAME: &'static str = "match2";
-    type Instance = Instance;
+    type Instance = Match2Instance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("value", self.modulus)]
@@ -192,7 +192,7 @@ impl Task for Match2 {
         self.length
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut Match2Instance) {
         instance.values.clear();
         instance.found.clear();
         match self.scope {
@@ -201,7 +201,7 @@ impl Task for Match2 {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &Match2Instance, prompt: &mut Prompt) {
         prompt.start_plain(&instance.values);
         let first = usize::from(self.scope == Scope::Before);
         for (position, found) in instance.found.iter().enumerate().skip(first) {

@@ -64,7 +64,7 @@ pub struct Mqar {
 
 /// Pairs and where they are asked.
 #[derive(Clone, Debug, Default)]
-pub struct Instance {
+pub struct MqarInstance {
     /// Ids of the keys.
     pub keys: Vec<u32>,
     /// Ids of their values.
@@ -172,7 +172,7 @@ impl fmt::Display for Mqar {
 
 impl Task for Mqar {
     const NAME: &'static str = "mqar";
-    type Instance = Instance;
+    type Instance = MqarInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary)]
@@ -190,8 +190,8 @@ impl Task for Mqar {
         1.0 / f64::from(self.vocabulary - self.first_value())
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
-        let Instance { keys, values, slots, rest, draw_keys, draw_values, draw_slots, weights } = instance;
+    fn sample(&self, rng: &mut Rng, instance: &mut MqarInstance) {
+        let MqarInstance { keys, values, slots, rest, draw_keys, draw_values, draw_slots, weights } = instance;
         keys.clear();
         draw_keys.draw(rng, self.first_value() - 1, self.pairs, keys);
         for key in keys.iter_mut() {
@@ -219,7 +219,7 @@ impl Task for Mqar {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &MqarInstance, prompt: &mut Prompt) {
         prompt.start(1);
         for (key, value) in instance.keys.iter().zip(&instance.values) {
             prompt.push(&[*key]);

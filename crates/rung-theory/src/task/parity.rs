@@ -48,7 +48,7 @@ pub struct Parity {
 
 /// The bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instance {
+pub struct ParityInstance {
     /// 0 or 1 each.
     pub bits: Vec<u32>,
 }
@@ -70,7 +70,7 @@ impl fmt::Display for Parity {
 
 impl Task for Parity {
     const NAME: &'static str = "parity";
-    type Instance = Instance;
+    type Instance = ParityInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", if self.every { 2 } else { 3 })]
@@ -84,12 +84,12 @@ impl Task for Parity {
         self.bits + usize::from(!self.every)
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut ParityInstance) {
         instance.bits.resize(self.bits, 0);
         fill(rng, 2, &mut instance.bits);
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &ParityInstance, prompt: &mut Prompt) {
         prompt.start_plain(&instance.bits);
         let mut parity = 0;
         for (position, bit) in instance.bits.iter().enumerate() {
@@ -107,8 +107,8 @@ impl Task for Parity {
         2_u128.checked_pow(u32::try_from(self.bits).ok()?)
     }
 
-    fn nth(&self, index: u128) -> Option<Instance> {
-        digits(index, 2, self.bits).map(|bits| Instance { bits })
+    fn nth(&self, index: u128) -> Option<ParityInstance> {
+        digits(index, 2, self.bits).map(|bits| ParityInstance { bits })
     }
 
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

@@ -73,7 +73,7 @@ pub struct ParityRetrieval {
 
 /// Bits, table and query.
 #[derive(Clone, Debug, Default)]
-pub struct Instance {
+pub struct ParityRetrievalInstance {
     /// 0 or 1 each.
     pub bits: Vec<u32>,
     /// The key of each entry.
@@ -111,7 +111,7 @@ impl fmt::Display for ParityRetrieval {
 
 impl Task for ParityRetrieval {
     const NAME: &'static str = "parity-retrieval";
-    type Instance = Instance;
+    type Instance = ParityRetrievalInstance;
 
     fn fields(&self) -> Vec<Field> {
         let fields =
@@ -127,8 +127,8 @@ impl Task for ParityRetrieval {
         self.bits + self.entries + 1
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
-        let Instance { bits, keys, even, odd, asked, draw_keys } = instance;
+    fn sample(&self, rng: &mut Rng, instance: &mut ParityRetrievalInstance) {
+        let ParityRetrievalInstance { bits, keys, even, odd, asked, draw_keys } = instance;
         bits.resize(self.bits, 0);
         fill(rng, 2, bits);
         keys.clear();
@@ -142,7 +142,7 @@ impl Task for ParityRetrieval {
         *asked = below(rng, self.entries as u32) as usize;
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &ParityRetrievalInstance, prompt: &mut Prompt) {
         let (no_bit, no_key, no_value) = (2, self.keys, self.values);
         prompt.start(5);
         for bit in &instance.bits {

@@ -49,7 +49,7 @@ pub struct Recall {
 
 /// Pairs in the order they come.
 #[derive(Clone, Debug, Default)]
-pub struct Instance {
+pub struct RecallInstance {
     keys: Vec<u32>,
     values: Vec<u32>,
     /// Whether each key has occurred before.
@@ -58,7 +58,7 @@ pub struct Instance {
     value_of: Vec<u32>,
 }
 
-impl Instance {
+impl RecallInstance {
     /// Key and value of each pair, and whether the key has occurred before.
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
         let pairs = self.keys.iter().zip(&self.values).zip(&self.again);
@@ -90,7 +90,7 @@ impl fmt::Display for Recall {
 
 impl Task for Recall {
     const NAME: &'static str = "recall";
-    type Instance = Instance;
+    type Instance = RecallInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("symbol", self.vocabulary)]
@@ -108,8 +108,8 @@ impl Task for Recall {
         1.0 / f64::from(self.vocabulary - self.keys())
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
-        let Instance { keys, values, again, value_of } = instance;
+    fn sample(&self, rng: &mut Rng, instance: &mut RecallInstance) {
+        let RecallInstance { keys, values, again, value_of } = instance;
         let pairs = self.length / 2;
         keys.resize(pairs, 0);
         fill(rng, self.keys(), keys);
@@ -132,7 +132,7 @@ impl Task for Recall {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &RecallInstance, prompt: &mut Prompt) {
         prompt.start(1);
         for (key, value, again) in instance.pairs() {
             if again {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
-use super::funccomp::{EntryOrder, FuncComp, IdScope, Instance, Order};
+use super::funccomp::{EntryOrder, FuncComp, FuncCompInstance, IdScope, Order};
 use super::{AnyTask, NO_TARGET, Prompt, Task, TaskError, names, pages, parse, seeded};
 
 /// At least the smallest sizes, the defaults and every choice of every option.
@@ -384,7 +384,7 @@ fn every_small_instance_is_sampled_equally_often() {
     let count = task.instances().unwrap() as usize;
     assert_eq!(count, 4 * 4 * 2 * 2);
     let all: Vec<_> = task.all().collect();
-    let (mut rng, mut instance, mut counts) = (seeded(3), Instance::default(), vec![0.0_f64; count]);
+    let (mut rng, mut instance, mut counts) = (seeded(3), FuncCompInstance::default(), vec![0.0_f64; count]);
     let rounds = 500 * count;
     for _ in 0..rounds {
         task.sample(&mut rng, &mut instance);
@@ -492,7 +492,7 @@ fn names_of_levels_are_apart_and_mean_the_same_tables() {
     // z_0, then the values of z_1, z_2 and z_3.
     let firsts = [0, 3, 6, 12];
     assert_eq!(Task::classes(&levels), 12 + 18);
-    let (mut rng, mut instance) = (seeded(4), Instance::default());
+    let (mut rng, mut instance) = (seeded(4), FuncCompInstance::default());
     let (mut one, mut two) = (Prompt::new(), Prompt::new());
     for _ in 0..20 {
         shared.sample(&mut rng, &mut instance);
@@ -514,7 +514,7 @@ fn names_of_levels_are_apart_and_mean_the_same_tables() {
 #[test]
 fn partial_answers_are_the_walk_up_to_each_hop() {
     let task = FuncComp::new(3, &[2, 3], Order::Hard, 5, true).unwrap();
-    let (mut rng, mut instance, mut prompt) = (seeded(4), Instance::default(), Prompt::new());
+    let (mut rng, mut instance, mut prompt) = (seeded(4), FuncCompInstance::default(), Prompt::new());
     for _ in 0..20 {
         task.sample(&mut rng, &mut instance);
         task.encode(&instance, &mut prompt);

@@ -49,7 +49,7 @@ pub struct TwoSum {
 
 /// Values and whether the last has a partner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instance {
+pub struct TwoSumInstance {
     /// `x_1 .. x_n`.
     pub values: Vec<u32>,
     /// The label.
@@ -72,7 +72,7 @@ impl fmt::Display for TwoSum {
 
 impl Task for TwoSum {
     const NAME: &'static str = "twosum";
-    type Instance = Instance;
+    type Instance = TwoSumInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("value", self.modulus)]
@@ -86,7 +86,7 @@ impl Task for TwoSum {
         self.length
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut TwoSumInstance) {
         instance.values.resize(self.length, 0);
         let (others, last) = instance.values.split_at_mut(self.length - 1);
         last[0] = below(rng, self.modulus);
@@ -104,7 +104,7 @@ impl Task for TwoSum {
         }
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &TwoSumInstance, prompt: &mut Prompt) {
         prompt.start_plain(&instance.values);
         prompt.ask(instance.values.len() - 1, u32::from(instance.found), 1);
     }
@@ -113,11 +113,11 @@ impl Task for TwoSum {
         u128::from(self.modulus).checked_pow(u32::try_from(self.length).ok()?)
     }
 
-    fn nth(&self, index: u128) -> Option<Instance> {
+    fn nth(&self, index: u128) -> Option<TwoSumInstance> {
         let values = digits(index, self.modulus, self.length)?;
         let (last, others) = values.split_last()?;
         let found = others.iter().any(|value| (u64::from(*value) + u64::from(*last)) % u64::from(self.modulus) == 0);
-        Some(Instance { values, found })
+        Some(TwoSumInstance { values, found })
     }
 
     fn oracle(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

@@ -123,7 +123,7 @@ pub struct Word {
 
 /// The elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instance {
+pub struct WordInstance {
     /// Numbers of `g_1 .. g_n`.
     pub elements: Vec<u32>,
 }
@@ -152,7 +152,7 @@ impl fmt::Display for Word {
 
 impl Task for Word {
     const NAME: &'static str = "word";
-    type Instance = Instance;
+    type Instance = WordInstance;
 
     fn fields(&self) -> Vec<Field> {
         vec![Field::new("element", self.group.order())]
@@ -166,12 +166,12 @@ impl Task for Word {
         self.length
     }
 
-    fn sample(&self, rng: &mut Rng, instance: &mut Instance) {
+    fn sample(&self, rng: &mut Rng, instance: &mut WordInstance) {
         instance.elements.resize(self.length, 0);
         fill(rng, self.group.order(), &mut instance.elements);
     }
 
-    fn encode(&self, instance: &Instance, prompt: &mut Prompt) {
+    fn encode(&self, instance: &WordInstance, prompt: &mut Prompt) {
         prompt.start_plain(&instance.elements);
         let mut product = 0;
         for (position, element) in instance.elements.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! All instances of function composition and all its tokens, counted and listed.
 
-use super::{FuncComp, INNER, IdScope, Instance, KIND, OUTER, Order, PARTS, Query, VALUE};
+use super::{FuncComp, FuncCompInstance, INNER, IdScope, KIND, OUTER, Order, PARTS, Query, VALUE};
 
 impl FuncComp {
     /// How many instances there are, if the number fits.
@@ -9,7 +9,7 @@ impl FuncComp {
     }
 
     /// The instance of this number, counting from 0, or none beyond the last. Every instance has exactly one number.
-    pub fn nth(&self, index: u128) -> Option<Instance> {
+    pub fn nth(&self, index: u128) -> Option<FuncCompInstance> {
         if self.instances().is_some_and(|count| index >= count) {
             return None;
         }
@@ -26,11 +26,11 @@ impl FuncComp {
             Query { start, parts, hops: if self.mixed { next() as usize + 1 } else { self.hops() } }
         };
         let queries = (0..self.queries).map(|_| query(&mut next)).collect();
-        Some(Instance { tables, queries })
+        Some(FuncCompInstance { tables, queries })
     }
 
     /// Every instance, in order of number. Only for tasks so small that there is an end to it.
-    pub fn all(&self) -> impl Iterator<Item = Instance> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = FuncCompInstance> + '_ {
         (0..self.instances().unwrap_or(u128::MAX)).map_while(|index| self.nth(index))
     }
 
