@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rung_audit::Options;
+use rung_audit::AuditOptions;
 use rung_theory::stack::{Defaults, Plan};
 
 /// A target by name.
@@ -70,12 +70,12 @@ fn certificate(bytes: &[u8]) {
 }
 
 fn config(bytes: &[u8]) {
-    let _ = rung_audit::audit_text(text(bytes), "fuzz", &Options::default());
+    let _ = rung_audit::audit_text(text(bytes), "fuzz", &AuditOptions::default());
     let _ = rung_audit::lint::lint(text(bytes));
 }
 
 fn gguf(bytes: &[u8]) {
-    let _ = rung_audit::audit_bytes(bytes, "fuzz", &Options::default());
+    let _ = rung_audit::audit_bytes(bytes, "fuzz", &AuditOptions::default());
 }
 
 fn safetensors(bytes: &[u8]) {
@@ -107,7 +107,7 @@ fn sweep(bytes: &[u8]) {
 
 fn record(bytes: &[u8]) {
     let path = Scratch::file("record.json", bytes);
-    let _ = rung_train::run::Record::read(&path.0);
+    let _ = rung_train::run::RunRecord::read(&path.0);
 }
 
 fn witness(bytes: &[u8]) {

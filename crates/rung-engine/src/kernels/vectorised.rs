@@ -80,14 +80,14 @@ macro_rules! vectorised {
                 #[expect(unsafe_code, reason = "a function built for more instructions than the target promises")]
                 match $crate::kernels::vectorised::level() {
                     // SAFETY: `level` found every feature that the function is built with on this machine.
-                    $crate::kernels::vectorised::Level::Wide => {
+                    $crate::kernels::vectorised::InstructionSet::Wide => {
                         return unsafe { wide::<$scalar $(, $size)?>($($argument),*) };
                     }
                     // SAFETY: as above.
-                    $crate::kernels::vectorised::Level::Middle => {
+                    $crate::kernels::vectorised::InstructionSet::Middle => {
                         return unsafe { middle::<$scalar $(, $size)?>($($argument),*) };
                     }
-                    $crate::kernels::vectorised::Level::Baseline => {}
+                    $crate::kernels::vectorised::InstructionSet::Baseline => {}
                 }
             }
             body::<$scalar $(, $size)?>($($argument),*)

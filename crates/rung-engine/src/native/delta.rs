@@ -21,7 +21,7 @@ pub(crate) struct DeltaRecord<S: Scalar> {
     last: GradientTarget,
 }
 
-impl<S: Scalar> Replaced<S> {
+impl<S: Scalar> DeltaRecord<S> {
     pub(super) fn cost(&self) -> Cost {
         let Extents { batch, time, heads, .. } = self.extents;
         general_delta_cost(batch * time * heads, self.extents.state(), &self.inputs)

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::worker_pool::WorkerPool;
-use crate::kernels::product::{DEPTH, FEW_ROWS, Into, Matrix, MatrixMut, Panels, TILE, product, product_with};
+use crate::kernels::product::{Accumulate, DEPTH, FEW_ROWS, Matrix, MatrixMut, Panels, TILE, product, product_with};
 use crate::scalar::Scalar;
 
 /// Products of fewer terms than this are not worth waking a thread for.
@@ -40,7 +40,7 @@ pub(super) fn product_on<S: Scalar>(
         let block = right.rows(terms.clone());
         pack_on(workers, block, space);
         let panels = Panels::of_packed(block.extents(), space);
-        let into = if start > 0 { Into::Sum } else { Into::Fresh };
+        let into = if start > 0 { Accumulate::Sum } else { Accumulate::Fresh };
         let parts = Mutex::new(row_parts(out, rows, columns, workers.threads()).into_iter());
         workers.run(&|_| {
             while let Some((first, out)) = next_of(&parts) {
@@ -71,7 +71,13 @@ fn few_rows<S: Scalar>(
             while let Some((index, out)) = next_of(&parts) {
                 let (first, length) = (index * share, out.len());
                 let right = right.columns(first..first + length);
-                product(&mut MatrixMut::new(out, 1, length, length), Into::Fresh, 1.0, left.rows(row..row + 1), right);
+                product(
+                    &mut MatrixMut::new(out, 1, length, length),
+                    Accumulate::Fresh,
+                    1.0,
+                    left.rows(row..row + 1),
+                    right,
+                );
             }
         });
     }

@@ -19,9 +19,9 @@ pub fn layers_on_all_tokens<S: Scalar>(config: &ModelConfig, model: &Model, weig
         return depth.saturating_sub(1);
     }
     let layers: Vec<LayerColumns> = (0..depth).map(|layer| LayerColumns::of(layer, model.width(), weights)).collect();
-    let exact = |front: &usize| {
+    let exact = |count: &usize| {
         let mut written = vec![false; model.width()];
-        layers[*layers_on_all_tokens..].iter().all(|layer| {
+        layers[*count..].iter().all(|layer| {
             let clean = !layer.kept.iter().zip(&written).any(|(kept, written)| *kept && *written);
             for (all, new) in written.iter_mut().zip(&layer.written) {
                 *all |= *new;

@@ -1,12 +1,14 @@
 //! Models as wholes: shapes, names, hand-over, refusals, checkpoints, training.
 
-use rung_engine::{AdamWConfig, DataParallel, Native, Ops, Parameters, Scalar, Tensor};
+use rung_engine::{AdamWConfig, DataParallel, Native, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{Field, NO_TARGET, below, seeded};
 
 use super::*;
 use crate::checkpoint::{CheckpointError, load, save};
 use crate::no_fused_kernels::NoFusedKernels;
+use crate::position::Positions;
+use crate::precision::Precision;
 
 fn plan(text: &str) -> Plan {
     Plan::parse(text, &Defaults { heads: 2, head_dim: 8, ..Defaults::default() }).unwrap()

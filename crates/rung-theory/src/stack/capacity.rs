@@ -22,7 +22,7 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975); Ye et al. (2602.01763); the exact place of the extra hop is worked out in the guide.
 
-use super::mixer::{Forwarding, Mixer, Reach};
+use super::mixer::{Forwarding, Mixer, MixerReach};
 use super::plan::{Convention, Layer, Plan};
 
 /// The bounded-state layers between two full ones.
@@ -140,7 +140,7 @@ fn kind_of_all<'a>(layers: impl Iterator<Item = &'a Layer>) -> &'static str {
         let facts: Vec<_> = layer.mixers.iter().map(Mixer::facts).collect();
         if facts.iter().any(|facts| facts.recurrent_state > 0) {
             "recurrent"
-        } else if facts.iter().any(|facts| facts.window_per_token > 0 && facts.reach == Reach::Bounded) {
+        } else if facts.iter().any(|facts| facts.window_per_token > 0 && facts.reach == MixerReach::Bounded) {
             "window"
         } else if facts.iter().any(|facts| facts.conv_state + facts.input_conv_state > 0) {
             "convolution"

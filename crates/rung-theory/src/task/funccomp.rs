@@ -76,7 +76,10 @@ mod spec;
 use std::collections::HashMap;
 
 use super::prompt::Layout;
-use super::{Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill};
+use super::{
+    Field, MAX_CELLS, MAX_TOKENS, NO_TARGET, OracleError, Prompt, Rng, Task, TaskError, below, draw, fill,
+    listed_numbers,
+};
 
 /// The most hops.
 pub const MAX_HOPS: usize = 64;

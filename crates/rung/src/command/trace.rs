@@ -31,10 +31,10 @@ pub struct Trace {
     #[arg(long, value_name = "POSITION")]
     position: Option<usize>,
     /// Smallest attention weight that is followed.
-    #[arg(long, alias = "least", default_value_t = Cut::default().share, value_name = "WEIGHT", value_parser = fraction)]
+    #[arg(long, alias = "least", default_value_t = TraceLimits::default().share, value_name = "WEIGHT", value_parser = fraction)]
     min_weight: f64,
     /// Largest number of tokens shown.
-    #[arg(long, alias = "most", default_value_t = Cut::default().tokens, value_name = "TOKENS")]
+    #[arg(long, alias = "most", default_value_t = TraceLimits::default().tokens, value_name = "TOKENS")]
     max_tokens: usize,
     /// Floating-point format to run in.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
