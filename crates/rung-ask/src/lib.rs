@@ -18,10 +18,10 @@
 //! What is measured is prompting in one pass. It says nothing about what weights could do.
 //!
 //! ```
-//! use rung_ask::prompt::{Cell, Writer};
+//! use rung_ask::prompt::{Cell, PromptWriter};
 //! use rung_ask::symbols::letters;
 //!
-//! let writer = Writer::default();
+//! let writer = PromptWriter::default();
 //! let question = writer.ladder_question(&Cell { hops: 2, entries: 4, ..Cell::default() }, &letters(4), 7, 0)?;
 //! assert!(question.text.ends_with("Answer:"));
 //! assert!(question.symbols.contains(&question.answer));

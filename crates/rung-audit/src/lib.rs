@@ -11,7 +11,7 @@
 //! ```
 //!
 //! ```
-//! use rung_audit::{Options, audit_text};
+//! use rung_audit::{AuditOptions, audit_text};
 //!
 //! let config = r#"{
 //!     "model_type": "qwen3_next", "num_hidden_layers": 48, "full_attention_interval": 4,
@@ -19,7 +19,7 @@
 //!     "linear_num_key_heads": 16, "linear_num_value_heads": 32,
 //!     "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4
 //! }"#;
-//! let audit = audit_text(config, "my model", &Options::default())?;
+//! let audit = audit_text(config, "my model", &AuditOptions::default())?;
 //! assert!(audit.unknown.is_empty());
 //! assert_eq!(audit.capacity.unwrap().rungs, 12);
 //! assert_eq!(audit.cache.unwrap().per_token, 24_576);

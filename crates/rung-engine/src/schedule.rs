@@ -4,9 +4,9 @@
 //! schedule begins with a linear warm-up, which may be of no steps.
 //!
 //! ```
-//! use rung_engine::{Course, Schedule};
+//! use rung_engine::{DecayCourse, Schedule};
 //!
-//! let schedule = Schedule { warmup: 10, steps: 110, course: Course::Cosine { floor: 0.0 } };
+//! let schedule = Schedule { warmup: 10, steps: 110, course: DecayCourse::Cosine { floor: 0.0 } };
 //! assert_eq!(schedule.factor(4), 0.5);
 //! assert!((schedule.factor(60) - 0.5).abs() < 1e-12);
 //! ```

@@ -11,12 +11,12 @@
 //!
 //! ```
 //! use rung_figure::Evidence;
-//! use rung_figure::figure::{Chart, HopMap, Kind, Row, Span};
+//! use rung_figure::figure::{Chart, HopMap, SpanKind, Row, Span};
 //! use rung_figure::report::{Chapter, Figure, Prose, Report};
 //!
 //! let map = HopMap::new(
 //!     "One full layer, then linear ones",
-//!     vec![Row::new(1, vec![Span::new(0.0, 20.0, Kind::Solved), Span::new(20.0, f64::INFINITY, Kind::Unknown)])],
+//!     vec![Row::new(1, vec![Span::new(0.0, 20.0, SpanKind::Solved), Span::new(20.0, f64::INFINITY, SpanKind::Unknown)])],
 //! );
 //! assert!(map.csv().starts_with("hops,kind,"));
 //!

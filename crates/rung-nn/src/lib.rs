@@ -8,14 +8,14 @@
 //!
 //! ```
 //! use rung_engine::{Native, Ops, Parameters};
-//! use rung_nn::{Input, ModelConfig};
+//! use rung_nn::{InputConfig, ModelConfig};
 //! use rung_theory::stack::{Defaults, Plan};
 //! use rung_theory::task::seeded;
 //!
 //! let defaults = Defaults { heads: 2, head_dim: 8, ..Defaults::default() };
 //! let plan = Plan::parse("linear full+gdn", &defaults)?;
 //! let mut weights = Parameters::<f32>::new();
-//! let config = ModelConfig { input: Input::Vocabulary(10), classes: 10, ..ModelConfig::default() };
+//! let config = ModelConfig { input: InputConfig::Vocabulary(10), classes: 10, ..ModelConfig::default() };
 //! let model = config.init(&plan, &mut weights, &mut seeded(0))?;
 //!
 //! let ops = Native::new();

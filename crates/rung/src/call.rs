@@ -2,7 +2,7 @@
 //! show of its progress can be read while it runs.
 //!
 //! ```
-//! let link = rung::Link::default();
+//! let link = rung::CallerLink::default();
 //! let answer = rung::call(["capacity", "full linear full", "--json"], &link)?;
 //! assert!(answer.contains("\"rungs\": 2"));
 //! assert!(rung::call(["capacity", "full full*"], &link).is_err());

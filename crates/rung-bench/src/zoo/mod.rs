@@ -9,10 +9,10 @@
 //! and a network may do more work than its mixer needs.
 //!
 //! ```
-//! use rung_bench::zoo::{Credit, MixerRow, Timing};
+//! use rung_bench::zoo::{HopCredit, MixerRow, Timing};
 //!
 //! let row = MixerRow::of("chunked", &Timing { lengths: vec![8, 16], rounds: 1 })?;
-//! assert_eq!((row.cost(), row.credit()), ("32 n".to_owned(), Credit::State));
+//! assert_eq!((row.cost(), row.credit()), ("32 n".to_owned(), HopCredit::State));
 //! assert!(row.speed.is_none());
 //! # Ok::<(), rung_bench::BenchError>(())
 //! ```

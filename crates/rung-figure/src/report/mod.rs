@@ -8,7 +8,7 @@
 //! A report is data until it is written:
 //!
 //! ```text
-//! Report ── Chapter ── Block: Heading | Paragraph | Table | Figure | Command | Note
+//! Report ── Chapter ── ReportBlock: Heading | Paragraph | Table | Figure | Command | Note
 //!                                        │
 //!                                        └─ Prose: text, numbers with their Evidence, code, links
 //! ```

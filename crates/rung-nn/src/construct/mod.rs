@@ -13,10 +13,10 @@
 //!
 //! ```
 //! use rung_engine::{Native, Ops};
-//! use rung_nn::construct::{self, Request};
+//! use rung_nn::construct::{self, ConstructionRequest};
 //! use rung_theory::task::{Prompt, seeded};
 //!
-//! let request = Request { hops: 2, m: 3, n: vec![2], ..Request::default() };
+//! let request = ConstructionRequest { hops: 2, m: 3, n: vec![2], ..ConstructionRequest::default() };
 //! let built = construct::build::<f32>("U1", &request)?;
 //! let mut prompt = Prompt::new();
 //! built.task()?.prompt(&mut seeded(1), &mut prompt);

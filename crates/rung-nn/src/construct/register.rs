@@ -9,10 +9,10 @@
 //! register before its layer. So two numbers of b bits agree exactly when their product is b, and any difference costs 2.
 //!
 //! ```
-//! use rung_nn::construct::{Holds, Registers};
+//! use rung_nn::construct::{RegisterKind, Registers};
 //!
 //! let mut registers = Registers::default();
-//! let value = registers.add("value", 3, Holds::Number, "what the entry says");
+//! let value = registers.add("value", 3, RegisterKind::Number, "what the entry says");
 //! let mut stream = vec![0.0; registers.width()];
 //! for (column, bit) in value.code(6) {
 //!     stream[column] = bit;

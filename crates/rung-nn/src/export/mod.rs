@@ -9,13 +9,13 @@
 //! vocabulary of named tokens, so that a prompt is a line of text; see [`vocabulary`].
 //!
 //! ```
-//! use rung_nn::construct::{self, Request};
-//! use rung_nn::export::{Options, export};
+//! use rung_nn::construct::{self, ConstructionRequest};
+//! use rung_nn::export::{ExportOptions, export};
 //! use rung_nn::families;
 //!
-//! let built = construct::build::<f32>("U1", &Request::default())?;
+//! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let folder = std::env::temp_dir().join(format!("rung-doc-export-{}", std::process::id()));
-//! let exported = export(&built, &Options::default())?;
+//! let exported = export(&built, &ExportOptions::default())?;
 //! exported.write(&folder)?;
 //! assert_eq!(families::open::<f32>(&folder)?.family, "llama");
 //! # std::fs::remove_dir_all(&folder).ok();

@@ -13,9 +13,9 @@
 //!
 //! ```
 //! use rung_nn::Network;
-//! use rung_nn::construct::{self, Request};
+//! use rung_nn::construct::{self, ConstructionRequest};
 //!
-//! let built = construct::build::<f32>("U1", &Request::default())?;
+//! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let folder = std::env::temp_dir().join(format!("rung-doc-network-{}", std::process::id()));
 //! built.save(&folder)?;
 //! let opened = Network::<f32>::open(&folder)?;

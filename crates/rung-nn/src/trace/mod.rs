@@ -5,11 +5,11 @@
 //! tokens somebody asks about ([`MixingOp`]). [`flow`](Trace::flow) goes back from an answer and finds those tokens.
 //!
 //! ```
-//! use rung_nn::construct::{self, Request};
+//! use rung_nn::construct::{self, ConstructionRequest};
 //! use rung_nn::trace::{Trace, sequence};
 //! use rung_theory::task::{Prompt, seeded};
 //!
-//! let built = construct::build::<f32>("U1", &Request::default())?;
+//! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let mut prompt = Prompt::new();
 //! built.task()?.prompt(&mut seeded(0), &mut prompt);
 //! let trace = Trace::record(&built, &sequence(&built, prompt.tokens())?)?;

@@ -1,7 +1,7 @@
 //! Training runs: a stack learns a task, and what it learned is written down.
 //!
 //! ```text
-//! run.toml --read--> RunConfig --resolve--> Run --execute--> Record
+//! run.toml --read--> RunConfig --resolve--> Run --execute--> RunRecord
 //!                                            |                   |
 //!                                            +-- checkpoints ----+   (weights, moments, step: a run goes on to the bit)
 //! ```
