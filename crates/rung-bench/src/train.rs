@@ -61,7 +61,7 @@ impl Training {
                 let (decoder, weights) = BenchDecoder::new(size, *mixer, all_positions);
                 (Network::WithPeer(decoder), weights)
             }
-            None => own_model(mixer, size)?,
+            None => build_rung_model(mixer, size)?,
         };
         let trainer = DataParallel::new(threads, DataParallel::<f32>::micro_batch_for(size.length, size.width));
         let tokens = (0..size.batch * size.length).map(|index| index * index % 61 % VOCABULARY).collect();
@@ -151,7 +151,7 @@ impl Network {
     }
 }
 
-fn own_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
+fn build_rung_model(mixer: &str, size: Size) -> Result<(Network, Parameters<f32>), BenchError> {
     let defaults =
         Defaults { heads: size.heads as u64, head_dim: (size.width / size.heads) as u64, ..Defaults::default() };
     let text = format!("{}*{}", stack_text(mixer, Benchmark::Length(size.length as u64)), size.layers);

@@ -67,7 +67,7 @@ impl<S: Scalar> Default for Native<S> {
 
 impl<S: Scalar> Tensor<S> {
     /// The tensor without its numbers, for a record that needs only to know where the gradient goes.
-    fn hollow(&self) -> Self {
+    fn without_data(&self) -> Self {
         Self { data: Buffer::Pooled { block: None, length: 0 }, shape: self.shape, var: self.var }
     }
 }
@@ -101,15 +101,15 @@ impl<S: Scalar> Native<S> {
 
     /// Uses these weights, with gradients, from now on. What was recorded is forgotten and the gradient is zero.
     pub fn bind(&self, weights: &Parameters<S>) {
-        self.look_at(weights, true);
+        self.set_weights(weights, true);
     }
 
     /// Uses these weights without gradients: nothing is recorded, and buffers go back as soon as they are dropped.
     pub fn bind_frozen(&self, weights: &Parameters<S>) {
-        self.look_at(weights, false);
+        self.set_weights(weights, false);
     }
 
-    fn look_at(&self, weights: &Parameters<S>, training: bool) {
+    fn set_weights(&self, weights: &Parameters<S>, training: bool) {
         let mut tape = self.lock();
         tape.clear();
         tape.training = training;
@@ -304,7 +304,7 @@ impl<S: Scalar> Ops for Native<S> {
             Binary::Div => ("div", false),
         };
         self.emit(name, shape, data, &[left.var, right.var], |out, _, _| {
-            let [left, right] = [left, right].map(|x| if linear { x.hollow() } else { x.clone() });
+            let [left, right] = [left, right].map(|x| if linear { x.without_data() } else { x.clone() });
             Record::Binary { kind, left, right, shape, out }
         })
     }
@@ -411,7 +411,7 @@ impl<S: Scalar> Ops for Native<S> {
         let [count, width] = extents_of("gather_rows", x);
         assert!(rows.iter().all(|&row| row < count), "a row number beyond the {count} rows of {}", x.shape);
         let mut tape = self.lock();
-        let range = tape.remember(rows);
+        let range = tape.store_rows(rows);
         let data =
             self.made(rows.len() * width, |out| layout::gather(width, &tape.indices[range.clone()], &x.data, out));
         drop(tape);
@@ -712,7 +712,7 @@ impl<S: Scalar> Ops for Native<S> {
         assert_eq!(rows, targets.len(), "one target per row of logits");
         assert!(targets.iter().all(|&target| target < classes), "a target beyond the {classes} classes");
         let mut tape = self.lock();
-        let range = tape.remember(targets);
+        let range = tape.store_rows(targets);
         let mut kept = self.pool.take(rows);
         let data = self.made(rows, |out| {
             loss::forward(classes, &logits.data, &tape.indices[range.clone()], kept.write(), out);

@@ -83,19 +83,19 @@ pub fn gelu_exact<O: Ops + ?Sized>(ops: &O, x: &O::Tensor) -> O::Tensor {
 }
 
 /// `x / sqrt(x^2 summed over the last axis, times factor, plus epsilon)`.
-fn by_root<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, factor: f64, epsilon: f64) -> O::Tensor {
+fn divide_by_root<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, factor: f64, epsilon: f64) -> O::Tensor {
     let squares = ops.sum(&ops.mul(x, x), ops.shape(x).len() - 1);
     ops.div(x, &ops.sqrt(&ops.affine(&squares, factor, epsilon)))
 }
 
 /// Composed body of [`Ops::l2_norm`].
 pub fn l2_norm<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, epsilon: f64) -> O::Tensor {
-    by_root(ops, x, 1.0, epsilon)
+    divide_by_root(ops, x, 1.0, epsilon)
 }
 
 /// Composed body of [`Ops::rms_norm`].
 pub fn rms_norm<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, weight: Option<&O::Tensor>, epsilon: f64) -> O::Tensor {
-    let y = by_root(ops, x, 1.0 / ops.shape(x).width() as f64, epsilon);
+    let y = divide_by_root(ops, x, 1.0 / ops.shape(x).width() as f64, epsilon);
     weight.map_or(y.clone(), |weight| ops.mul(&y, weight))
 }
 

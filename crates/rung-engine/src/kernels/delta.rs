@@ -279,8 +279,8 @@ pub(crate) fn backward<S: Scalar>(
         }
         for cell in (0..extents.cells()).rev() {
             work.after.copy_from_slice(&kept[part(head * extents.cells() + cell, size)]);
-            cell_again(&extents, inputs, (head, cell), slope, &mut work, gradients.query);
-            cell_back(&extents, inputs, (head, cell), slope, &mut work, gradients);
+            recompute_cell(&extents, inputs, (head, cell), slope, &mut work, gradients.query);
+            backward_cell(&extents, inputs, (head, cell), slope, &mut work, gradients);
         }
         if !gradients.state.is_empty() {
             gradients.state[part(head, size)].copy_from_slice(work.to_state);
@@ -289,7 +289,7 @@ pub(crate) fn backward<S: Scalar>(
 }
 
 /// The states of a cell's tokens, made again; each gives its query's gradient as it passes.
-fn cell_again<S: Scalar>(
+fn recompute_cell<S: Scalar>(
     extents: &Extents,
     inputs: &Inputs<'_, S>,
     (head, cell): (usize, usize),
@@ -311,7 +311,7 @@ fn cell_again<S: Scalar>(
 }
 
 /// The tokens of a cell, backward. `work.to_state` is the gradient of the state that leaves, and becomes that of the first.
-fn cell_back<S: Scalar>(
+fn backward_cell<S: Scalar>(
     extents: &Extents,
     inputs: &Inputs<'_, S>,
     (head, cell): (usize, usize),

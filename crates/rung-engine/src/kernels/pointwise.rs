@@ -62,7 +62,7 @@ fn each<S: Scalar>(x: &[S], out: &mut [S], function: impl Fn(S) -> S) {
 }
 
 #[inline(always)]
-fn each_two<S: Scalar>(x: &[S], y: &[S], out: &mut [S], function: impl Fn(S, S) -> S) {
+fn map_pairs<S: Scalar>(x: &[S], y: &[S], out: &mut [S], function: impl Fn(S, S) -> S) {
     for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
         *out = function(x, y);
     }
@@ -90,20 +90,20 @@ vectorised! {
     pub(crate) fn map_back<S>(kind: ElementMap, kept: &[S], slope: &[S], out: &mut [S]) {
         let one = S::ONE;
         match kind {
-            ElementMap::Primitive(Unary::Exp) => each_two(kept, slope, out, |y, s| s * y),
-            ElementMap::Primitive(Unary::Log) => each_two(kept, slope, out, |x, s| s / x),
-            ElementMap::Primitive(Unary::Sigmoid) => each_two(kept, slope, out, |y, s| s * y * (one - y)),
-            ElementMap::Primitive(Unary::Tanh) => each_two(kept, slope, out, |y, s| s * (one - y * y)),
-            ElementMap::Primitive(Unary::Softplus) => each_two(kept, slope, out, |x, s| s * x.sigmoid()),
-            ElementMap::Primitive(Unary::Relu) => each_two(kept, slope, out, |y, s| if y > S::ZERO { s } else { S::ZERO }),
-            ElementMap::Primitive(Unary::Sqrt) => each_two(kept, slope, out, |y, s| s / (y + y)),
+            ElementMap::Primitive(Unary::Exp) => map_pairs(kept, slope, out, |y, s| s * y),
+            ElementMap::Primitive(Unary::Log) => map_pairs(kept, slope, out, |x, s| s / x),
+            ElementMap::Primitive(Unary::Sigmoid) => map_pairs(kept, slope, out, |y, s| s * y * (one - y)),
+            ElementMap::Primitive(Unary::Tanh) => map_pairs(kept, slope, out, |y, s| s * (one - y * y)),
+            ElementMap::Primitive(Unary::Softplus) => map_pairs(kept, slope, out, |x, s| s * x.sigmoid()),
+            ElementMap::Primitive(Unary::Relu) => map_pairs(kept, slope, out, |y, s| if y > S::ZERO { s } else { S::ZERO }),
+            ElementMap::Primitive(Unary::Sqrt) => map_pairs(kept, slope, out, |y, s| s / (y + y)),
             ElementMap::Primitive(Unary::Round) => out.fill(S::ZERO),
-            ElementMap::Silu => each_two(kept, slope, out, |x, s| {
+            ElementMap::Silu => map_pairs(kept, slope, out, |x, s| {
                 let gate = x.sigmoid();
                 s * gate * (x * (one - gate) + one)
             }),
-            ElementMap::EluPlusOne => each_two(kept, slope, out, |y, s| if y > one { s } else { s * y }),
-            ElementMap::Gelu => each_two(kept, slope, out, |x, s| {
+            ElementMap::EluPlusOne => map_pairs(kept, slope, out, |y, s| if y > one { s } else { s * y }),
+            ElementMap::Gelu => map_pairs(kept, slope, out, |x, s| {
                 let (inner, turn) = gelu_inner(x);
                 let gate = (inner * S::from_f64(2.0)).sigmoid();
                 s * gate * (x * S::from_f64(2.0) * turn * (one - gate) + one)
@@ -113,7 +113,7 @@ vectorised! {
 
     /// `out = silu(gate) * x`.
     pub(crate) fn silu_gate<S>(gate: &[S], x: &[S], out: &mut [S]) {
-        each_two(gate, x, out, |gate, x| gate * gate.sigmoid() * x);
+        map_pairs(gate, x, out, |gate, x| gate * gate.sigmoid() * x);
     }
 
     /// Gradients of [`silu_gate`].
@@ -145,7 +145,7 @@ vectorised! {
             match (left, right) {
                 (_, &[still]) => each(left, out, |x| function(x, still)),
                 (&[still], _) => each(right, out, |x| function(still, x)),
-                _ => each_two(left, right, out, function),
+                _ => map_pairs(left, right, out, function),
             }
         }
         match kind {

@@ -376,7 +376,7 @@ impl Chunk {
     }
 
     /// What the delta rule wrote, if it is the chunk's, from the kept errors.
-    fn solve_again<S: Scalar>(&self, inputs: &Inputs<'_, S>, errors: &[S], work: &mut ChunkScratch<'_, S>) {
+    fn recompute_writes<S: Scalar>(&self, inputs: &Inputs<'_, S>, errors: &[S], work: &mut ChunkScratch<'_, S>) {
         let Extents { value_width: width, delta, .. } = self.head.extents;
         if !delta {
             return;
@@ -583,7 +583,7 @@ pub(crate) fn backward<S: Scalar>(
             work.to_state.copy_from_slice(&last_slope[head.whole()]);
         }
         for cell in (0..extents.cells()).rev() {
-            cell_back(head, cell, inputs, (kept, errors, slope), states, &mut work, gradients);
+            backward_cell(head, cell, inputs, (kept, errors, slope), states, &mut work, gradients);
         }
         if !gradients.state.is_empty() {
             gradients.state[head.whole()].copy_from_slice(work.to_state);
@@ -592,7 +592,7 @@ pub(crate) fn backward<S: Scalar>(
 }
 
 /// The chunks of one grid cell, backward. The states that enter them are made again from the cell's first.
-fn cell_back<S: Scalar>(
+fn backward_cell<S: Scalar>(
     head: Head,
     cell: usize,
     inputs: &Inputs<'_, S>,
@@ -608,7 +608,7 @@ fn cell_back<S: Scalar>(
     let mut chunk;
     loop {
         chunk = Chunk::prepare(head, start, end, inputs, &mut work.faded);
-        chunk.solve_again(inputs, errors, work);
+        chunk.recompute_writes(inputs, errors, work);
         let (entering, leaving) = states[last * size..].split_at_mut(size);
         if head.extents.fading > 0 {
             fade_rows(width, chunk.first_decay(inputs.decay), entering);
@@ -629,7 +629,7 @@ fn cell_back<S: Scalar>(
         }
         last -= 1;
         chunk = chunk_before(head, first, chunk.times.start, end, inputs, &mut work.faded);
-        chunk.solve_again(inputs, errors, work);
+        chunk.recompute_writes(inputs, errors, work);
     }
 }
 

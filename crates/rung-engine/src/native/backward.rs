@@ -113,7 +113,7 @@ impl<S: Scalar> Record<S> {
                 convolve(flow, extents, &padded, &filters, bias, &slope);
             }
             Self::GatedScan { extents, inputs, states, .. } => gated_scan(flow, extents, &inputs, &states, &slope),
-            Self::Rotary { x, shape, angles, .. } => turn_back(flow, x, &shape, &angles, &slope),
+            Self::Rotary { x, shape, angles, .. } => rotate_back(flow, x, &shape, &angles, &slope),
             Self::Loss { logits, targets, kept, .. } => {
                 let mut out = flow.pool.take(logits.shape.size());
                 let targets = &flow.indices[targets];
@@ -153,7 +153,7 @@ impl<S: Scalar> Record<S> {
     }
 }
 
-fn turn_back<S: Scalar>(
+fn rotate_back<S: Scalar>(
     flow: &mut Flow<'_, S>,
     x: GradientTarget,
     shape: &Shape,
@@ -183,7 +183,7 @@ fn gated_scan<S: Scalar>(
 }
 
 /// Gives an element-wise gradient to an operand, summed over what was broadcast.
-fn give_summed<S: Scalar>(flow: &mut Flow<'_, S>, x: &Tensor<S>, shape: &Shape, gradient: Buffer<S>) {
+fn add_reduced_gradient<S: Scalar>(flow: &mut Flow<'_, S>, x: &Tensor<S>, shape: &Shape, gradient: Buffer<S>) {
     if x.shape.size() == shape.size() {
         return flow.give(x.var, gradient);
     }
@@ -212,7 +212,7 @@ fn binary<S: Scalar>(
             Binary::Mul => with(flow, Binary::Mul, slope, right),
             Binary::Div => with(flow, Binary::Div, slope, right),
         };
-        give_summed(flow, left, shape, gradient);
+        add_reduced_gradient(flow, left, shape, gradient);
     }
     if right.var.wanted() {
         let gradient = match kind {
@@ -226,7 +226,7 @@ fn binary<S: Scalar>(
                 scaled(flow, &over, -S::ONE)
             }
         };
-        give_summed(flow, right, shape, gradient);
+        add_reduced_gradient(flow, right, shape, gradient);
     }
 }
 

@@ -291,7 +291,7 @@ impl<S: Scalar> Tape<S> {
     }
 
     /// Remembers row numbers until the reverse pass.
-    pub(crate) fn remember(&mut self, rows: &[usize]) -> Range<usize> {
+    pub(crate) fn store_rows(&mut self, rows: &[usize]) -> Range<usize> {
         let start = self.indices.len();
         self.indices.extend(rows.iter().map(|&row| row as u32));
         start..self.indices.len()

@@ -26,7 +26,7 @@ use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
 use super::questions::{Questions, accuracy_of, group_name, shares};
-use super::{AnalysisError, Finding, InstrumentOptions, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -122,7 +122,7 @@ fn cuts(plan: &Plan, channels: bool) -> Vec<(String, AblationHooks)> {
 /// # Errors
 /// The network or the task does not fit.
 pub fn ablate<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Ablations, AnalysisError> {
-    silent("ablate", network)?;
+    require_one_pass("ablate", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
     let channels = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();

@@ -41,7 +41,7 @@ use serde::Serialize;
 
 use super::pass::LinearizedPass;
 use super::questions::{Questions, best};
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{CellFormat, HeatCell, HeatMap};
 use rung_nn::Network;
@@ -98,7 +98,7 @@ pub struct LensLevel {
 /// # Errors
 /// The network or the task does not fit.
 pub fn lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Lens, AnalysisError> {
-    silent("lens", network)?;
+    require_one_pass("lens", network)?;
     let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.length);

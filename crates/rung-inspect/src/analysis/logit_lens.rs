@@ -31,7 +31,7 @@ use rung_train::parallel;
 use serde::Serialize;
 
 use super::questions::{QuestionBatch, Questions, Score, group_name, merge_scores};
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
 
 /// Questions that are enough, and tokens that are too many.
 const AMOUNT: (usize, usize) = (600, 1 << 13);
@@ -69,7 +69,7 @@ impl<S: Scalar> Hooks<Native<S>> for AnsweringStreams<'_, S> {
 /// # Errors
 /// The network or the task does not fit.
 pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<LogitLens, AnalysisError> {
-    silent("logit_lens", network)?;
+    require_one_pass("logit_lens", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
     let read = parallel::map(&questions.batches, |asked| read_levels(network, &questions, asked));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];

@@ -198,7 +198,7 @@ pub(crate) fn layer_names(plan: &rung_theory::stack::Plan) -> Vec<String> {
 }
 
 /// Refuses networks that say something between question and answer.
-pub(crate) fn silent<S: rung_engine::Scalar>(
+pub(crate) fn require_one_pass<S: rung_engine::Scalar>(
     instrument: &'static str,
     network: &Network<S>,
 ) -> Result<(), AnalysisError> {

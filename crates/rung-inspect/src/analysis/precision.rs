@@ -30,7 +30,7 @@ use serde::Serialize;
 use super::ablate::{is_full, places};
 use super::carried_precision;
 use super::questions::{Questions, accuracy_of, shares, total};
-use super::{AnalysisError, Finding, InstrumentOptions, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 use rung_nn::{Network, Provenance};
@@ -75,7 +75,7 @@ pub struct PrecisionLevel {
 /// # Errors
 /// The network or the task does not fit.
 pub fn sweep<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<PrecisionSweep, AnalysisError> {
-    silent("precision", network)?;
+    require_one_pass("precision", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
     if matches!(network.provenance, Provenance::Checkpoint { .. }) {
         return sweep_carried(network, questions);

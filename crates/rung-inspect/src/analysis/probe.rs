@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
 use super::questions::{QuestionBatch, Questions, best};
-use super::{AnalysisError, Finding, InstrumentOptions, layer_names, silent};
+use super::{AnalysisError, Finding, InstrumentOptions, layer_names, require_one_pass};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
 use rung_nn::Network;
@@ -80,7 +80,7 @@ pub struct ProbedRegister {
 /// # Errors
 /// The network or the task does not fit.
 pub fn probe<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> Result<Probes, AnalysisError> {
-    silent("probe", network)?;
+    require_one_pass("probe", network)?;
     let questions = Questions::draw(network, options, AMOUNT)?;
     if questions.registers.is_empty() {
         let (found, expected) = (questions.task, "a task as text, whose answers are known: give --task".to_owned());

@@ -57,7 +57,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
     let factors = Factors::read(fields)?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
-        let (attention, recurrence) = both_of(fields, layer)?;
+        let (attention, recurrence) = parallel_mixers(fields, layer)?;
         let plain = AttentionParts::plain(loader.rotation(attention, BASE)?);
         let parts = AttentionParts { bias, output_bias: bias, ..plain };
         layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
@@ -98,7 +98,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
 }
 
 /// The two mixers of a layer.
-fn both_of<'a>(fields: &Fields, layer: &'a Layer) -> Result<(&'a Mixer, &'a Mixer), FamilyError> {
+fn parallel_mixers<'a>(fields: &Fields, layer: &'a Layer) -> Result<(&'a Mixer, &'a Mixer), FamilyError> {
     match &layer.mixers[..] {
         [attention, recurrence] if attention.name() == "full" && recurrence.name() == "mamba2" => {
             Ok((attention, recurrence))

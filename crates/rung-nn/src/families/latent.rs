@@ -56,8 +56,8 @@ pub fn attention<S: Scalar>(
         let down = loader.linear("q_a_proj", width, rank, bias)?;
         (Some((down, gain(loader, "q_a_layernorm.weight", rank)?)), "q_b_proj", rank)
     };
-    let query = halves_apart(loader.role(Role::Query), name, [inputs, heads, head + rope], turned, false)?;
-    let compress = halves_apart(loader, "kv_a_proj_with_mqa", [width, 1, latent + rope], turned, bias)?;
+    let query = split_rotary_pairs(loader.role(Role::Query), name, [inputs, heads, head + rope], turned, false)?;
+    let compress = split_rotary_pairs(loader, "kv_a_proj_with_mqa", [width, 1, latent + rope], turned, bias)?;
     let parts = LatentParts {
         down,
         query,
@@ -72,7 +72,7 @@ pub fn attention<S: Scalar>(
 }
 
 /// A projection to heads whose last channels are pairs side by side; here the first half of them turns with the second.
-fn halves_apart<S: Scalar>(
+fn split_rotary_pairs<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &str,
     [inputs, heads, head]: [usize; 3],

@@ -89,7 +89,7 @@ fn gated_deltanet<S: Scalar>(
     let GatedDeltanetConfig { heads, value_heads, key, value, taps, .. } = sizes;
     let (key_rows, value_rows) = (heads * key, value_heads * value);
     let (projections, [gate, beta, step]) = if loader.has("in_proj_qkvz.weight") {
-        together(loader, sizes, width)?
+        grouped_projections(loader, sizes, width)?
     } else {
         let all = loader.values("in_proj_qkv.weight", &[2 * key_rows + value_rows, width])?;
         let wanted = [0..key_rows, key_rows..2 * key_rows, 2 * key_rows..2 * key_rows + value_rows];
@@ -114,7 +114,7 @@ fn gated_deltanet<S: Scalar>(
 }
 
 /// Queries, keys and values; then gate, beta and step.
-fn together<S: Scalar>(
+fn grouped_projections<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
     width: usize,

@@ -50,7 +50,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
             let mixer_branch = branch(loader, "temporal_pre_norm")?;
             let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "rglru") {
                 let mixer = state_space::mixer_of(loader, layer, "rglru")?;
-                loader.within("temporal_block", |loader| gated_unit(loader, mixer, width))?
+                loader.within("temporal_block", |loader| rg_lru(loader, mixer, width))?
             } else {
                 let mixer = decoder::attention_of(loader, layer)?;
                 let head = mixer.number("key").unwrap_or_default() as usize;
@@ -79,7 +79,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin
 }
 
 /// Reads a recurrence with its gates.
-fn gated_unit<S: Scalar>(
+fn rg_lru<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
     width: usize,

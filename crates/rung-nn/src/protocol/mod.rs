@@ -121,7 +121,7 @@ impl<S: Scalar> Transcript<S> {
         players: Vec<Player>,
         widths: impl Into<ProtocolEncodings>,
     ) -> Result<Self, ModelError> {
-        one_pass(network)?;
+        require_one_pass(network)?;
         let widths = widths.into();
         let registers = Registers::new(&network.plan, widths.message);
         let ops = watched(network, &registers);
@@ -187,7 +187,7 @@ impl<S: Scalar> Transcript<S> {
     }
 }
 
-fn one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
+fn require_one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     // Registers are known for plain attention alone, whose calls must be the only ones that stand beside it in a layer.
     let strange = |layer: &Layer, mixer: &Mixer| match mixer.name() {
         "full" => false,
@@ -224,7 +224,7 @@ fn full_mixers<S: Scalar>(network: &Network<S>, layer: usize) -> impl Iterator<I
 }
 
 /// Layer, mixer and whether it is full, for every state of a model in order.
-fn seats<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize, usize, bool)> + '_ {
+fn state_mixers<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize, usize, bool)> + '_ {
     let layers = network.plan.layers.iter().enumerate();
     layers.flat_map(|(layer, mixers)| {
         mixers.mixers.iter().enumerate().map(move |(mixer, kind)| (layer, mixer, kind.name() == "full"))
@@ -240,7 +240,7 @@ fn states_out<S: Scalar>(
     width: NumberEncoding,
 ) -> Vec<BorderMessage> {
     let mut messages = Vec::new();
-    for ((layer, mixer, full), state) in seats(network).zip(&after.states) {
+    for ((layer, mixer, full), state) in state_mixers(network).zip(&after.states) {
         let first = if full { CACHE } else { 0 };
         for (slot, tensor) in state.tensors.iter().enumerate().skip(first) {
             let Some(tensor) = tensor else { continue };
@@ -262,7 +262,7 @@ fn states_in<S: Scalar>(
     seen: usize,
     width: NumberEncoding,
 ) -> ModelState<Tensor<S>> {
-    let states = seats(network).enumerate().map(|(index, (layer, mixer, full))| {
+    let states = state_mixers(network).enumerate().map(|(index, (layer, mixer, full))| {
         let mut tensors: [Option<Tensor<S>>; SLOTS] = std::array::from_fn(|_| None);
         if let Some(cache) = cache.filter(|_| full) {
             tensors[..CACHE].clone_from_slice(&cache.states[index].tensors[..CACHE]);

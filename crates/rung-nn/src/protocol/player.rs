@@ -102,7 +102,7 @@ impl Registers {
     }
 
     /// The player's own sums, and those of earlier tokens by their odds.
-    fn through_odds<S: Scalar>(&self, sums: &AttentionSums<S>) -> Vec<S> {
+    fn merge_by_odds<S: Scalar>(&self, sums: &AttentionSums<S>) -> Vec<S> {
         let earlier = sums.keys - sums.queries;
         let own = |query, head| sums.over(sums.empty(), query, head, earlier..=earlier + query);
         let received = self.received(|| {
@@ -140,7 +140,7 @@ impl<S: Scalar> OpObserver<S> for Registers {
         let sums = AttentionSums::new(ops, inputs);
         let output = match self.width {
             NumberEncoding::Float(_) => self.through_registers(&sums),
-            NumberEncoding::Levels(_) => self.through_odds(&sums),
+            NumberEncoding::Levels(_) => self.merge_by_odds(&sums),
         };
         ops.constant(&[1, sums.queries, sums.heads, sums.value_width], &output)
     }
@@ -205,7 +205,7 @@ impl<S: Scalar> AttentionSums<S> {
 
     /// Registers after some more keys.
     fn over(&self, mut registers: Vec<S>, query: usize, head: usize, keys: impl Iterator<Item = usize>) -> Vec<S> {
-        keys.for_each(|key| self.take_in(&mut registers, query, head, key));
+        keys.for_each(|key| self.add_key(&mut registers, query, head, key));
         registers
     }
 
@@ -216,7 +216,7 @@ impl<S: Scalar> AttentionSums<S> {
     }
 
     /// One more key in the registers: the largest score, the sum of weights, the weighted sum of values.
-    fn take_in(&self, registers: &mut [S], query: usize, head: usize, key: usize) {
+    fn add_key(&self, registers: &mut [S], query: usize, head: usize, key: usize) {
         let kv = head * self.kv / self.heads;
         let first = (query * self.heads + head) * self.key_width;
         let asks = &self.query[first..first + self.key_width];

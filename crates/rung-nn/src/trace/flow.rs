@@ -149,7 +149,7 @@ pub(super) fn touched<S: Scalar>(
     weights: &Parameters<S>,
 ) -> LayerColumns {
     let mut touched = LayerColumns::of(layer, width, weights);
-    if blurred(config) {
+    if mixes_columns(config) {
         for columns in [&mut touched.kept, &mut touched.asked, &mut touched.weighed] {
             columns.fill(true);
         }
@@ -157,14 +157,14 @@ pub(super) fn touched<S: Scalar>(
     touched
 }
 
-fn blurred(config: &ModelConfig) -> bool {
+fn mixes_columns(config: &ModelConfig) -> bool {
     config.norm != NormConfig::None || config.placement == NormPlacement::Post
 }
 
 /// Columns that the unembedding looks at.
 pub(super) fn answered<S: Scalar>(config: &ModelConfig, width: usize, weights: &Parameters<S>) -> Vec<bool> {
     let unembedding = weights.entries().find(|(_, entry)| entry.role == Role::Unembedding).map(|(id, _)| id);
-    let Some(id) = unembedding.filter(|_| !blurred(config)) else { return vec![true; width] };
+    let Some(id) = unembedding.filter(|_| !mixes_columns(config)) else { return vec![true; width] };
     let mut answered = vec![false; width];
     for row in weights.get(id).chunks_exact(width) {
         for (value, answered) in row.iter().zip(&mut answered) {

@@ -100,28 +100,28 @@ impl TensorFormat {
             Self::F64 => bytes.as_chunks().0.iter().for_each(|x| each(f64::from_le_bytes(*x) as f32)),
             Self::F32 => bytes.as_chunks().0.iter().for_each(|x| each(f32::from_le_bytes(*x))),
             Self::F16 => bytes.as_chunks().0.iter().for_each(|x| each(half(*x))),
-            Self::BF16 => bytes.as_chunks().0.iter().for_each(|x| each(brain(*x))),
+            Self::BF16 => bytes.as_chunks().0.iter().for_each(|x| each(bfloat16(*x))),
             Self::Q8_0 => bytes.as_chunks::<34>().0.iter().for_each(|block| {
                 let factor = half([block[0], block[1]]);
                 block[2..].iter().for_each(|&q| each(factor * f32::from(q.cast_signed())));
             }),
             Self::Q4_0 => bytes.as_chunks::<18>().0.iter().for_each(|block| {
                 let factor = half([block[0], block[1]]);
-                nibbles(&block[2..], |_, q| each(factor * (f32::from(q) - 8.0)));
+                four_bit_numbers(&block[2..], |_, q| each(factor * (f32::from(q) - 8.0)));
             }),
             Self::Q4_1 => bytes.as_chunks::<20>().0.iter().for_each(|block| {
                 let (factor, offset) = (half([block[0], block[1]]), half([block[2], block[3]]));
-                nibbles(&block[4..], |_, q| each(factor * f32::from(q) + offset));
+                four_bit_numbers(&block[4..], |_, q| each(factor * f32::from(q) + offset));
             }),
             Self::Q5_0 => bytes.as_chunks::<22>().0.iter().for_each(|block| {
                 let factor = half([block[0], block[1]]);
                 let fifth = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
-                nibbles(&block[6..], |at, q| each(factor * (f32::from(q | bit(fifth, at)) - 16.0)));
+                four_bit_numbers(&block[6..], |at, q| each(factor * (f32::from(q | bit(fifth, at)) - 16.0)));
             }),
             Self::Q5_1 => bytes.as_chunks::<24>().0.iter().for_each(|block| {
                 let (factor, offset) = (half([block[0], block[1]]), half([block[2], block[3]]));
                 let fifth = u32::from_le_bytes([block[4], block[5], block[6], block[7]]);
-                nibbles(&block[8..], |at, q| each(factor * f32::from(q | bit(fifth, at)) + offset));
+                four_bit_numbers(&block[8..], |at, q| each(factor * f32::from(q | bit(fifth, at)) + offset));
             }),
             Self::Q4K => bytes.as_chunks::<144>().0.iter().for_each(|block| {
                 let (head, quants) = block.split_at(16);
@@ -150,12 +150,12 @@ fn half(bytes: [u8; 2]) -> f32 {
 }
 
 /// A number whose lower half was cut off.
-fn brain(bytes: [u8; 2]) -> f32 {
+fn bfloat16(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
 
 /// The lower four bits of all bytes, then the upper ones, each with its place.
-fn nibbles(bytes: &[u8], mut each: impl FnMut(usize, u8)) {
+fn four_bit_numbers(bytes: &[u8], mut each: impl FnMut(usize, u8)) {
     bytes.iter().enumerate().for_each(|(at, &byte)| each(at, byte & 15));
     bytes.iter().enumerate().for_each(|(at, &byte)| each(bytes.len() + at, byte >> 4));
 }

@@ -115,17 +115,21 @@ impl Chain {
         let thoughts = options.number("thoughts", 0, 0..=MAX_TOKENS)? as usize;
         let largest = walk.sizes()[hops - 1];
         if names != 0 && names < largest {
-            return Err(options.misfit(format!("{names} names for {largest} values"), "as many names as values, or 0"));
+            return Err(
+                options.sizes_error(format!("{names} names for {largest} values"), "as many names as values, or 0")
+            );
         }
         if thoughts >= hops {
-            return Err(options.misfit(format!("{thoughts} thoughts for {hops} hops"), "fewer thoughts than hops"));
+            return Err(options.sizes_error(format!("{thoughts} thoughts for {hops} hops"), "fewer thoughts than hops"));
         }
         if thoughts > 0 && walk.mixed() {
-            return Err(options.misfit("thoughts with mixed=yes", "mixed=no"));
+            return Err(options.sizes_error("thoughts with mixed=yes", "mixed=no"));
         }
         let tokens = (Task::length(&walk) as u64).saturating_add((thoughts * walk.queries()) as u64);
         if tokens > MAX_TOKENS || tokens * (PARTS + hops - 1) as u64 > MAX_CELLS {
-            return Err(options.misfit(format!("a prompt of {tokens} tokens"), format!("at most {MAX_TOKENS} tokens")));
+            return Err(
+                options.sizes_error(format!("a prompt of {tokens} tokens"), format!("at most {MAX_TOKENS} tokens"))
+            );
         }
         let weight = |total: &mut u32, value: u32| {
             *total += ((1 << 24) / (value + 1)).max(1);

@@ -63,7 +63,7 @@ impl Copying {
         let vocabulary = options.small("vocabulary", 16, 1..=u32::MAX - 2)?;
         if length < 2 * content + 1 {
             let found = format!("{length} tokens for {content} content tokens");
-            return Err(options.misfit(found, format!("a length of at least {}", 2 * content + 1)));
+            return Err(options.sizes_error(found, format!("a length of at least {}", 2 * content + 1)));
         }
         Ok(Self { length, content, vocabulary })
     }

@@ -366,7 +366,7 @@ impl FuncComp {
     }
 
     /// Writes all cells that are the same in every sample, and blanks elsewhere.
-    fn lay_out(&self, prompt: &mut Prompt) {
+    fn write_fixed_cells(&self, prompt: &mut Prompt) {
         let places = &self.places;
         let blanks = self.blanks();
         prompt.start(self.width());
@@ -480,7 +480,7 @@ impl Task for FuncComp {
         assert!(lengths.eq(self.sizes.iter().copied()), "the tables of an instance have the task's sizes");
         assert_eq!(instance.queries.len(), self.queries, "an instance has the task's number of queries");
         if !prompt.has_layout(&self.layout) {
-            self.lay_out(prompt);
+            self.write_fixed_cells(prompt);
         }
         let (width, places, cells) = (self.width(), &self.places, prompt.cells());
         for (level, (table, first)) in instance.tables.iter().zip(&places.tables).enumerate() {

@@ -92,10 +92,10 @@ impl Match2 {
         let task = Self { length, modulus, scope };
         if scope == Scope::Before && 2 * u64::from(task.pairs()) < length as u64 {
             let found = format!("{length} tokens with {} values that are not their own negative", 2 * task.pairs());
-            return Err(options.misfit(found, "a modulus that has as many such values as tokens"));
+            return Err(options.sizes_error(found, "a modulus that has as many such values as tokens"));
         }
         if scope == Scope::All && length % 2 == 1 {
-            return Err(options.misfit(format!("scope=all with {length} tokens"), "an even number of tokens"));
+            return Err(options.sizes_error(format!("scope=all with {length} tokens"), "an even number of tokens"));
         }
         Ok(task)
     }

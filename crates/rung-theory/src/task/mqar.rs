@@ -93,11 +93,11 @@ impl Mqar {
         let noise = options.word("filler", &[("blank", false), ("noise", true)])?;
         if length % 2 == 1 || length < 4 * pairs {
             let expected = format!("an even length of at least {}", 4 * pairs);
-            return Err(options.misfit(format!("{length} tokens for {pairs} pairs"), expected));
+            return Err(options.sizes_error(format!("{length} tokens for {pairs} pairs"), expected));
         }
         if pairs > vocabulary as usize / 2 - 1 {
             let found = format!("{pairs} pairs with a vocabulary of {vocabulary}");
-            return Err(options.misfit(found, format!("a vocabulary of at least {}", 2 * pairs + 2)));
+            return Err(options.sizes_error(found, format!("a vocabulary of at least {}", 2 * pairs + 2)));
         }
         Ok(Self { length, pairs, vocabulary, near, noise })
     }

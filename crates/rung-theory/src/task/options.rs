@@ -149,7 +149,7 @@ impl Options {
     }
 
     /// The error that the options do not fit together.
-    pub(crate) fn misfit(&self, found: impl Into<String>, expected: impl Into<String>) -> TaskError {
+    pub(crate) fn sizes_error(&self, found: impl Into<String>, expected: impl Into<String>) -> TaskError {
         TaskError::BadSize { task: self.task, found: found.into(), expected: expected.into() }
     }
 

@@ -95,7 +95,7 @@ impl ParityRetrieval {
         let values = options.small("values", 16, 2..=u32::MAX - 1)?;
         if entries > keys as usize {
             return Err(
-                options.misfit(format!("{entries} entries and {keys} keys"), "at least as many keys as entries")
+                options.sizes_error(format!("{entries} entries and {keys} keys"), "at least as many keys as entries")
             );
         }
         Ok(Self { bits, entries, keys, values })

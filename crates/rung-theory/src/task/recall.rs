@@ -71,7 +71,7 @@ impl Recall {
         let length = options.number("length", 128, 4..=MAX_TOKENS)? as usize;
         let vocabulary = options.small("vocabulary", 16, 2..=MAX_VOCABULARY)?;
         if length % 2 == 1 {
-            return Err(options.misfit(format!("{length} tokens"), "an even number of tokens"));
+            return Err(options.sizes_error(format!("{length} tokens"), "an even number of tokens"));
         }
         Ok(Self { length, vocabulary })
     }

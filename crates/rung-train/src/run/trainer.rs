@@ -230,7 +230,7 @@ impl<'a> Trainer<'a> {
             }
         }
         progress.evaluations.push(evaluation);
-        let stalled = config.evaluate.patience > 0 && stalled(&progress.evaluations, config.evaluate.patience);
+        let stalled = config.evaluate.patience > 0 && has_stalled(&progress.evaluations, config.evaluate.patience);
         progress.stop_reason = match progress.evaluations.last() {
             Some(evaluation) if at_task && reached(&evaluation.accuracy, config.evaluate.stop_at) => {
                 Some(StopReason::Learned)
@@ -273,7 +273,7 @@ impl<'a> Trainer<'a> {
 }
 
 /// Whether the last `patience` evaluations at the present stage brought no loss below those before them.
-fn stalled(evaluations: &[Evaluation], patience: usize) -> bool {
+fn has_stalled(evaluations: &[Evaluation], patience: usize) -> bool {
     let Some(last) = evaluations.last() else { return false };
     let here: Vec<f64> = evaluations
         .iter()

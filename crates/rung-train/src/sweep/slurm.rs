@@ -126,7 +126,7 @@ impl Job {
             ));
         }
         let ticket = JobHandle { job, tasks: request.tasks };
-        let mut tickets = self.tickets();
+        let mut tickets = self.submitted_jobs();
         // A controller that forgot a job gives its number away again.
         tickets.retain(|known| known.job != ticket.job);
         tickets.push(ticket.clone());
@@ -135,7 +135,7 @@ impl Job {
     }
 
     /// The jobs that were submitted, the last one last, as far as that was written down.
-    pub fn tickets(&self) -> Vec<JobHandle> {
+    pub fn submitted_jobs(&self) -> Vec<JobHandle> {
         let text = std::fs::read_to_string(self.place.join(JOBS)).unwrap_or_default();
         let mut tickets: Vec<JobHandle> = serde_json::from_str(&text).unwrap_or_default();
         tickets.retain(|ticket| ticket.tasks > 0);
@@ -145,7 +145,7 @@ impl Job {
     /// The queued tasks that may still record one of these runs. A controller that was killed may take tasks for running which are
     /// long over; those are not waited for.
     pub fn at_work(&self, queued: Vec<QueuedTask>, missing: &[usize]) -> Vec<QueuedTask> {
-        let tickets = self.tickets();
+        let tickets = self.submitted_jobs();
         let may_help = |queued: &QueuedTask| {
             let (job, task) = queued.id.split_once('_').unwrap_or((&queued.id, ""));
             let known = tickets.iter().find(|ticket| ticket.job == job).zip(task.parse::<usize>().ok());

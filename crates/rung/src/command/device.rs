@@ -28,17 +28,17 @@ pub fn open<'a>(name: &str, weights: &'a Parameters<f32>) -> anyhow::Result<Exec
     if name == NATIVE {
         return Ok(Executor::Native(weights));
     }
-    elsewhere(name, weights).context("--device")
+    on_device(name, weights).context("--device")
 }
 
 #[cfg(feature = "gpu")]
-fn elsewhere(name: &str, weights: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
+fn on_device(name: &str, weights: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
     let device = rung_burn::device::named(name)?;
     Ok(Executor::Burn(rung_burn::Burn::frozen(&device, weights)?))
 }
 
 #[cfg(not(feature = "gpu"))]
-fn elsewhere(name: &str, _: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
+fn on_device(name: &str, _: &Parameters<f32>) -> Result<Executor<'static>, DeviceError> {
     Err(rung_burn::device::refusal(name))
 }
 

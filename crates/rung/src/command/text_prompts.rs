@@ -131,7 +131,7 @@ impl TextRequest<'_> {
                 }
                 let answer = Some(reader.next_token_of(&question.text, &tokens, &question.answer)?);
                 let hops = u16::try_from(question.hops).unwrap_or(u16::MAX);
-                prompts.push(TextPrompt { words: says(&reader.0, &tokens)?, tokens, answer, hops });
+                prompts.push(TextPrompt { words: token_texts(&reader.0, &tokens)?, tokens, answer, hops });
             }
         }
         let name = parsed.iter().map(|task| task.spec()).collect::<Vec<_>>().join(" and ");
@@ -153,7 +153,7 @@ fn lines(file: &Path, words: &Tokenizer) -> anyhow::Result<TextPrompts> {
             let (file, number, found) = (file.display(), number + 1, tokens.len());
             bail!("{file}: line {number} has {found} tokens, expected 2 to {MAX_TOKENS}");
         }
-        prompts.push(TextPrompt { words: says(words, &tokens)?, tokens, ..TextPrompt::default() });
+        prompts.push(TextPrompt { words: token_texts(words, &tokens)?, tokens, ..TextPrompt::default() });
     }
     if prompts.is_empty() {
         bail!("{}: found no prompts, expected one on each line", file.display());
@@ -162,7 +162,7 @@ fn lines(file: &Path, words: &Tokenizer) -> anyhow::Result<TextPrompts> {
 }
 
 /// What each token says.
-fn says(words: &Tokenizer, tokens: &[u32]) -> anyhow::Result<Vec<String>> {
+fn token_texts(words: &Tokenizer, tokens: &[u32]) -> anyhow::Result<Vec<String>> {
     let word = |token: &u32| Ok(words.decode(&[*token])?.replace('\n', "\\n"));
     tokens.iter().map(word).collect()
 }

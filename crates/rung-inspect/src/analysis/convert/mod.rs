@@ -49,7 +49,7 @@ use serde::Serialize;
 
 use super::ablate::is_full;
 use super::questions::Questions;
-use super::{AnalysisError, InstrumentOptions, silent};
+use super::{AnalysisError, InstrumentOptions, require_one_pass};
 use rung_train::parallel;
 use rung_train::run::accuracy::Accuracy;
 
@@ -278,7 +278,7 @@ pub fn convert<S: Scalar>(
     options: &ConvertOptions,
     tick: &(dyn Fn() + Sync),
 ) -> Result<(Conversion, [Network<S>; 2]), AnalysisError> {
-    silent("convert", network)?;
+    require_one_pass("convert", network)?;
     let layers = replaceable(&network.plan);
     if layers.is_empty() {
         let expected = "a network with full layers that neither share a cache nor stand beside other mixers".to_owned();

@@ -295,12 +295,12 @@ impl Facts {
     /// Numbers kept after that many tokens, once windows and caches of fixed size are full.
     pub fn kept(&self, tokens: u128) -> u128 {
         let cached = self.cache_per_token * tokens + self.summaries.numbers * self.summaries.after(tokens);
-        self.crossing() + self.input_conv_state + cached - self.unreached(tokens)
+        self.crossing() + self.input_conv_state + cached - self.empty_entries(tokens)
     }
 
     /// Numbers of those levels that so many tokens do not fill, where a state grows with the logarithm of the prompt: a level
     /// for every binary digit of the last token's position and one more are filled.
-    fn unreached(&self, tokens: u128) -> u128 {
+    fn empty_entries(&self, tokens: u128) -> u128 {
         let Some(last) = self.log2_context.map(u128::from) else { return 0 };
         let reached = tokens.saturating_sub(1).checked_ilog2().map_or(0, |log| u128::from(log) + 1);
         last.saturating_sub(reached) * (self.recurrent_state / (last + 1))
