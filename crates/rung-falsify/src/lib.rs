@@ -143,7 +143,7 @@ pub enum FalsifyError {
     #[error(transparent)]
     Memory(#[from] rung_nn::memory::TooLarge),
     /// A model that emits tokens before its answer.
-    #[error("{name} thinks aloud before it answers; expected a model that answers in one forward pass")]
+    #[error("{name} emits a chain of thought before it answers; expected a model that answers in one forward pass")]
     Thinks {
         /// The model.
         name: String,

@@ -152,13 +152,13 @@ impl Rotation {
 }
 
 /// ALiBi's bias `[1, heads, readers, places]` of tokens at `readers` on tokens at `places`. Where the future is masked its sign
-/// there does not matter; otherwise `both_ways` takes the distance without its sign.
+/// there does not matter; otherwise `bidirectional` takes the distance without its sign.
 pub fn alibi<O: Ops>(
     ops: &O,
     heads: usize,
     readers: Range<usize>,
     places: impl Iterator<Item = usize> + Clone,
-    both_ways: bool,
+    bidirectional: bool,
 ) -> O::Tensor {
     let line = |shape: &[usize], numbers: &mut dyn Iterator<Item = f64>| {
         let values: Vec<O::Scalar> = numbers.map(O::Scalar::from_f64).collect();
@@ -167,7 +167,8 @@ pub fn alibi<O: Ops>(
     let places = line(&[1, 1, 1, places.clone().count()], &mut places.map(|place| place as f64));
     let readers = line(&[1, 1, readers.len(), 1], &mut readers.map(|reader| reader as f64));
     let ahead = ops.sub(&places, &readers);
-    let distance = if both_ways { ops.neg(&ops.add(&ops.relu(&ahead), &ops.relu(&ops.neg(&ahead)))) } else { ahead };
+    let distance =
+        if bidirectional { ops.neg(&ops.add(&ops.relu(&ahead), &ops.relu(&ops.neg(&ahead)))) } else { ahead };
     let slope = |head: usize| 2_f64.powf(-8.0 * (head as f64 + 1.0) / heads as f64);
     ops.mul(&line(&[1, heads, 1, 1], &mut (0..heads).map(slope)), &distance)
 }

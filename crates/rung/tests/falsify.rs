@@ -189,7 +189,7 @@ fn bad_input_is_named() {
     fails(&[&long[..], &small[..]].concat(), "at most 65536");
     let folder = directory.join("U3");
     assert!(rung(&["construct", "U3", "--out", text(&folder)]).status.success());
-    fails(&["falsify", text(&folder)], "thinks aloud");
+    fails(&["falsify", text(&folder)], "emits a chain of thought");
     let folder = directory.join("U1");
     assert!(rung(&["construct", "U1", "--out", text(&folder)]).status.success());
     fails(&["falsify", text(&folder), "--task", "parity"], "does not fit the model");

@@ -13,11 +13,11 @@
 //!   measured, with gates held still, and the sums add up to the stream exactly.
 //! - Products of token-by-token weights along random paths of heads: how far from rank one they are after so many layers.
 //! - The published bound on the residual of attention without skips and channel mixers, where it reaches: softmax attention that
-//!   sees both ways, no norms, no positions. For causal attention, and for other mixers, there is none here.
+//!   is bidirectional, no norms, no positions. For causal attention, and for other mixers, there is none here.
 //!
 //! # Known answer
 //!
-//! Without skips and channel mixers, attention that sees both ways collapses doubly exponentially; with skips it does not.
+//! Without skips and channel mixers, bidirectional attention collapses doubly exponentially; with skips it does not.
 //!
 //! # Source
 //!
@@ -165,7 +165,7 @@ impl Bound {
 fn bound<S: Scalar>(network: &Network<S>) -> Result<Bound, String> {
     let config = &network.config;
     if config.causal {
-        return Err("the theorem is for attention that sees both ways; this network is causal".to_owned());
+        return Err("the theorem is for bidirectional attention; this network is causal".to_owned());
     }
     if config.norm != NormConfig::None || !matches!(config.positions, Positions::None) {
         return Err("the theorem is for attention without norms and positions".to_owned());
@@ -304,7 +304,7 @@ mod tests {
     use crate::analysis::{sample, sample_with};
     use rung_nn::{FeedForwardConfig, ModelConfig};
 
-    /// Attention that sees both ways, and nothing else.
+    /// Bidirectional attention, and nothing else.
     fn bare(stack: &str, deviation: f64) -> Network<f64> {
         sample_with(stack, |config| ModelConfig {
             causal: false,

@@ -205,7 +205,7 @@ pub(crate) fn require_one_pass<S: rung_engine::Scalar>(
     if network.chain_of_thought().is_none() {
         return Ok(());
     }
-    let found = format!("{}, which thinks aloud before it answers", network.name);
+    let found = format!("{}, which emits a chain of thought before it answers", network.name);
     Err(AnalysisError::Unfit { instrument, found, expected: "a network that answers in one pass".to_owned() })
 }
 

@@ -122,7 +122,7 @@ pub fn states<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) -> R
         expected: "a causal network with a recurrent mixer, such as linear, gdn or mamba2".to_owned(),
     };
     if !network.config.causal {
-        return Err(unfit("a network that sees both ways".to_owned()));
+        return Err(unfit("a bidirectional network".to_owned()));
     }
     let questions = Questions::draw(network, &InstrumentOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
     let batch = &questions.batches[0].batch;

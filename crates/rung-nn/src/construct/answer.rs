@@ -1,7 +1,7 @@
 //! Running a construction: the class it gives at every question of a prompt.
 //!
 //! Three ways, all through the weights: [`FastLookup`] where it applies; the last row alone ([`Model::last`](crate::Model::last))
-//! where a prompt has one question at its end; the whole forward pass otherwise. A construction that thinks aloud is decoded
+//! where a prompt has one question at its end; the whole forward pass otherwise. A construction that emits a chain of thought is decoded
 //! token by token, each emitted token being fed back through the step form with the state so far.
 
 use rung_engine::{Native, Ops, Scalar};

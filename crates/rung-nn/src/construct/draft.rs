@@ -181,7 +181,7 @@ impl Draft {
     }
 
     /// Lets every token see every other.
-    pub fn look_both_ways(&mut self) {
+    pub fn set_bidirectional(&mut self) {
         self.causal = false;
     }
 

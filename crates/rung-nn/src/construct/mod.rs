@@ -204,7 +204,7 @@ pub static KINDS: &[ConstructionKind] = &[
     kind("U2", "a carrier of z_0, then L full layers", true, u2::before),
     kind("U2'", "a full layer, a carrier of i_1, then L-1 full layers", true, u2::after),
     kind("U3", "one full layer and L+1 thoughts", false, u3::alone),
-    kind("U4", "floor(log2 L)+2 full layers that look both ways: pointers double", false, u4::both_ways),
+    kind("U4", "floor(log2 L)+2 bidirectional full layers: pointers double", false, u4::bidirectional),
     kind("U4-causal", "the same, causal, with the query in front", false, u4::query_first),
     kind("U5", "one full layer: 2-Sum at the last token", false, u5::last),
     kind("U5-all", "one full layer: 2-Sum at every token", false, u5::everywhere),

@@ -13,7 +13,7 @@ use super::register::{RegisterKind, Slice};
 use super::{ConstructError, ConstructionRequest};
 
 /// Every token sees every other; the usual order.
-pub fn both_ways(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
+pub fn bidirectional(request: &ConstructionRequest) -> Result<Draft, ConstructError> {
     draft("U4", request, Order::Hard)
 }
 
@@ -25,7 +25,7 @@ pub fn query_first(request: &ConstructionRequest) -> Result<Draft, ConstructErro
 fn draft(name: &'static str, request: &ConstructionRequest, order: Order) -> Result<Draft, ConstructError> {
     let mut chain = ChainRegisters::new(name, &request.funccomp_in(order)?, 0);
     if order == Order::Hard {
-        chain.draft.look_both_ways();
+        chain.draft.set_bidirectional();
     }
     let (one, hops, size) = (chain.one, chain.hops(), chain.value.size);
     let rounds = hops.ilog2() as usize + 1;

@@ -276,8 +276,8 @@ impl QueryHeads {
 
     /// Penalties on distance, and on what lies between the sinks and the window.
     fn bias<O: Ops>(&self, ops: &O, readers: Range<usize>, places: &CachePositions) -> Option<O::Tensor> {
-        let both_ways = self.reach == Visibility::All;
-        let far = self.alibi.then(|| alibi(ops, self.config.heads, readers.clone(), places.iter(), both_ways));
+        let bidirectional = self.reach == Visibility::All;
+        let far = self.alibi.then(|| alibi(ops, self.config.heads, readers.clone(), places.iter(), bidirectional));
         let near = self.nearest.map(|numbers| {
             let numbers = ops.scale(&ops.reshape(&ops.parameter(numbers), &[NEAREST, 1]), NEAREST_SCALE);
             let numbers = ops.concat(&[numbers, ops.zeros(&[1, 1])], 0);

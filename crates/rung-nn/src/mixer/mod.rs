@@ -322,6 +322,6 @@ fn causal_only<S: Scalar>(mixer: &'static str, params: &ParamBuilder<'_, S>) -> 
     Err(ModelError::Unsupported {
         mixer,
         what: "a bidirectional form".to_owned(),
-        expected: "a causal model, or mixers that see both ways (full, linear, inline, none)".to_owned(),
+        expected: "a causal model, or bidirectional mixers (full, linear, inline, none)".to_owned(),
     })
 }

@@ -147,10 +147,10 @@ fn tokens_before_a_change_do_not_change_at_all() {
     }
 }
 
-/// A mixer either has a form that sees both ways, and then the first token notices a change of the last, or says that it has
+/// A mixer either has a bidirectional form, and then the first token notices a change of the last, or says that it has
 /// none.
 #[test]
-fn both_ways_or_a_clear_refusal() {
+fn bidirectional_or_a_clear_refusal() {
     let (time, mut able) = (6, Vec::new());
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let (mut weights, mut rng) = (Parameters::<f64>::new(), seeded(11));
@@ -316,9 +316,9 @@ fn numbers_that_do_not_fit_are_refused() {
     assert!(error("dsa{index-heads=0}", causal).contains("the choice of an earlier layer has no network"));
     assert!(error("mla{rope=3}", causal).contains("width of the rotary key is 3; expected an even number"));
     assert!(error("compressed", causal).contains("there is no network for mixer `compressed`"));
-    let both_ways = BuildSettings { causal: false, ..causal };
-    assert!(error("gdn", both_ways).contains("bidirectional"));
-    assert!(error("full{heads=4,kv=2,head=4}", both_ways).is_empty());
+    let bidirectional = BuildSettings { causal: false, ..causal };
+    assert!(error("gdn", bidirectional).contains("bidirectional"));
+    assert!(error("full{heads=4,kv=2,head=4}", bidirectional).is_empty());
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! simulates few bits speaks in as few ([`ProtocolEncodings::of`]): its states are on levels already and cross as they are.
 //!
 //! The sums run from left to right, which is the theory's machine; the ordinary kernels add up in another order, and a test holds
-//! the two against each other within rounding. Models that see both ways, and thoughts, are no such conversation.
+//! the two against each other within rounding. Bidirectional models, and chains of thought, are no such conversation.
 
 mod player;
 #[cfg(test)]
@@ -114,7 +114,7 @@ impl<S: Scalar> Transcript<S> {
     /// Runs a model on a prompt, player after player, with numbers of so many bits crossing.
     ///
     /// # Errors
-    /// The model sees both ways or thinks aloud, or the tokens are none of its.
+    /// The model is bidirectional or emits a chain of thought, or the tokens are none of its.
     pub fn record(
         network: &Network<S>,
         prompt: &[u32],
@@ -205,8 +205,8 @@ fn require_one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     }
     let thinks = network.chain_of_thought().is_some();
     let what = match () {
-        () if !network.config.causal => "a model that sees both ways",
-        () if thinks => "a model that thinks aloud",
+        () if !network.config.causal => "a bidirectional model",
+        () if thinks => "a model that emits a chain of thought",
         () => return Ok(()),
     };
     let expected = "one causal forward pass, which is what the theory's players share".to_owned();
