@@ -22,8 +22,8 @@ pub fn layers_on_all_tokens<S: Scalar>(config: &ModelConfig, model: &Model, weig
     let exact = |count: &usize| {
         let mut written = vec![false; model.width()];
         layers[*count..].iter().all(|layer| {
-            let clean = !layer.kept.iter().zip(&written).any(|(kept, written)| *kept && *written);
-            for (all, new) in written.iter_mut().zip(&layer.written) {
+            let clean = !layer.state_inputs.iter().zip(&written).any(|(kept, written)| *kept && *written);
+            for (all, new) in written.iter_mut().zip(&layer.outputs) {
                 *all |= *new;
             }
             clean
@@ -35,21 +35,27 @@ pub fn layers_on_all_tokens<S: Scalar>(config: &ModelConfig, model: &Model, weig
 /// Columns of the stream that a layer uses.
 pub(crate) struct LayerColumns {
     /// Those that its mixers' states depend on.
-    pub(crate) kept: Vec<bool>,
+    pub(crate) state_inputs: Vec<bool>,
     /// Those that its queries and gates look at, where they have a projection of their own.
-    pub(crate) asked: Vec<bool>,
+    pub(crate) query_inputs: Vec<bool>,
     /// Those that the MLP looks at.
-    pub(crate) weighed: Vec<bool>,
+    pub(crate) mlp_inputs: Vec<bool>,
     /// Those that its mixers add to.
-    pub(crate) mixed: Vec<bool>,
+    pub(crate) mixer_outputs: Vec<bool>,
     /// Those that it adds to.
-    pub(crate) written: Vec<bool>,
+    pub(crate) outputs: Vec<bool>,
 }
 
 impl LayerColumns {
     pub(crate) fn of<S: Scalar>(layer: usize, width: usize, weights: &Parameters<S>) -> Self {
         let none = || vec![false; width];
-        let mut touched = Self { kept: none(), asked: none(), weighed: none(), mixed: none(), written: none() };
+        let mut used_columns = Self {
+            state_inputs: none(),
+            query_inputs: none(),
+            mlp_inputs: none(),
+            mixer_outputs: none(),
+            outputs: none(),
+        };
         let mlp: Vec<Parameter> = weights.within(&names::mlp(layer)).map(|(id, _)| id).collect();
         for (id, entry) in weights.within(&names::layer(layer)) {
             let own = mlp.contains(&id);
@@ -59,13 +65,13 @@ impl LayerColumns {
             if entry.role == Role::Output {
                 for (column, row) in values.chunks_exact(columns).enumerate().take(width) {
                     let used = row.iter().any(|value| *value != S::ZERO);
-                    touched.written[column] |= used;
-                    touched.mixed[column] |= used && !own;
+                    used_columns.outputs[column] |= used;
+                    used_columns.mixer_outputs[column] |= used && !own;
                 }
             } else if entry.role == Role::OutputBias {
                 for (column, _) in values.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
-                    touched.written[column] = true;
-                    touched.mixed[column] = true;
+                    used_columns.outputs[column] = true;
+                    used_columns.mixer_outputs[column] = true;
                 }
             } else if columns == width && entry.shape.len() == 2 {
                 // The MLP and the queries of attention look at the token itself only. Those of a recurrence may pass through a
@@ -73,9 +79,9 @@ impl LayerColumns {
                 let queries = matches!(entry.role, Role::Query | Role::Gate);
                 for row in values.chunks_exact(width) {
                     for (column, _) in row.iter().enumerate().filter(|(_, value)| **value != S::ZERO) {
-                        touched.weighed[column] |= own;
-                        touched.asked[column] |= queries;
-                        touched.kept[column] |= !own && !asks;
+                        used_columns.mlp_inputs[column] |= own;
+                        used_columns.query_inputs[column] |= queries;
+                        used_columns.state_inputs[column] |= !own && !asks;
                     }
                 }
             } else if own || asks {
@@ -83,19 +89,19 @@ impl LayerColumns {
             } else if entry.shape.len() == 3 && entry.shape[1] > 1 {
                 // A projection in groups, which may read any part of the stream.
                 let used = values.iter().any(|value| *value != S::ZERO);
-                touched.kept.iter_mut().for_each(|kept| *kept |= used);
+                used_columns.state_inputs.iter_mut().for_each(|kept| *kept |= used);
             } else if rows == width && entry.shape.len() == 3 {
                 // A convolution on the stream itself.
                 let taps = entry.shape[2];
                 for (channel, filter) in values.chunks_exact(taps).enumerate() {
                     let used = filter.iter().any(|value| *value != S::ZERO);
-                    touched.kept[channel] |= used;
-                    touched.written[channel] |= used;
-                    touched.mixed[channel] |= used;
+                    used_columns.state_inputs[channel] |= used;
+                    used_columns.outputs[channel] |= used;
+                    used_columns.mixer_outputs[channel] |= used;
                 }
             }
         }
-        touched
+        used_columns
     }
 }
 

@@ -54,20 +54,23 @@ impl Trace {
         let mut needed: BTreeMap<usize, Vec<bool>> =
             answers.iter().map(|answer| (*answer, self.answered.clone())).collect();
         let (mut reads, mut followed) = (Vec::new(), Vec::new());
-        for (layer, touched) in self.touched.iter().enumerate().rev() {
+        for (layer, used_columns) in self.layer_columns.iter().enumerate().rev() {
             for (token, mut columns) in needed.clone() {
-                if meet(&columns, &touched.written) {
-                    unite(&mut columns, &touched.weighed);
+                if share_a_column(&columns, &used_columns.outputs) {
+                    add_columns(&mut columns, &used_columns.mlp_inputs);
                 }
-                if meet(&columns, &touched.mixed) {
-                    unite(&mut columns, &touched.asked);
+                if share_a_column(&columns, &used_columns.mixer_outputs) {
+                    add_columns(&mut columns, &used_columns.query_inputs);
                     followed.push((layer, token));
                     for read in self.reads_of(layer, token, share) {
-                        unite(needed.entry(read.from).or_insert_with(|| vec![false; columns.len()]), &touched.kept);
+                        add_columns(
+                            needed.entry(read.from).or_insert_with(|| vec![false; columns.len()]),
+                            &used_columns.state_inputs,
+                        );
                         reads.push(read);
                     }
                 }
-                needed.entry(token).and_modify(|all| unite(all, &columns)).or_insert(columns);
+                needed.entry(token).and_modify(|all| add_columns(all, &columns)).or_insert(columns);
             }
         }
         self.kept(answers, most, reads, &followed)
@@ -131,30 +134,30 @@ impl Trace {
     }
 }
 
-fn meet(left: &[bool], right: &[bool]) -> bool {
+fn share_a_column(left: &[bool], right: &[bool]) -> bool {
     left.iter().zip(right).any(|(left, right)| *left && *right)
 }
 
-fn unite(all: &mut [bool], more: &[bool]) {
+fn add_columns(all: &mut [bool], more: &[bool]) {
     for (all, more) in all.iter_mut().zip(more) {
         *all |= *more;
     }
 }
 
 /// Columns that a layer uses; behind a norm every column depends on every other.
-pub(super) fn touched<S: Scalar>(
+pub(super) fn layer_columns<S: Scalar>(
     layer: usize,
     config: &ModelConfig,
     width: usize,
     weights: &Parameters<S>,
 ) -> LayerColumns {
-    let mut touched = LayerColumns::of(layer, width, weights);
+    let mut used_columns = LayerColumns::of(layer, width, weights);
     if mixes_columns(config) {
-        for columns in [&mut touched.kept, &mut touched.asked, &mut touched.weighed] {
+        for columns in [&mut used_columns.state_inputs, &mut used_columns.query_inputs, &mut used_columns.mlp_inputs] {
             columns.fill(true);
         }
     }
-    touched
+    used_columns
 }
 
 fn mixes_columns(config: &ModelConfig) -> bool {

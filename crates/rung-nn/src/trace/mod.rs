@@ -51,7 +51,7 @@ pub struct Trace {
     scores: Vec<f64>,
     width: usize,
     classes: usize,
-    touched: Vec<LayerColumns>,
+    layer_columns: Vec<LayerColumns>,
     /// Columns that the unembedding looks at.
     answered: Vec<bool>,
     /// For every layer, the heads of its readings that nothing comes of.
@@ -98,10 +98,20 @@ impl Trace {
         let scores = wide(&model.read_out(&ops, last));
         let streams = streams.iter().map(wide).collect();
         let layers = recorder.layers.into_inner();
-        let touched = (0..depth).map(|layer| flow::touched(layer, config, model.width(), weights)).collect();
+        let layer_columns =
+            (0..depth).map(|layer| flow::layer_columns(layer, config, model.width(), weights)).collect();
         let answered = flow::answered(config, model.width(), weights);
         let idle = (0..depth).map(|layer| flow::idle(layer, &layers[layer], weights)).collect();
-        Ok(Self { layers, streams, scores, width: model.width(), classes: model.classes(), touched, answered, idle })
+        Ok(Self {
+            layers,
+            streams,
+            scores,
+            width: model.width(),
+            classes: model.classes(),
+            layer_columns,
+            answered,
+            idle,
+        })
     }
 
     /// Tokens of the text.
