@@ -316,7 +316,7 @@ impl Inner {
             match (e, self.case) {
                 (0, ProofCase::OneLayerFewer) => (p, j) = (sum([p, into_query, messages]), border),
                 (0, ProofCase::AsManyLayers) => {
-                    (p, j) = (sum([p, late, own]), sum([into_query, messages, border, blocks]))
+                    (p, j) = (sum([p, late, own]), sum([into_query, messages, border, blocks]));
                 }
                 _ => {
                     let one = Interval::whole(1.0);

@@ -358,7 +358,7 @@ impl<S: Scalar> Flow<'_, S> {
         match var {
             GradientTarget::None => {}
             GradientTarget::Weight { start, length } => {
-                accumulate(&gradient, &mut self.gradient[start..start + length])
+                accumulate(&gradient, &mut self.gradient[start..start + length]);
             }
             GradientTarget::Node(node) => {
                 let sum = match self.slots[node as usize].take() {

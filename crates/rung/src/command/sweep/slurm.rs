@@ -80,14 +80,14 @@ impl Cluster {
         let missing = poller.missing();
         if missing.is_empty() {
             watcher.finish();
-            return Ok(ClusterOutcome::Collected(poller.summary, job.tickets().pop()));
+            return Ok(ClusterOutcome::Collected(poller.summary, job.submitted_jobs().pop()));
         }
         let queued = job.at_work(job.queued()?, &missing);
         let ticket = if !queued.is_empty() {
-            job.tickets().pop()
+            job.submitted_jobs().pop()
         } else if self.collect {
             watcher.finish();
-            return Ok(poller.fail_missing(&job, job.tickets().pop()));
+            return Ok(poller.fail_missing(&job, job.submitted_jobs().pop()));
         } else {
             Some(self.submit(&job, sweep, text, threads, &missing)?)
         };
