@@ -7,7 +7,7 @@
 //!
 //! - `before`: j < i, what a causal stack can see. Nothing is asked at the first token, where the answer is always
 //!   no;
-//! - `all`: every j, also j > i and j = i, as the source has it. Only a stack that looks both ways can answer.
+//! - `all`: every j, also j > i and j = i, as the source has it. Only a bidirectional stack can answer.
 //!
 //! Whether j = i counts never matters in a sample: 0 and, for even M, M/2 are their own negatives, and no sample
 //! has them. Write V for the other values; all of them are treated alike.

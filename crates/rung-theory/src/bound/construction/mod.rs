@@ -8,7 +8,7 @@
 //! What a construction needs is a list of layers, in order: heads of some widths, a state that hands bits on, a state that holds
 //! a table. A stack may have more layers, and they do nothing.
 //!
-//! Pages of constructions for other settings (thoughts, both ways, other tasks) are here too; they fit no plan, because the
+//! Pages of constructions for other settings (chain of thought, bidirectional, other tasks) are here too; they fit no plan, because the
 //! verdict is about function composition in one causal pass.
 //!
 //! Adding one: a file with its page on top and a `KIND`, and a line below.

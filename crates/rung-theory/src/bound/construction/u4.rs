@@ -1,4 +1,4 @@
-//! U4: floor(log2 L)+2 full layers that look both ways solve L hops.
+//! U4: floor(log2 L)+2 bidirectional full layers solve L hops.
 //!
 //! # Stack
 //! Bidirectional full layers in the usual order; or causal ones in the query-first order (`U4-causal`).
