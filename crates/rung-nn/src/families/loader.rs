@@ -264,7 +264,8 @@ impl<'a, S: Scalar> Loader<'a, S> {
 }
 
 /// Parts of a layer that are its mixer.
-const MIXERS: [&str; 7] = ["self_attn.", "linear_attn.", "mamba.", "attention.", "mixer.", "temporal_block.", "conv."];
+const MIXERS: [&str; 8] =
+    ["self_attn.", "attn.", "linear_attn.", "mamba.", "attention.", "mixer.", "temporal_block.", "conv."];
 
 /// What a model of this crate calls a weight: `layers.3.mixer.q_proj.weight` for `model.layers.3.self_attn.q_proj.weight`.
 fn own_name(name: &str, mixer_name: &str) -> String {

@@ -90,7 +90,7 @@ macro_rules! registry {
 registry! {
     llama qwen gemma olmo gpt_oss
     mamba mamba2 bamba granite_hybrid nemotron_h falcon_h1 jamba recurrent_gemma zamba2
-    qwen3_next olmo_hybrid lfm2 deepseek kimi_linear minimax
+    qwen3_next olmo_hybrid lfm2 deepseek kimi_linear rwkv7 minimax
 }
 
 /// A checkpoint as a network.

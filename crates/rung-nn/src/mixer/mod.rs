@@ -21,7 +21,7 @@ pub mod cases;
 mod fenwick;
 pub mod head_options;
 pub mod policy;
-mod shift;
+pub(crate) mod shift;
 #[cfg(test)]
 mod tests;
 pub mod zamba;

@@ -48,14 +48,71 @@ pub struct Rwkv7 {
     /// `r_k`: factors of what a token reads of itself.
     bonus: Parameter,
     norm: [Parameter; 2],
+    epsilons: Epsilons,
     output: Linear,
     recurrence: LinearRecurrence,
 }
 
-/// Epsilon of the norm per head.
-const EPSILON: f64 = 64e-5;
-/// Smallest square of a key, as if its length were at least 1e-12.
-const MIN_KEY_SQUARE: f64 = 1e-24;
+/// What keeps norms from dividing by zero.
+#[derive(Clone, Copy)]
+pub(crate) struct Epsilons {
+    /// Added to the variance of a head's output.
+    pub(crate) head: f64,
+    /// Added to the squared length of the key that is erased.
+    pub(crate) key: f64,
+}
+
+impl Epsilons {
+    /// Those of RWKV-LM, whose keys have a length of at least 1e-12.
+    pub(crate) const PUBLISHED: Self = Self { head: 64e-5, key: 1e-24 };
+}
+
+/// The weights of RWKV-7's time mixing as a checkpoint has them.
+#[derive(Clone, Copy)]
+pub(crate) struct Rwkv7Parts {
+    /// The earlier token's share per channel, for r, w, k, v, a and g.
+    pub(crate) mu: [Parameter; 6],
+    /// Receptance, key, value and output.
+    pub(crate) projections: [Linear; 4],
+    /// The share of the first layer's values, unless this is the first: down to the rank, then up.
+    pub(crate) mix: Option<[Linear; 2]>,
+    /// The same for the decay, the learning rate and the gate.
+    pub(crate) low_rank: [[Linear; 2]; 3],
+    /// `k_k`, `k_a` and `r_k`.
+    pub(crate) factors: [Parameter; 3],
+    /// Gain and offset of the norm per head.
+    pub(crate) norm: [Parameter; 2],
+    /// Of the norms.
+    pub(crate) epsilons: Epsilons,
+}
+
+impl Rwkv7Config {
+    /// A mixer whose weights were read from a checkpoint.
+    pub(crate) fn assemble(self, parts: Rwkv7Parts) -> Rwkv7 {
+        let Rwkv7Parts { mu, projections, mix, low_rank, factors, norm, epsilons } = parts;
+        let [receptance, key, value, output] = projections;
+        let [decay, rate, gate] = low_rank;
+        let [erase_scale, key_scale, bonus] = factors;
+        Rwkv7 {
+            config: self,
+            shift: Shift { mu, rounding: None },
+            receptance,
+            key,
+            value,
+            mix,
+            decay,
+            rate,
+            gate,
+            erase_scale,
+            key_scale,
+            bonus,
+            norm,
+            epsilons,
+            output,
+            recurrence: LinearRecurrence::PLAIN,
+        }
+    }
+}
 
 /// Mixtures of each token with the one before.
 struct Shift {
@@ -110,6 +167,7 @@ impl MixerConfig for Rwkv7Config {
             bonus: params.weight_without_decay("r_k", &[inner], Init::Constant(-0.04)),
             norm: [("weight", 1.0), ("bias", 0.0)]
                 .map(|(name, value)| params.weight_without_decay(&format!("g_norm.{name}"), &[inner], Init::Constant(value))),
+            epsilons: Epsilons::PUBLISHED,
             output: params.role(Role::Output).linear("o_proj", inner, width),
             recurrence: params.recurrence(),
         })
@@ -165,7 +223,7 @@ impl TokenMixer for Rwkv7 {
         let rate = ops.sigmoid(&low_rank(&self.rate, &for_learning_rate, |_, x| x.clone()));
         let gate = low_rank(&self.gate, &for_gate, O::sigmoid);
 
-        let recall_key = ops.l2_norm(&split(ops, &ops.mul(&plain_key, &ops.parameter(self.erase_scale)), heads), MIN_KEY_SQUARE);
+        let recall_key = ops.l2_norm(&split(ops, &ops.mul(&plain_key, &ops.parameter(self.erase_scale)), heads), self.epsilons.key);
         let erase_key = ops.mul(&recall_key, &split(ops, &rate, heads));
         let scale = ops.mul(&ops.affine(&rate, 1.0, -1.0), &ops.parameter(self.key_scale));
         let key = split(ops, &ops.mul(&plain_key, &ops.affine(&scale, 1.0, 1.0)), heads);
@@ -182,7 +240,7 @@ impl TokenMixer for Rwkv7 {
         });
 
         let [gain, offset] = self.norm.map(|parameter| ops.parameter(parameter));
-        let normed = join(ops, &ops.layer_norm(&read, None, None, EPSILON));
+        let normed = join(ops, &ops.layer_norm(&read, None, None, self.epsilons.head));
         let normed = ops.add(&ops.mul(&normed, &gain), &offset);
         let bonus = ops.reshape(&ops.parameter(self.bonus), &[heads, head]);
         let bonus = ops.sum(&ops.mul(&ops.mul(&query, &key), &bonus), 3);

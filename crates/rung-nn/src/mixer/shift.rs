@@ -9,7 +9,7 @@ use crate::precision::rounded;
 
 /// For every token of `x`, `[batch, time, width]`, the change back to the one before it, which is zero before the first. `last`
 /// is the token before the span, `[batch, 1, width]`, and the second result the same for the next.
-pub(super) fn change<O: Ops>(
+pub(crate) fn change<O: Ops>(
     ops: &O,
     x: &O::Tensor,
     last: Option<&O::Tensor>,
@@ -22,7 +22,7 @@ pub(super) fn change<O: Ops>(
 }
 
 /// A share of the change, per channel, added to the token.
-pub(super) fn mixture<O: Ops>(ops: &O, x: &O::Tensor, change: &O::Tensor, share: &O::Tensor) -> O::Tensor {
+pub(crate) fn mixture<O: Ops>(ops: &O, x: &O::Tensor, change: &O::Tensor, share: &O::Tensor) -> O::Tensor {
     ops.add(x, &ops.mul(change, share))
 }
 

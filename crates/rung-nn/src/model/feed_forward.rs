@@ -1,8 +1,9 @@
-//! Feed-forward blocks, which treat each token by itself.
+//! Feed-forward blocks, which treat each token by itself; RWKV's takes in the token before as well.
 
-use rung_engine::{Ops, Role, Scalar};
+use rung_engine::{Ops, Parameter, Role, Scalar};
 
 use super::experts::Experts;
+use crate::mixer::shift;
 use crate::param_builder::ParamBuilder;
 use crate::parts::Linear;
 
@@ -85,6 +86,13 @@ pub enum FeedForward {
     Dense(Dense),
     /// Several, of which a router picks.
     Experts(Box<Experts>),
+    /// One network on a mixture of each token with the one before: RWKV's.
+    Shifted {
+        /// The earlier token's share per channel.
+        mu: Parameter,
+        /// The network.
+        network: Dense,
+    },
 }
 
 impl Dense {
@@ -157,11 +165,21 @@ impl FeedForward {
         })))
     }
 
-    /// Applies it to the last axis.
-    pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
+    /// Whether it takes in the token before.
+    pub fn is_shifted(&self) -> bool {
+        matches!(self, Self::Shifted { .. })
+    }
+
+    /// Applies it to the last axis of a stretch of tokens. Where it takes in the token before, `last` is the one before the stretch, `None` at the
+    /// start of a sequence, and the second result the same for the next stretch.
+    pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
         match self {
-            Self::Dense(dense) => dense.apply(ops, x),
-            Self::Experts(experts) => experts.apply(ops, x),
+            Self::Dense(dense) => (dense.apply(ops, x), None),
+            Self::Experts(experts) => (experts.apply(ops, x), None),
+            Self::Shifted { mu, network } => {
+                let (change, last) = shift::change(ops, x, last, None);
+                (network.apply(ops, &shift::mixture(ops, x, &change, &ops.parameter(*mu))), Some(last))
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct IntermediateTargets {
 impl<M: TokenMixer> Model<M> {
     /// Scores of all classes at some tokens, counted through all rows of the batch: `[positions, classes]`. It is what
     /// [`forward`](Self::forward) and [`logits`](Self::logits) give there, with less work: beyond the last layer's mixers no
-    /// token looks at another, so only these are taken through its channel mixer.
+    /// token looks at another, unless the channel mixer has a shift, so only these are taken through its channel mixer.
     ///
     /// # Errors
     /// As [`Model::forward`], or there is no such token, or none is named.
@@ -65,7 +65,8 @@ impl<M: TokenMixer> Model<M> {
             let expected = "at least 1".to_owned();
             return Err(ModelError::Shape { place: "scores", what: "positions", found: 0, expected });
         }
-        let Some(last) = self.depth().checked_sub(1) else {
+        let last = self.depth().checked_sub(1).filter(|last| !self.layers[*last].is_channel_shifted());
+        let Some(last) = last else {
             let (stream, _) = self.run_layers(ops, tokens, batch, None, &mut StreamHook(each))?;
             return Ok(self.read_out(ops, &rows_of(ops, &stream, positions)));
         };

@@ -39,8 +39,11 @@ use hooks::StreamHook;
 use rung_engine::{Ops, Parameter, Rounding};
 
 use crate::error::ModelError;
-use crate::mixer::{Builtin, State, TokenMixer};
+use crate::mixer::{Builtin, SLOTS, State, TokenMixer};
 use crate::precision::rounded;
+
+/// Where a mixer's state keeps the token that a shifted channel mixer of the same layer takes in. RWKV's mixers leave the slot free.
+const CHANNEL_SLOT: usize = SLOTS - 1;
 
 /// A network: handles of its weights, and how they are applied.
 pub struct Model<M = Builtin> {
@@ -167,6 +170,12 @@ impl<M: TokenMixer> Model<M> {
         self.width
     }
 
+    /// Puts a mixer in the place of all that a layer has.
+    pub(crate) fn replace_mixer(&mut self, layer: usize, mixer: M) {
+        self.layers[layer].sources = vec![None];
+        self.layers[layer].mixers = vec![mixer];
+    }
+
     /// What can be predicted.
     pub fn classes(&self) -> usize {
         self.classes
@@ -207,9 +216,10 @@ impl<M: TokenMixer> Model<M> {
         let mut x = rounded(ops, &x, self.message);
         let time = ops.shape(&x)[1];
         let mut states = Vec::with_capacity(self.mixers());
-        // Norms after the sum, and shared tensors, need all tokens in every layer.
+        // Norms after the sum, shared tensors, and channel mixers with a shift need all tokens in every layer.
         let shared = self.layers.iter().any(|layer| layer.sources.iter().any(Option::is_some));
-        let whole = shared || self.placement == NormPlacement::Post;
+        let shifted = self.layers.iter().any(Layer::is_channel_shifted);
+        let whole = shared || shifted || self.placement == NormPlacement::Post;
         let on_all_tokens = if whole { self.layers.len() } else { on_all_tokens.min(self.layers.len()) };
         for layer in &self.layers[..on_all_tokens] {
             let out =
@@ -363,6 +373,13 @@ impl<M: TokenMixer> Model<M> {
     }
 }
 
+impl<M> Layer<M> {
+    /// Whether its channel mixer takes in the token before.
+    fn is_channel_shifted(&self) -> bool {
+        self.channel.as_ref().is_some_and(|(_, channel)| channel.is_shifted())
+    }
+}
+
 impl<M: TokenMixer> Layer<M> {
     /// What its mixers ask for beside the model's loss, from the stream before the layer.
     fn own_loss<O: Ops>(&self, ops: &O, x: &O::Tensor, placement: NormPlacement) -> Option<O::Tensor> {
@@ -402,7 +419,19 @@ impl<M: TokenMixer> Layer<M> {
         });
         x = hooks.between(ops, self.number, x);
         if let Some((branch, channel)) = self.channel.as_ref().filter(|_| hooks.channels()) {
-            x = residual(ops, &x, branch, placement, true, |x| channel.apply(ops, x));
+            // The token before is kept in the state of the layer's last mixer.
+            let last = before.and_then(|before| before.last()).and_then(|state| state.tensors[CHANNEL_SLOT].as_ref());
+            let mut next = None;
+            x = residual(ops, &x, branch, placement, true, |x| {
+                let (out, last) = channel.apply(ops, x, last);
+                next = last;
+                out
+            });
+            if next.is_some()
+                && let Some(state) = states.last_mut()
+            {
+                state.tensors[CHANNEL_SLOT] = next;
+            }
         }
         x
     }

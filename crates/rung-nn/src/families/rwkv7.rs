@@ -1,0 +1,276 @@
+//! RWKV-7: a general delta rule behind a token shift, and a channel mixer with a shift of its own.
+//!
+//! # Classes
+//! `RWKV7ForCausalLM` of flash-linear-attention; transformers has none.
+//!
+//! # Unusual options
+//! `norm_first` (a norm of the embeddings, folded into their table), `norm_bias`, `fuse_norm` (the kernel adds 1e-6 to the squared length of keys),
+//! ranks that the config leaves out, tied embeddings. Layers of attention (`attn`) and values wider than keys are refused.
+//!
+//! # GGUF
+//! `rwkv7`, in which the six shares of the token before are one tensor, the norm of a head's output has an epsilon of 64e-5 whatever its width, and
+//! the first layer has a share of the first layer's values that is not used.
+
+use rung_audit::json::JsonValue;
+use rung_engine::{Parameter, Role, Scalar};
+
+use super::{FamilyError, Loader};
+use crate::mixer::Builtin;
+use crate::mixer::rwkv7::{Epsilons, Rwkv7Config, Rwkv7Parts};
+use crate::model::{Activation, Branch, Dense, Embedding, FeedForward, LayerParts, ModelParts, Norm};
+use crate::parts::Linear;
+
+/// Names in `model_type`.
+pub const MODEL_TYPES: &[&str] = &["rwkv7"];
+
+/// Names in a GGUF file's `general.architecture`.
+pub const ARCHITECTURES: &[&str] = &["rwkv7"];
+
+/// Tensors whose GGUF names differ from the usual ones.
+pub const GGUF_TENSORS: &[(&str, &str)] = &[
+    ("model.embeddings", "token_embd"),
+    ("model.layers.0.pre_norm", "token_embd_norm"),
+    ("attn_norm", "attn_norm"),
+    ("ffn_norm", "attn_norm_2"),
+    ("attn.mu", "time_mix_lerp_fused"),
+    ("attn.r_proj", "time_mix_receptance"),
+    ("attn.k_proj", "time_mix_key"),
+    ("attn.v_proj", "time_mix_value"),
+    ("attn.o_proj", "time_mix_output"),
+    ("attn.g_norm", "time_mix_ln"),
+    ("attn.k_k", "time_mix_k_k"),
+    ("attn.k_a", "time_mix_k_a"),
+    ("attn.r_k", "time_mix_r_k"),
+    ("attn.w_lora.offset", "time_mix_w0"),
+    ("attn.w_lora.lora.0", "time_mix_w1"),
+    ("attn.w_lora.lora.2", "time_mix_w2"),
+    ("attn.a_lora.offset", "time_mix_a0"),
+    ("attn.a_lora.lora.0", "time_mix_a1"),
+    ("attn.a_lora.lora.2", "time_mix_a2"),
+    ("attn.v_lora.offset", "time_mix_v0"),
+    ("attn.v_lora.lora.0", "time_mix_v1"),
+    ("attn.v_lora.lora.2", "time_mix_v2"),
+    ("attn.g_lora.lora.0", "time_mix_g1"),
+    ("attn.g_lora.lora.2", "time_mix_g2"),
+    ("ffn.x_k", "channel_mix_lerp_k"),
+    ("ffn.key", "channel_mix_key"),
+    ("ffn.value", "channel_mix_value"),
+];
+
+/// What all layers share.
+#[derive(Clone, Copy)]
+struct Sizes {
+    heads: usize,
+    head: usize,
+    width: usize,
+    hidden: usize,
+    epsilon: f64,
+    norm_bias: bool,
+}
+
+/// Reads a network.
+///
+/// # Errors
+/// A field or a tensor is not what it should be.
+pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<ModelParts<Builtin>, FamilyError> {
+    let fields = loader.fields;
+    fields.refuse("attn", "null: no layers of attention")?;
+    if let Some(word) = fields.text("hidden_act")?.filter(|word| *word != "sqrelu") {
+        return Err(fields.wrong("hidden_act", format!("`{word}`"), "sqrelu"));
+    }
+    let sizes = sizes(loader)?;
+    let count = loader.layers.len();
+    let mut layers = Vec::with_capacity(count);
+    for index in 0..count {
+        layers.push(loader.within(&format!("model.layers.{index}"), |loader| {
+            let branch = Branch::of(norm(loader, "attn_norm", sizes)?);
+            let mixer = loader.within("attn", |loader| time_mixing(loader, sizes, index == 0))?;
+            let channel_branch = Branch::of(norm(loader, "ffn_norm", sizes)?);
+            let channel = loader.within("ffn", |loader| channel_mixing(loader, sizes))?;
+            Ok::<_, FamilyError>(LayerParts { mixers: (branch, vec![mixer]), channel: Some((channel_branch, channel)) })
+        })?);
+    }
+    let (table, unembedding) = outer_tables(loader, sizes)?;
+    let vocabulary = fields.required_size("vocab_size")?;
+    Ok(ModelParts {
+        width: sizes.width,
+        classes: vocabulary,
+        embedding: Embedding::of_table(table, vocabulary, None),
+        layers,
+        sources: (0..count).map(|index| vec![(index > 0).then_some(0)]).collect(),
+        norm: loader.within("model", |loader| norm(loader, "norm", sizes))?,
+        unembedding,
+        score_cap: None,
+    })
+}
+
+fn sizes<S: Scalar>(loader: &Loader<'_, S>) -> Result<Sizes, FamilyError> {
+    let fields = loader.fields;
+    let width = fields.required_size("hidden_size")?;
+    let mixer = loader.layers.first().and_then(|layer| layer.mixers.first());
+    let size = |name: &str| mixer.and_then(|mixer| mixer.number(name)).unwrap_or(1) as usize;
+    let (heads, head) = (size("heads"), size("head"));
+    if heads.checked_mul(head) != Some(width) {
+        let expected = format!("as many channels as the width, {width}");
+        return Err(fields.wrong("head_dim", format!("{heads} heads of {head}"), expected));
+    }
+    let is_width = |value: &JsonValue| matches!(value, JsonValue::Number(text) if text.parse() == Ok(width));
+    let as_wide_as_keys = match fields.get("value_dim") {
+        None => true,
+        Some(JsonValue::List(widths)) => widths.iter().all(is_width),
+        Some(value) => is_width(value),
+    };
+    if !as_wide_as_keys {
+        return Err(fields.wrong("value_dim", "another size", format!("{width} in every layer, as many as keys")));
+    }
+    let hidden = match fields.size("intermediate_size")? {
+        Some(hidden) => hidden,
+        None => ((width as f64 * fields.positive("hidden_ratio")?.unwrap_or(4.0)) as usize).next_multiple_of(32),
+    };
+    let epsilon_field = if loader.is_gguf() { "layer_norm_eps" } else { "norm_eps" };
+    let epsilon = fields.positive(epsilon_field)?.unwrap_or(1e-5);
+    Ok(Sizes { heads, head, width, hidden, epsilon, norm_bias: fields.flag("norm_bias", true)? })
+}
+
+/// A layer norm; where the config has no bias, one of zeros.
+fn norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) -> Result<Norm, FamilyError> {
+    let Sizes { width, epsilon, norm_bias, .. } = sizes;
+    let weight = loader.role(Role::StreamNorm).tensor(&format!("{name}.weight"), &[width])?;
+    let bias = format!("{name}.bias");
+    let bias =
+        if norm_bias { loader.tensor(&bias, &[width])? } else { loader.add(&bias, &[width], vec![S::ZERO; width]) };
+    Ok(Norm::of(Some(weight), Some(bias), epsilon))
+}
+
+/// The embeddings, normed if they are to be, and what scores tokens.
+fn outer_tables<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    sizes: Sizes,
+) -> Result<(Parameter, Parameter), FamilyError> {
+    let fields = loader.fields;
+    let shape = [fields.required_size("vocab_size")?, sizes.width];
+    let values = loader.values("model.embeddings.weight", &shape)?;
+    let is_normed = fields.flag("norm_first", true)?;
+    let is_tied = fields.flag("tie_word_embeddings", false)?;
+    let rows = if is_normed { normed_rows(loader, values.clone(), sizes)? } else { values.clone() };
+    let table = loader.role(Role::Embedding).add("model.embeddings.weight", &shape, rows);
+    let unembedding = match (is_tied, is_normed) {
+        (false, _) => loader.tensor("lm_head.weight", &shape)?,
+        (true, false) => table,
+        (true, true) => loader.add("lm_head.weight", &shape, values),
+    };
+    if is_tied {
+        loader.ignore("lm_head.weight");
+    }
+    Ok((table, unembedding))
+}
+
+/// The norm of the embeddings, on every row of their table.
+fn normed_rows<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    mut table: Vec<S>,
+    sizes: Sizes,
+) -> Result<Vec<S>, FamilyError> {
+    let Sizes { width, epsilon, norm_bias, .. } = sizes;
+    let gain = loader.values("model.layers.0.pre_norm.weight", &[width])?;
+    let offset =
+        if norm_bias { loader.values("model.layers.0.pre_norm.bias", &[width])? } else { vec![S::ZERO; width] };
+    for row in table.chunks_mut(width) {
+        let mean = row.iter().map(|x| x.to_f64()).sum::<f64>() / width as f64;
+        let variance = row.iter().map(|x| (x.to_f64() - mean).powi(2)).sum::<f64>() / width as f64;
+        for (channel, x) in row.iter_mut().enumerate() {
+            let normed = (x.to_f64() - mean) / (variance + epsilon).sqrt();
+            *x = S::from_f64(normed * gain[channel].to_f64() + offset[channel].to_f64());
+        }
+    }
+    Ok(table)
+}
+
+fn time_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes, first: bool) -> Result<Builtin, FamilyError> {
+    let Sizes { heads, head, width, epsilon, .. } = sizes;
+    let mu = shares(loader, width)?;
+    let mut vector = |name: &str| loader.tensor(name, &[width]);
+    let norm = [vector("g_norm.weight")?, vector("g_norm.bias")?];
+    let [erase_scale, key_scale] = [vector("k_k")?, vector("k_a")?];
+    let bonus_shape = if loader.is_gguf() { vec![width] } else { vec![heads, head] };
+    let bonus = loader.values("r_k", &bonus_shape)?;
+    let bonus = loader.add("r_k", &[width], bonus);
+    let projections = [
+        loader.role(Role::Query).linear("r_proj", width, width, false)?,
+        loader.role(Role::Key).linear("k_proj", width, width, false)?,
+        loader.role(Role::Value).linear("v_proj", width, width, false)?,
+        loader.role(Role::Output).linear("o_proj", width, width, false)?,
+    ];
+    let decay = low_rank(loader, "w_lora", "decay_low_rank_dim", width, true)?;
+    let rate = low_rank(loader, "a_lora", "a_low_rank_dim", width, true)?;
+    let gate = low_rank(loader, "g_lora", "gate_low_rank_dim", width, false)?;
+    let mix = if first { None } else { Some(low_rank(loader, "v_lora", "v_low_rank_dim", width, true)?) };
+    let epsilons = if loader.is_gguf() {
+        if first {
+            for part in ["offset", "lora.0.weight", "lora.2.weight"] {
+                loader.ignore(&format!("v_lora.{part}"));
+            }
+        }
+        Epsilons::PUBLISHED
+    } else {
+        let key = if loader.fields.flag("fuse_norm", true)? { 1e-6 } else { Epsilons::PUBLISHED.key };
+        Epsilons { head: head as f64 * epsilon, key }
+    };
+    // Ranks matter where weights are made, not where they are read.
+    let config = Rwkv7Config { heads, head, rank: 0, value_rank: 0 };
+    Ok(Builtin::Rwkv7(config.assemble(Rwkv7Parts {
+        mu,
+        projections,
+        mix,
+        low_rank: [decay, rate, gate],
+        factors: [erase_scale, key_scale, bonus],
+        norm,
+        epsilons,
+    })))
+}
+
+/// The earlier token's share per channel, for r, w, k, v, a and g.
+fn shares<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<[Parameter; 6], FamilyError> {
+    let names = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
+    let all = if loader.is_gguf() {
+        loader.values("mu", &[names.len(), width])?
+    } else {
+        let parts = names.iter().map(|name| loader.values(name, &[width]));
+        parts.collect::<Result<Vec<_>, _>>()?.concat()
+    };
+    Ok(std::array::from_fn(|at| loader.add(names[at], &[width], all[at * width..(at + 1) * width].to_vec())))
+}
+
+/// Two projections; where the config does not say the rank, it is that of the stored tensor.
+fn low_rank<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    name: &str,
+    field: &str,
+    width: usize,
+    bias: bool,
+) -> Result<[Linear; 2], FamilyError> {
+    let (down, up) = (format!("{name}.lora.0"), format!("{name}.lora.2"));
+    let stored = loader.shape(&format!("{down}.weight")).and_then(|shape| shape.first().copied());
+    let rank = loader.fields.size(field)?.or(stored).unwrap_or(1);
+    let down = loader.linear(&down, width, rank, false)?;
+    let weight = loader.tensor(&format!("{up}.weight"), &[width, rank])?;
+    let bias = if bias {
+        let own_name = format!("{up}.bias");
+        let values = loader.values(&if loader.is_gguf() { format!("{name}.offset") } else { own_name.clone() }, &[width])?;
+        Some(loader.add(&own_name, &[width], values))
+    } else {
+        None
+    };
+    Ok([down, Linear { weight, bias }])
+}
+
+fn channel_mixing<S: Scalar>(loader: &mut Loader<'_, S>, sizes: Sizes) -> Result<FeedForward, FamilyError> {
+    let Sizes { width, hidden, .. } = sizes;
+    let network = Dense {
+        gate: None,
+        up: loader.linear("key", width, hidden, false)?,
+        down: loader.role(Role::Output).linear("value", hidden, width, false)?,
+        activation: Activation::ReluSquared,
+    };
+    Ok(FeedForward::Shifted { mu: loader.tensor("x_k", &[width])?, network })
+}
