@@ -67,7 +67,7 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
                 tensors.push(names.matrix("self_attn.o_proj", "attn_output", attention.output));
             }
             ExportMixer::Mamba2(mamba2) => tensors.extend(mamba2_tensors(&mamba2.widened(plain.width), names, "mamba")),
-            ExportMixer::GatedDeltanet(_) => unreachable!("a family gets layers that fit it"),
+            _ => unreachable!("a family gets layers that fit it"),
         }
         tensors.push(names.vector("post_attention_layernorm", "ffn_norm", layer.network_norm.clone()));
         match format {
@@ -142,7 +142,7 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
             keys.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
     }
-    Ok(Target { config, keys, tensors })
+    Ok(Target { config, keys, tensors, width: plain.width })
 }
 
 /// The Mamba-2 of all layers that have one; they must be of one size.

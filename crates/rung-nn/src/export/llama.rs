@@ -76,7 +76,7 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
             }
         }
     }
-    Ok(Target { config, keys, tensors })
+    Ok(Target { config, keys, tensors, width: plain.width })
 }
 
 /// Fields of `config.json` that decoders share.

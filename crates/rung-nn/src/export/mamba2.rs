@@ -81,5 +81,5 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
             keys.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
     }
-    Ok(Target { config, keys, tensors })
+    Ok(Target { config, keys, tensors, width: plain.width })
 }

@@ -33,6 +33,8 @@ mod matrix;
 mod numbers;
 mod olmo_hybrid;
 mod plain;
+mod qwen35;
+mod rwkv7;
 pub mod vocabulary;
 
 pub use numbers::NumberFormat;
@@ -138,6 +140,8 @@ struct Target {
     /// Keys of a GGUF header after the architecture's name; empty for Hugging Face.
     keys: Vec<(String, gguf::Value)>,
     tensors: Vec<TargetTensor>,
+    /// Width of the stream.
+    width: usize,
 }
 
 /// An architecture of other programs.
@@ -158,7 +162,8 @@ pub struct Family {
 }
 
 /// Every family, those that are preferred first.
-pub static FAMILIES: &[Family] = &[llama::FAMILY, mamba2::FAMILY, granite_hybrid::FAMILY, olmo_hybrid::FAMILY];
+pub static FAMILIES: &[Family] =
+    &[llama::FAMILY, mamba2::FAMILY, granite_hybrid::FAMILY, olmo_hybrid::FAMILY, qwen35::FAMILY, rwkv7::FAMILY];
 
 impl Family {
     fn fits(&self, plan: &Plan, feed_forward: bool, format: ExportFormat) -> bool {
@@ -199,7 +204,7 @@ pub fn export<S: Scalar>(network: &Network<S>, options: &ExportOptions) -> Resul
     let plain = ExportNetwork::read(network, &vocabulary, family.width)?;
     let target = (family.write)(&plain, options.format)?;
     let (name, length) = (network.name.clone(), plain.length);
-    let (format, numbers, width) = (options.format, options.numbers, plain.width);
+    let (format, numbers, width) = (options.format, options.numbers, target.width);
     Ok(ExportedCheckpoint { family, format, vocabulary, numbers, width, length, name, target })
 }
 
@@ -220,6 +225,10 @@ fn choose(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Result<&'
         return Err(ExportError::unfit("stack", plan.outline(), expected));
     }
     FAMILIES.iter().find(fits).ok_or_else(|| {
+        if let Some(family) = FAMILIES.iter().find(|family| family.fits(plan, false, options.format)) {
+            let expected = format!("none: that of `{}` has no counterpart", family.name);
+            return ExportError::unfit("feed-forward network", "one in every layer", expected);
+        }
         let family = |family: &Family| format!("{} ({})", family.name, family.mixers.join(", "));
         let all = FAMILIES.iter().map(family).collect::<Vec<_>>().join("; ");
         ExportError::unfit("stack", plan.outline(), format!("layers of one family: {all}"))

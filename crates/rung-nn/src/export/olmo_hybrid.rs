@@ -73,7 +73,7 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
                 tensors.push(names.vector("post_attention_layernorm", "", layer.network_norm.clone()));
                 tensors.extend(names.network(&with_constant(&layer.network, constant, false)));
             }
-            ExportMixer::Mamba2(_) => unreachable!("a family gets layers that fit it"),
+            _ => unreachable!("a family gets layers that fit it"),
         }
     }
     let kinds: Vec<&str> = plain
@@ -101,11 +101,11 @@ fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportEr
     if let serde_json::Value::Object(own) = own {
         config.extend(own);
     }
-    Ok(Target { config, keys: Vec::new(), tensors })
+    Ok(Target { config, keys: Vec::new(), tensors, width: plain.width })
 }
 
 /// The Gated DeltaNet of all layers that have one; they must be of one size.
-fn common_delta(plain: &ExportNetwork) -> Result<&GatedDeltanet, ExportError> {
+pub(super) fn common_delta(plain: &ExportNetwork) -> Result<&GatedDeltanet, ExportError> {
     let mut all = plain.layers.iter().filter_map(|layer| match &layer.mixer {
         ExportMixer::GatedDeltanet(delta) => Some(delta),
         _ => None,

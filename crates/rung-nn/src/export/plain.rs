@@ -67,6 +67,7 @@ pub(super) enum ExportMixer {
     Attention(Attention),
     Mamba2(Mamba2),
     GatedDeltanet(GatedDeltanet),
+    Rwkv7(Box<Rwkv7>),
 }
 
 /// Softmax attention whose scores are divided by the root of the key width.
@@ -122,6 +123,41 @@ pub(super) struct GatedDeltanet {
     pub(super) gate: Matrix,
     pub(super) norm: Vec<f64>,
     pub(super) output: Matrix,
+}
+
+/// RWKV-7's time mixing.
+pub(super) struct Rwkv7 {
+    pub(super) heads: usize,
+    pub(super) head: usize,
+    /// The earlier token's share per column, for r, w, k, v, a and g.
+    pub(super) shares: [Vec<f64>; 6],
+    pub(super) receptance: Matrix,
+    pub(super) key: Matrix,
+    pub(super) value: Matrix,
+    pub(super) output: Matrix,
+    /// Of the decay, the learning rate and the gate.
+    pub(super) low_rank: [LowRank; 3],
+    /// Of the share of the first layer's values, in layers after the first.
+    pub(super) mix: Option<LowRank>,
+    pub(super) erase_scale: Vec<f64>,
+    pub(super) key_scale: Vec<f64>,
+    pub(super) bonus: Vec<f64>,
+    /// Gain and offset of the norm per head.
+    pub(super) norm: [Vec<f64>; 2],
+}
+
+/// Two projections, one after the other.
+pub(super) struct LowRank {
+    pub(super) down: Matrix,
+    pub(super) up: Matrix,
+    pub(super) bias: Option<Vec<f64>>,
+}
+
+impl Rwkv7 {
+    /// Of the decay, the learning rate and the gate.
+    pub(super) fn ranks(&self) -> [usize; 3] {
+        [0, 1, 2].map(|at| self.low_rank[at].down.rows)
+    }
 }
 
 /// `down (silu(gate x) . up x)`.
@@ -272,7 +308,8 @@ impl<'a, S: Scalar> Reader<'a, S> {
             "full" => ExportMixer::Attention(self.attention(mixer, &prefix, index)?),
             "mamba2" => ExportMixer::Mamba2(self.mamba2(mixer, &prefix)?),
             "gdn" => ExportMixer::GatedDeltanet(self.gated_deltanet(mixer, &prefix)?),
-            other => return Err(ExportError::unfit(place(), format!("`{other}`"), "full, mamba2 or gdn")),
+            "rwkv7" => ExportMixer::Rwkv7(Box::new(self.rwkv7(mixer, &prefix)?)),
+            other => return Err(ExportError::unfit(place(), format!("`{other}`"), "full, mamba2, gdn or rwkv7")),
         };
         let name = names::layer(index);
         let network = self.network(&names::mlp(index))?;
@@ -367,6 +404,38 @@ impl<'a, S: Scalar> Reader<'a, S> {
             gate: reading("g_proj")?,
             norm: vector("o_norm.weight")?,
             output: self.writing(&format!("{prefix}.o_proj"))?,
+        })
+    }
+
+    fn rwkv7(&self, mixer: &Mixer, prefix: &str) -> Result<Rwkv7, ExportError> {
+        let number = |option: &str| mixer.number(option).unwrap_or_default() as usize;
+        let (reading, vector) = (
+            |name: &str| self.reading(&format!("{prefix}.{name}")),
+            |name: &str| self.vector(&format!("{prefix}.{name}")),
+        );
+        let has = |name: &str| self.network.weights.find(&format!("{prefix}.{name}")).is_some();
+        let low_rank = |name: &str| -> Result<LowRank, ExportError> {
+            let bias = format!("{name}.1.bias");
+            Ok(LowRank {
+                down: reading(&format!("{name}.0"))?,
+                up: self.weight(&format!("{prefix}.{name}.1.weight"))?,
+                bias: if has(&bias) { Some(vector(&bias)?) } else { None },
+            })
+        };
+        Ok(Rwkv7 {
+            heads: number("heads"),
+            head: number("head"),
+            shares: [vector("x_r")?, vector("x_w")?, vector("x_k")?, vector("x_v")?, vector("x_a")?, vector("x_g")?],
+            receptance: reading("r_proj")?,
+            key: reading("k_proj")?,
+            value: reading("v_proj")?,
+            output: self.writing(&format!("{prefix}.o_proj"))?,
+            low_rank: [low_rank("w_proj")?, low_rank("a_proj")?, low_rank("g_proj")?],
+            mix: if has("v_mix.0.weight") { Some(low_rank("v_mix")?) } else { None },
+            erase_scale: vector("k_k")?,
+            key_scale: vector("k_a")?,
+            bonus: vector("r_k")?,
+            norm: [vector("g_norm.weight")?, vector("g_norm.bias")?],
         })
     }
 

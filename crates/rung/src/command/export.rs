@@ -28,7 +28,7 @@ Examples:
   rung export u1 --to hf --out u1-hf
   rung export u1 --to gguf --dtype bf16 --out u1-gguf
 
-Families: llama (full), mamba2 (mamba2 without feed-forward networks), granitemoehybrid (mamba2 and full), olmo_hybrid (gdn and full, hf only).")]
+Families: llama (full), mamba2 (mamba2 without feed-forward networks), granitemoehybrid (mamba2 and full), olmo_hybrid (gdn and full, hf only), qwen35 (gdn and full, gguf only), rwkv7 (rwkv7 without feed-forward networks).")]
 pub struct Export {
     /// A folder written by `rung construct --out`, or the directory of a finished run.
     model: PathBuf,

@@ -1,0 +1,263 @@
+//! RWKV-7 alone: layers of one mixer and no feed-forward network.
+//!
+//! Its norms of the stream subtract the mean. The stream stands there twice, the second time negated, so that its mean is zero and a layer norm is an
+//! RMS norm. Empty heads fill the width, and the channel mixer, which has a shift and a squared ReLU, gets weights of zero.
+//!
+//! - **The norm of the embeddings**, which GGUF files cannot leave out: one more column gives all of them the same length, and the gain drops it.
+//! - **The norm of a head's output**: flash-linear-attention's epsilon is `head_dim * norm_eps`. Values, of any size, make up for it.
+
+use rung_theory::stack::Plan;
+use serde_json::{Map, json};
+
+use super::gguf::Value as Key;
+use super::llama::LayerNames;
+use super::matrix::Matrix;
+use super::plain::{ExportNetwork, ExportMixer, Rwkv7};
+use super::{ExportError, Family, ExportFormat, Target, TargetTensor};
+use crate::mixer::rwkv7::Epsilons;
+
+/// The family.
+pub(super) const FAMILY: Family = Family {
+    name: "rwkv7",
+    class: Some("RWKV7ForCausalLM"),
+    architecture: Some("rwkv7"),
+    mixers: &["rwkv7"],
+    feed_forward: false,
+    width,
+    write,
+};
+
+/// Hidden width of the channel mixers that do nothing.
+const HIDDEN: usize = 32;
+
+/// llama.cpp's kernel takes the channels of a head in steps of this, and is wrong for narrower heads.
+const KERNEL_STEP: usize = 64;
+
+/// Half of the target's width: one more column than is needed, and room for all heads.
+fn width(plan: &Plan, least: usize) -> usize {
+    let mixers = || plan.layers.iter().flat_map(|layer| layer.mixers.iter());
+    let most = |option: fn(u64, u64) -> u64| {
+        let sizes = mixers().map(|mixer| option(mixer.number("heads").unwrap_or(1), mixer.number("head").unwrap_or(1)));
+        sizes.max().unwrap_or(1).max(1) as usize
+    };
+    let (inner, head) = (most(|heads, head| heads * head), most(|_, head| head));
+    let step = if head.is_multiple_of(2) { head / 2 } else { head };
+    (least + 1).max(inner.div_ceil(2)).next_multiple_of(step)
+}
+
+fn write(plain: &ExportNetwork, format: ExportFormat) -> Result<Target, ExportError> {
+    let mixers: Vec<&Rwkv7> = plain
+        .layers
+        .iter()
+        .map(|layer| match &layer.mixer {
+            ExportMixer::Rwkv7(mixer) => &**mixer,
+            _ => unreachable!("a family gets layers that fit it"),
+        })
+        .collect();
+    let sizes = |mixer: &Rwkv7| (mixer.heads, mixer.head, mixer.ranks());
+    let Some(first) = mixers.first().copied() else {
+        return Err(ExportError::unfit("stack", "no layer", "layers of rwkv7"));
+    };
+    let value_rank = |mixer: &&Rwkv7| mixer.mix.as_ref().map(|mix| mix.down.rows);
+    // A stack of one layer mixes in no values.
+    let value = mixers.iter().find_map(value_rank).unwrap_or(1);
+    let same = |mixer: &&Rwkv7| sizes(mixer) == sizes(first) && value_rank(mixer).is_none_or(|rank| rank == value);
+    if !mixers.iter().all(same) {
+        return Err(ExportError::unfit("rwkv7", "layers of different sizes", "one size in all layers"));
+    }
+    if format == ExportFormat::Gguf && !first.head.is_multiple_of(KERNEL_STEP) {
+        let expected = format!("a multiple of {KERNEL_STEP}, which llama.cpp's kernel needs");
+        return Err(ExportError::unfit("rwkv7", format!("heads of {}", first.head), expected));
+    }
+    let width = 2 * plain.width;
+    let shape = Shape { format, width, value_scale: value_scale(plain, first.head, format) };
+    let mut tensors = shape.ends(plain);
+    for (index, (layer, mixer)) in plain.layers.iter().zip(&mixers).enumerate() {
+        let names = LayerNames { format, index };
+        tensors.extend(shape.norm(&names.stem("attn_norm", "attn_norm"), &layer.mixer_norm));
+        tensors.extend(shape.mixer(mixer, names));
+        tensors.extend(shape.norm(&names.stem("ffn_norm", "attn_norm_2"), &layer.network_norm));
+        tensors.push(names.matrix("ffn.key", "channel_mix_key", Matrix::zeros(HIDDEN, width)));
+        tensors.push(names.matrix("ffn.value", "channel_mix_value", Matrix::zeros(width, HIDDEN)));
+        tensors.push(match format {
+            ExportFormat::HuggingFace => TargetTensor::vector(names.stem("ffn.x_k", ""), vec![0.0; width]),
+            ExportFormat::Gguf => {
+                let name = names.stem("", "channel_mix_lerp_k.weight");
+                TargetTensor { name, shape: vec![1, 1, width], values: vec![0.0; width] }
+            }
+        });
+    }
+    let (mut config, mut keys) = (Map::new(), Vec::new());
+    let [decay, rate, gate] = first.ranks();
+    match format {
+        ExportFormat::HuggingFace => {
+            let own = json!({
+                "hidden_size": width,
+                "intermediate_size": HIDDEN,
+                "num_hidden_layers": plain.layers.len(),
+                "head_dim": first.head,
+                "num_heads": width / first.head,
+                "decay_low_rank_dim": decay,
+                "a_low_rank_dim": rate,
+                "gate_low_rank_dim": gate,
+                "v_low_rank_dim": value,
+                "hidden_act": "sqrelu",
+                "norm_first": false,
+                "norm_bias": false,
+                "norm_eps": plain.epsilon,
+                "fuse_norm": false,
+                "attn": null,
+                "attn_mode": "chunk",
+            });
+            if let serde_json::Value::Object(own) = own {
+                config = own;
+            }
+        }
+        ExportFormat::Gguf => {
+            let number = |value: usize| Key::U32(value as u32);
+            let own = [
+                ("embedding_length", number(width)),
+                ("block_count", number(plain.layers.len())),
+                ("feed_forward_length", number(HIDDEN)),
+                ("attention.head_count", number(0)),
+                ("attention.layer_norm_epsilon", Key::F32(plain.epsilon as f32)),
+                ("wkv.head_size", number(first.head)),
+                ("attention.decay_lora_rank", number(decay)),
+                ("attention.iclr_lora_rank", number(rate)),
+                ("attention.value_residual_mix_lora_rank", number(value)),
+                ("attention.gate_lora_rank", number(gate)),
+            ];
+            keys.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        }
+    }
+    Ok(Target { config, keys, tensors, width })
+}
+
+/// Factor on values with which the norm of a head's output does as with the published epsilon.
+fn value_scale(plain: &ExportNetwork, head: usize, format: ExportFormat) -> f64 {
+    match format {
+        ExportFormat::HuggingFace => (head as f64 * plain.epsilon / Epsilons::PUBLISHED.head).sqrt(),
+        ExportFormat::Gguf => 1.0,
+    }
+}
+
+/// How weights are laid out in the target.
+struct Shape {
+    format: ExportFormat,
+    /// Of the stream and of all heads together.
+    width: usize,
+    value_scale: f64,
+}
+
+impl Shape {
+    /// A projection that reads the stream: its first copy.
+    fn reading(&self, matrix: &Matrix, rows: usize) -> Matrix {
+        matrix.padded(rows, self.width)
+    }
+
+    /// Once as it is and once negated, in columns.
+    fn mirrored(matrix: &Matrix) -> Matrix {
+        let columns = matrix.columns;
+        let mut mirrored = matrix.padded(matrix.rows, 2 * columns);
+        for row in 0..matrix.rows {
+            (0..columns).for_each(|column| mirrored.set(row, columns + column, -matrix.get(row, column)));
+        }
+        mirrored
+    }
+
+    /// A vector of the heads' channels with zeros behind.
+    fn wide(&self, values: &[f64]) -> Vec<f64> {
+        let mut values = values.to_vec();
+        values.resize(self.width, 0.0);
+        values
+    }
+
+    fn norm(&self, stem: &str, gain: &[f64]) -> Vec<TargetTensor> {
+        let mut tensors = vec![TargetTensor::vector(format!("{stem}.weight"), gain.repeat(2))];
+        if self.format == ExportFormat::Gguf {
+            tensors.push(TargetTensor::vector(format!("{stem}.bias"), vec![0.0; self.width]));
+        }
+        tensors
+    }
+
+    /// Embeddings, their norm, the last norm and the head.
+    fn ends(&self, plain: &ExportNetwork) -> Vec<TargetTensor> {
+        let (mut embedding, head) = (plain.embedding.clone(), self.reading(&plain.head, plain.head.rows));
+        let [embedding_name, norm, head_name] = match self.format {
+            ExportFormat::HuggingFace => ["model.embeddings.weight", "model.norm", "lm_head.weight"],
+            ExportFormat::Gguf => ["token_embd.weight", "output_norm", "output.weight"],
+        };
+        let mut tensors = self.norm(norm, &plain.norm);
+        tensors.push(TargetTensor::matrix(head_name, head));
+        if self.format == ExportFormat::Gguf {
+            let free = plain.width - 1 - usize::from(plain.constant.is_some());
+            let square = |row: &[f64]| row.iter().map(|value| value * value).sum::<f64>();
+            let squares: Vec<f64> = (0..embedding.rows).map(|row| square(embedding.row(row))).collect();
+            let largest = squares.iter().fold(1e-3_f64, |largest, square| largest.max(*square));
+            squares.iter().enumerate().for_each(|(row, square)| embedding.set(row, free, (largest - square).sqrt()));
+            let mut gain = vec![(largest / plain.width as f64 + plain.epsilon).sqrt(); plain.width];
+            gain[free] = 0.0;
+            tensors.extend(self.norm("token_embd_norm", &gain));
+        }
+        tensors.push(TargetTensor::matrix(embedding_name, Self::mirrored(&embedding)));
+        tensors
+    }
+
+    fn mixer(&self, mixer: &Rwkv7, names: LayerNames) -> Vec<TargetTensor> {
+        let width = self.width;
+        let projection =
+            |name: &str, gguf: &str, matrix: &Matrix| names.matrix(name, gguf, self.reading(matrix, width));
+        let output = Self::mirrored(&transposed(&mixer.output.padded(mixer.output.rows, width)));
+        let mut tensors = vec![
+            projection("attn.r_proj", "time_mix_receptance", &mixer.receptance),
+            projection("attn.k_proj", "time_mix_key", &mixer.key),
+            projection("attn.v_proj", "time_mix_value", &mixer.value.clone().scaled(self.value_scale)),
+            names.matrix("attn.o_proj", "time_mix_output", transposed(&output)),
+            names.vector("attn.g_norm", "time_mix_ln", self.wide(&mixer.norm[0])),
+            TargetTensor::vector(names.stem("attn.g_norm.bias", "time_mix_ln.bias"), self.wide(&mixer.norm[1])),
+        ];
+        let bonus: Vec<f64> = self.wide(&mixer.bonus).iter().map(|value| value / self.value_scale).collect();
+        let factors = [("k_k", self.wide(&mixer.erase_scale)), ("k_a", self.wide(&mixer.key_scale)), ("r_k", bonus)];
+        for (name, values) in factors {
+            let stem = names.stem(&format!("attn.{name}"), &format!("time_mix_{name}.weight"));
+            let heads = vec![width / mixer.head, mixer.head];
+            let shape = if name == "r_k" && self.format == ExportFormat::HuggingFace { heads } else { vec![width] };
+            tensors.push(TargetTensor { name: stem, shape, values });
+        }
+        let shares = mixer.shares.iter().map(|share| self.wide(share));
+        match self.format {
+            ExportFormat::HuggingFace => tensors.extend(shares.zip("rwkvag".chars()).map(|(values, letter)| TargetTensor {
+                name: names.stem(&format!("attn.x_{letter}"), ""),
+                shape: vec![1, 1, width],
+                values,
+            })),
+            ExportFormat::Gguf => {
+                let name = names.stem("", "time_mix_lerp_fused.weight");
+                tensors.push(TargetTensor { name, shape: vec![6, 1, 1, width], values: shares.flatten().collect() });
+            }
+        }
+        // GGUF files have a share of the first layer's values in the first layer too, which nobody reads.
+        let unused = (self.format == ExportFormat::Gguf).then_some(&mixer.low_rank[1]);
+        let parts = mixer.low_rank.iter().chain(mixer.mix.as_ref().or(unused)).zip(["w", "a", "g", "v"]);
+        for (part, letter) in parts {
+            let hugging_face = |ending: &str| format!("attn.{letter}_lora.lora.{ending}");
+            let gguf = |number: u8| format!("time_mix_{letter}{number}");
+            let rank = part.down.rows;
+            tensors.push(names.matrix(&hugging_face("0"), &gguf(1), self.reading(&part.down, rank)));
+            tensors.push(names.matrix(&hugging_face("2"), &gguf(2), part.up.padded(width, rank)));
+            if let Some(bias) = &part.bias {
+                let name = names.stem(&hugging_face("2.bias"), &format!("{}.weight", gguf(0)));
+                tensors.push(TargetTensor::vector(name, self.wide(bias)));
+            }
+        }
+        tensors
+    }
+}
+
+fn transposed(matrix: &Matrix) -> Matrix {
+    let mut result = Matrix::zeros(matrix.columns, matrix.rows);
+    for row in 0..matrix.rows {
+        (0..matrix.columns).for_each(|column| result.set(column, row, matrix.get(row, column)));
+    }
+    result
+}
