@@ -114,6 +114,27 @@ fn trace_follows_a_line_and_convert_replaces_layers() {
     for layer in found["layers"].as_array().unwrap() {
         assert!(layer["after"].as_f64().unwrap() < layer["before"].as_f64().unwrap(), "{layer}");
     }
+    let (folder, last) = (scratch("checkpoint-converted"), scratch("checkpoint-last").join("last.txt"));
+    std::fs::write(&last, LINES[5]).unwrap();
+    let converted = folder.join("out");
+    json(&[&arguments[..], &["--out", text(&converted)]].concat());
+    // The last of five prompts is the test.
+    let after =
+        json(&["eval", text(&converted), "--prompts", text(&last)])["groups"][0]["perplexity"].as_f64().unwrap();
+    assert!((after / found["test"][1].as_f64().unwrap() - 1.0).abs() < 1e-4, "{after} {found}");
+    assert!((after / found["test"][0].as_f64().unwrap() - 1.0).abs() > 1e-4, "two layers were replaced");
+    let logits = |more: &[&str]| {
+        let rows = json(&[&["logits", text(&converted), "--tokens", "5,6,7,8"], more].concat())["logits"].clone();
+        let rows: Vec<Vec<f64>> = serde_json::from_value(rows).unwrap();
+        rows.concat()
+    };
+    let (whole, stepwise) = (logits(&[]), logits(&["--stepwise"]));
+    assert!(whole.iter().zip(&stepwise).all(|(a, b)| (a - b).abs() < 1e-4), "the state is handed on");
+    let description = converted.join("conversion.json");
+    std::fs::write(&description, std::fs::read_to_string(&description).unwrap().replace("gdn{", "gone{")).unwrap();
+    fails(&["logits", text(&converted), "--tokens", "5"], "layers.mixer");
+    std::fs::write(&description, format!("{{\"base\": \"{}\", \"layers\": []}}", text(&converted))).unwrap();
+    fails(&["logits", text(&converted), "--tokens", "5"], "field `base`");
     let none = json(&["convert", model, "--to", "gdn", "--prompts", file, "--steps", "2", "--threshold", "0"]);
     assert!(none["path"].as_array().unwrap().is_empty());
     assert_eq!(none["test"][0], none["test"][1], "nothing was replaced");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rung_audit::AuditError;
 
+use crate::checkpoint::CheckpointError;
 use crate::error::ModelError;
 use crate::weight_files::WeightError;
 
@@ -88,6 +89,9 @@ pub enum FamilyError {
     /// The network refused.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The weights of replaced layers cannot be read or written.
+    #[error(transparent)]
+    Replaced(#[from] CheckpointError),
     /// Its vocabulary cannot be read.
     #[error("{}: tokenizer: found {found}, expected {expected}", .path.display())]
     Tokenizer {

@@ -25,6 +25,7 @@
 //! Traps: transformers 5 spells some fields differently from older files (`rope_parameters` for `rope_theta` and `rope_scaling`); read both. GGUF
 //! stores some weights otherwise than transformers does; ask `Loader::is_gguf`.
 
+pub mod converted;
 pub mod decode;
 mod decoder;
 mod delta;
@@ -111,20 +112,23 @@ pub struct Checkpoint<S> {
     pub stored_bytes: usize,
 }
 
-/// Whether a path is a checkpoint of another program: a folder with `config.json`, or a GGUF file.
+/// Whether a path is a checkpoint of another program: a folder with `config.json`, or a GGUF file; or one that was [`converted`].
 pub fn recognise(path: &Path) -> bool {
     if path.is_dir() {
-        return path.join("config.json").is_file();
+        return path.join("config.json").is_file() || converted::recognise(path);
     }
     let mut start = [0; 4];
     File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == b"GGUF"
 }
 
-/// Opens a Hugging Face folder or a GGUF file.
+/// Opens a Hugging Face folder, a GGUF file, or the folder of a converted checkpoint.
 ///
 /// # Errors
 /// The family is not known, or a file, a field or a tensor is not what it should be; the error names it.
 pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
+    if converted::recognise(path) {
+        return converted::open(path);
+    }
     let config_path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     let config_error = |source| FamilyError::Config { path: config_path.clone(), source };
     let is_gguf = !path.is_dir();

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | folder of a finished run (`rung train`) | `run.toml`, `weights.safetensors` |
 //! | Hugging Face folder, or GGUF file | `config.json` and safetensors, or one `.gguf` |
+//! | folder of a converted checkpoint (`rung convert --out`) | `conversion.json`, `mixers.safetensors` |
 //! | folder of a construction (`rung construct --out`) | `construction.json`, `model.safetensors`, `stack.txt`, `README.md` |
 //!
 //! Instruments take a [`Network`] and do not ask where its weights come from. [`Network::save`] writes the kind of folder that it

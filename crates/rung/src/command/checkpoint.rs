@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use rung_audit::{AuditOptions, FP32, audit_path};
-use rung_nn::families::{self, Checkpoint};
+use rung_nn::families::{self, Checkpoint, converted};
 use rung_tokenizer::Tokenizer;
 
 use crate::output::spinner;
@@ -50,11 +50,15 @@ pub fn open(path: &Path) -> anyhow::Result<Checkpoint<f32>> {
 
 /// The tokenizer beside, or in, a checkpoint; nothing if it has none.
 pub fn tokenizer(path: &Path) -> anyhow::Result<Option<Tokenizer>> {
-    Ok(Tokenizer::open(path)?)
+    Ok(Tokenizer::open(&converted::base(path)?)?)
 }
 
 /// What the planner says that keys, values and states take after so many tokens, in the precision that runs here.
 pub fn planned_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
+    if converted::recognise(path) {
+        // The config is that of the checkpoint before layers were replaced.
+        return Ok(None);
+    }
     let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     let options = AuditOptions {
         context: tokens.max(1) as u64,

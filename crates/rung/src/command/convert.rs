@@ -9,6 +9,7 @@ use rung_figure::figure::Chart as _;
 use rung_inspect::analysis::InstrumentOptions;
 use rung_inspect::analysis::convert::text::{TextConvertOptions, convert_text};
 use rung_inspect::analysis::convert::{ConvertOptions, convert};
+use rung_nn::families::converted;
 use rung_nn::file::write_atomically;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_nn::{Network, Provenance};
@@ -59,7 +60,8 @@ pub struct Convert {
     /// Seed of the prompts and of the new layers' initial weights.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Write the networks `best` and `most-linear` to this directory (runs only).
+    /// Write the networks `best` and `most-linear` to this directory; of a checkpoint, the mixers that replaced layers. Commands take
+    /// that directory as a checkpoint for as long as the one that was converted stays where it is.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write a chart of the orders of replacement to this file.
@@ -134,8 +136,8 @@ impl Convert {
 
     /// Converts a checkpoint of another program, on prompts as text.
     fn convert_text(&self) -> anyhow::Result<ExitCode> {
-        if self.out.is_some() || self.svg.is_some() {
-            bail!("--out and --svg: expected a run, found a checkpoint of another program");
+        if self.svg.is_some() {
+            bail!("--svg: expected a run, found a checkpoint of another program");
         }
         let prompts = self.prompts.clone().map(PromptsArgument::File);
         let (tasks, seed): (Vec<String>, u64) = (self.task.clone().into_iter().collect(), self.seed);
@@ -162,11 +164,17 @@ impl Convert {
         let bar = steps(u64::from(self.steps) + (self.replace * candidates) as u64).with_message("distilling");
         let found = convert_text(&network, &text, &options, &|| bar.inc(1));
         bar.finish_and_clear();
-        let found = found?;
+        let (found, replaced) = found?;
+        if let Some(out) = &self.out {
+            converted::save(out, &self.model, &replaced)?;
+        }
         if self.json {
-            print_json(&serde_json::to_value(&found)?)?;
+            let mut value = serde_json::to_value(&found)?;
+            value["written"] = json!(self.out);
+            print_json(&value)?;
         } else {
-            print(&found.text())?;
+            let written = self.out.as_ref().map(|out| format!("\n  {}\n", out.display())).unwrap_or_default();
+            print(&format!("{}{written}", found.text()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use rung_engine::{AdamW, AdamWConfig, DecayCourse, Native, Ops, Parameters, Schedule, Tensor};
-use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ModelError, Network, ParamBuilder, TokenMixer};
+use rung_nn::families::converted::{ReplacedMixer, add_mixer};
+use rung_nn::{Builtin, Hooks, MixerIndex, ModelError, Network, TokenMixer};
 use rung_theory::stack::Mixer;
-use rung_theory::task::seeded;
 use rung_train::parallel;
 use serde::Serialize;
 
@@ -106,7 +106,8 @@ impl LayerTrainer {
         options: &TextConvertOptions,
     ) -> Result<Self, ModelError> {
         let mut weights = Parameters::new();
-        let built = build(network, &mut weights, layer, mixer, options.seed, &format!("layers.{layer}"))?;
+        let frame = (&network.config, &network.model);
+        let built = add_mixer(frame, &mut weights, (layer, mixer), options.seed, &format!("layers.{layer}"))?;
         let heads = mixer.number("heads").unwrap_or(1) as usize;
         borrow(&mut weights, &network.weights, heads);
         let optimizer = AdamWConfig { rate: options.rate, clip: 1.0, decay: 0.0, ..AdamWConfig::default() }.init();
@@ -137,21 +138,6 @@ impl LayerTrainer {
     }
 }
 
-/// Adds a counterpart's weights under a name.
-fn build(
-    network: &Network<f32>,
-    weights: &mut Parameters<f32>,
-    layer: usize,
-    mixer: &Mixer,
-    seed: u64,
-    name: &str,
-) -> Result<Builtin, ModelError> {
-    let mut rng = seeded(seed ^ (layer as u64) << 32);
-    let mut params = ParamBuilder::new(network.config.settings(network.model.width()), weights, &mut rng);
-    params.depth = LayerDepth { layer, layers: network.model.depth() };
-    params.within(name, |params| params.within("mixer", |params| Builtin::init(mixer, params)))
-}
-
 /// The teacher's weights with those of all counterparts behind them.
 struct Candidates {
     weights: Parameters<f32>,
@@ -176,14 +162,15 @@ impl Hooks<Native<f32>> for ReplacingHooks<'_> {
 impl Candidates {
     fn new(
         network: &Network<f32>,
-        trainers: Vec<LayerTrainer>,
+        trainers: &[LayerTrainer],
         mixers: &[(usize, Mixer)],
         seed: u64,
     ) -> Result<Self, ModelError> {
         let mut all = Self { weights: network.weights.clone(), mixers: BTreeMap::new() };
-        for (trainer, (layer, mixer)) in trainers.into_iter().zip(mixers) {
+        let frame = (&network.config, &network.model);
+        for (trainer, (layer, mixer)) in trainers.iter().zip(mixers) {
             let start = all.weights.size();
-            let built = build(network, &mut all.weights, *layer, mixer, seed, &format!("distilled.{layer}"))?;
+            let built = add_mixer(frame, &mut all.weights, (*layer, mixer), seed, &format!("distilled.{layer}"))?;
             all.weights.flat_mut()[start..].copy_from_slice(trainer.weights.flat());
             all.mixers.insert(*layer, built);
         }
@@ -196,7 +183,8 @@ impl Candidates {
     }
 }
 
-/// Converts a checkpoint. `tick` is called after every step of distillation and every score.
+/// Converts a checkpoint. `tick` is called after every step of distillation and every score. With the conversion come the mixers that replaced
+/// layers, in layer order.
 ///
 /// # Errors
 /// There is no full layer to replace, the mixer does not fit, or there are too few prompts.
@@ -205,7 +193,7 @@ pub fn convert_text(
     prompts: &TextPrompts,
     options: &TextConvertOptions,
     tick: &(dyn Fn() + Sync),
-) -> Result<TextConversion, AnalysisError> {
+) -> Result<(TextConversion, Vec<ReplacedMixer>), AnalysisError> {
     let unfit = |found: String, expected: &str| AnalysisError::Unfit {
         instrument: "convert",
         found,
@@ -227,7 +215,7 @@ pub fn convert_text(
     }
     let trainers = distill_all(network, &training, &jobs, options, tick)?;
     let outcomes: Vec<DistilledLayer> = trainers.iter().map(LayerTrainer::outcome).collect();
-    let candidates = Candidates::new(network, trainers, &jobs, options.seed)?;
+    let candidates = Candidates::new(network, &trainers, &jobs, options.seed)?;
     let asked = |prompts: &TextPrompts| prompts.questions(Some(prompts.prompts.len()), (usize::MAX, usize::MAX));
     let (validation, test) = (asked(&validation), asked(&test));
     let teacher = candidates.perplexity(network, &validation, &[])?;
@@ -248,16 +236,21 @@ pub fn convert_text(
     let before = candidates.perplexity(network, &test, &[])?;
     let after = candidates.perplexity(network, &test, &replaced)?;
     let test_tokens = test.batches.iter().map(|asked| asked.questions.len() as u64).sum();
-    Ok(TextConversion {
+    let to = jobs[0].1.to_string();
+    let mixers = trainers.into_iter().zip(jobs).filter(|(trainer, _)| replaced.contains(&trainer.layer));
+    let mixers = mixers.map(|(trainer, (layer, mixer))| ReplacedMixer { layer, mixer, weights: trainer.weights });
+    let mixers: Vec<ReplacedMixer> = mixers.collect();
+    let conversion = TextConversion {
         name: network.name.clone(),
         prompts: prompts.name.clone(),
-        to: jobs[0].1.to_string(),
+        to,
         layers: outcomes,
         teacher,
         path,
         test: [before, after],
         test_tokens,
-    })
+    };
+    Ok((conversion, mixers))
 }
 
 /// Prompts for distillation, validation and the test.
