@@ -5,6 +5,8 @@
     rung task prompt 'funccomp{hops=1,m=4,n=[]}' --style tokens --count 20 --json > prompts.jsonl
     python examples/compare_logits.py prompts.jsonl --hf run-hf --gguf run-gguf/model.gguf
 
+RWKV-7 is no class of transformers: --fla takes that of flash-linear-attention, whose kernels run on a CPU in Triton's interpreter.
+
 Needs `rung` in the path (or --rung), and the packages that check_export.py names. Prints the largest difference of a logit relative to the
 largest logit (transformers, all positions) and the largest difference of a log-probability (llama.cpp, after the prompt).
 """
@@ -27,11 +29,21 @@ def main():
     parser.add_argument("prompts", help="JSON lines of `rung task prompt --style tokens --json`")
     parser.add_argument("--hf", required=True, help="directory of `rung export --to hf`")
     parser.add_argument("--gguf", help="file of `rung export --to gguf`")
+    parser.add_argument("--fla", action="store_true", help="the classes of flash-linear-attention")
     parser.add_argument("--rung", default="rung")
     arguments = parser.parse_args()
 
+    if arguments.fla:
+        os.environ["TRITON_INTERPRET"] = "1"
     import torch
     import transformers
+
+    if arguments.fla:
+        import triton.runtime.autotuner
+
+        # Without a GPU there is nothing to time: every configuration of a kernel is as good as another.
+        triton.runtime.autotuner.Autotuner._bench = lambda self, *args, **kwargs: [1.0, 1.0, 1.0]
+        import fla.models  # registers its classes with transformers
 
     torch.set_grad_enabled(False)
     tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.hf)
@@ -42,7 +54,7 @@ def main():
     own = [torch.tensor(rung_logits(arguments.rung, arguments.hf, row)) for row in rows]
     worst = 0.0
     for row, expected in zip(rows, own):
-        found = model(torch.tensor([row])).logits[0]
+        found = model(torch.tensor([row]), use_cache=False).logits[0]
         worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
     program = f"transformers {transformers.__version__} {type(model).__name__}"
     print(json.dumps({"program": program, "prompts": len(rows), "largest relative difference": worst}), flush=True)
