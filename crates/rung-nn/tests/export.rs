@@ -239,7 +239,8 @@ fn what_has_no_counterpart_is_refused_by_name() {
     let alone = ModelConfig { feed_forward: FeedForwardConfig::None, ..plain.clone() };
     for (stack, config, part) in [("gdn full", plain, "Qwen3.5"), ("rwkv7{heads=2,head=8}", alone, "heads of 8")] {
         let network = random_network(stack, 16, config, task);
-        let error = export(&network, &options(ExportFormat::Gguf)).err().map(|error| error.to_string()).unwrap_or_default();
+        let error =
+            export(&network, &options(ExportFormat::Gguf)).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(part), "{stack}: {error}");
     }
     let network = construct::build::<f32>("U3", &ConstructionRequest::default()).unwrap();

@@ -8,8 +8,8 @@ use super::gguf::Value as Key;
 use super::llama::{LayerNames, STILL, USUAL_BASE, common_keys, ends};
 use super::matrix::Matrix;
 use super::olmo_hybrid::common_delta;
-use super::plain::{Attention, Constant, GatedDeltanet, ExportNetwork, ExportMixer, common_heads};
-use super::{ExportError, Family, ExportFormat, Target, TargetTensor, llama};
+use super::plain::{Attention, Constant, ExportMixer, ExportNetwork, GatedDeltanet, common_heads};
+use super::{ExportError, ExportFormat, Family, Target, TargetTensor, llama};
 
 /// The family.
 pub(super) const FAMILY: Family = Family {

@@ -12,8 +12,8 @@ use serde_json::{Map, json};
 use super::gguf::Value as Key;
 use super::llama::LayerNames;
 use super::matrix::Matrix;
-use super::plain::{ExportNetwork, ExportMixer, Rwkv7};
-use super::{ExportError, Family, ExportFormat, Target, TargetTensor};
+use super::plain::{ExportMixer, ExportNetwork, Rwkv7};
+use super::{ExportError, ExportFormat, Family, Target, TargetTensor};
 use crate::mixer::rwkv7::Epsilons;
 
 /// The family.
@@ -226,10 +226,8 @@ impl Shape {
         }
         let shares = mixer.shares.iter().map(|share| self.wide(share));
         match self.format {
-            ExportFormat::HuggingFace => tensors.extend(shares.zip("rwkvag".chars()).map(|(values, letter)| TargetTensor {
-                name: names.stem(&format!("attn.x_{letter}"), ""),
-                shape: vec![1, 1, width],
-                values,
+            ExportFormat::HuggingFace => tensors.extend(shares.zip("rwkvag".chars()).map(|(values, letter)| {
+                TargetTensor { name: names.stem(&format!("attn.x_{letter}"), ""), shape: vec![1, 1, width], values }
             })),
             ExportFormat::Gguf => {
                 let name = names.stem("", "time_mix_lerp_fused.weight");
