@@ -4,9 +4,11 @@
 //! mutants of them, without a nightly toolchain.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rung_audit::AuditOptions;
 use rung_theory::stack::{Defaults, Plan};
+use rung_web::server::Server;
 
 /// A target by name.
 pub type Target = (&'static str, fn(&[u8]));
@@ -27,16 +29,16 @@ pub const TARGETS: &[Target] = &[
     ("construction", construction),
     ("reply", reply),
     ("page", page),
+    ("request", request),
 ];
 
-/// Runs the target of a name.
+/// The target of a name.
 ///
 /// # Panics
-/// There is none of that name, or the target found something.
-pub fn run_target(name: &str, bytes: &[u8]) {
+/// There is none of that name.
+pub fn find(name: &str) -> fn(&[u8]) {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
-    let (_, target) = target.unwrap_or_else(|| panic!("no target {name}"));
-    target(bytes);
+    target.unwrap_or_else(|| panic!("no target {name}")).1
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -140,6 +142,29 @@ fn page(bytes: &[u8]) {
     if !["bound", "map", "rung", "pass", "certify"].iter().any(|slow| request.contains(slow)) {
         let _ = rung_web::answer(request, bytes.get(end + 1..).unwrap_or_default());
     }
+}
+
+/// Requests to `rung serve` with a folder of runs: nothing outside of the folder is ever in an answer, and only its own page is answered.
+fn request(bytes: &[u8]) {
+    const SECRET: &str = "outside-of-the-folder";
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    let server = SERVER.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("rung-fuzz-serve-{}", std::process::id()));
+        let (run, outside) = (folder.join("runs/first"), folder.join("outside"));
+        let record = |id: &str| format!("{{\"id\": \"{id}\", \"config\": {{\"stack\": \"full\", \"task\": \"parity\"}}}}");
+        let write = |folder: &Path, id: &str| {
+            std::fs::create_dir_all(folder).and_then(|()| std::fs::write(folder.join("record.json"), record(id)))
+        };
+        let served = write(&run, "first").and_then(|()| write(&outside, SECRET));
+        let server = served.and_then(|()| Server::listen(([127, 0, 0, 1], 0).into(), Some(folder.join("runs"))));
+        server.unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+    });
+    // Seeds cannot know the port.
+    let host = server.address().to_string();
+    let bytes = String::from_utf8_lossy(bytes).replace("HOST", &host);
+    let Some((status, body)) = server.respond(bytes.as_bytes()) else { return };
+    assert!(!String::from_utf8_lossy(&body).contains(SECRET), "{bytes}");
+    assert!(status != 200 || bytes.contains(&host) || bytes.contains("localhost"), "{bytes}");
 }
 
 /// A file in a folder of its own, which goes away with it.

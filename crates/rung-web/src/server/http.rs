@@ -11,8 +11,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const MOST_HEAD: usize = 16 << 10;
 /// A request's body may have so many: the header of a GGUF file, and a question beside it.
 const MOST_BODY: usize = 36 << 20;
-/// A request must have arrived after so long.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// A request must have arrived after so long; tests have less patience.
+const READ_TIMEOUT: Duration = if cfg!(test) { Duration::from_millis(1500) } else { Duration::from_secs(10) };
 /// An answer must have been taken after so long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -120,9 +120,27 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// What requests come from.
+pub(super) trait Incoming: Read {
+    /// The longest that the next reading may take.
+    fn wait_at_most(&mut self, time: Duration) -> std::io::Result<()>;
+}
+
+impl Incoming for TcpStream {
+    fn wait_at_most(&mut self, time: Duration) -> std::io::Result<()> {
+        self.set_read_timeout(Some(time))
+    }
+}
+
+impl Incoming for &[u8] {
+    fn wait_at_most(&mut self, _: Duration) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Reads one request; `refuse` may turn it away before its body is read.
 pub(super) fn read(
-    stream: &mut TcpStream,
+    stream: &mut impl Incoming,
     refuse: impl Fn(&Request) -> Option<RequestError>,
 ) -> Result<Request, RequestError> {
     let deadline = Instant::now() + READ_TIMEOUT;
@@ -151,12 +169,12 @@ pub(super) fn read(
     Ok(request)
 }
 
-fn read_more(stream: &mut TcpStream, bytes: &mut Vec<u8>, most: usize, deadline: Instant) -> Result<(), RequestError> {
+fn read_more(stream: &mut impl Incoming, bytes: &mut Vec<u8>, most: usize, deadline: Instant) -> Result<(), RequestError> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(status(408, "the request took too long"));
     }
-    stream.set_read_timeout(Some(left)).map_err(|_| RequestError::Disconnected)?;
+    stream.wait_at_most(left).map_err(|_| RequestError::Disconnected)?;
     let mut part = vec![0; (most.saturating_sub(bytes.len())).clamp(1, 1 << 16)];
     match stream.read(&mut part) {
         Ok(0) => Err(RequestError::Disconnected),

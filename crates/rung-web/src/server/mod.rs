@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::{Request, RequestError, Response};
+use http::{Incoming, Request, RequestError, Response};
 use runs::Runs;
 
 use crate::files::file;
@@ -57,6 +57,11 @@ impl Server {
         self.site.address
     }
 
+    /// The status and the body that a connection with these bytes would get; nothing if they end too early.
+    pub fn respond(&self, bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
+        self.site.respond(&mut &bytes[..]).map(|response| (response.status, response.body))
+    }
+
     /// Answers for ever.
     pub fn run(&self) -> ! {
         loop {
@@ -87,12 +92,17 @@ impl Drop for Connection<'_> {
 
 impl ServerState {
     fn serve(&self, mut stream: TcpStream) {
-        let response = match http::read(&mut stream, |request| self.refuse(request)) {
-            Ok(request) => self.answer(&request),
-            Err(RequestError::Disconnected) => return,
-            Err(RequestError::Status(status, why)) => Response::text(status, why),
-        };
-        response.write(&mut stream);
+        if let Some(response) = self.respond(&mut stream) {
+            response.write(&mut stream);
+        }
+    }
+
+    fn respond(&self, stream: &mut impl Incoming) -> Option<Response> {
+        match http::read(stream, |request| self.refuse(request)) {
+            Ok(request) => Some(self.answer(&request)),
+            Err(RequestError::Disconnected) => None,
+            Err(RequestError::Status(status, why)) => Some(Response::text(status, why)),
+        }
     }
 
     /// Why a request is not answered, judged by its head alone, before any of its body is read.

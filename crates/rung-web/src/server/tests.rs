@@ -93,6 +93,35 @@ fn malformed_and_large_requests_get_an_answer_and_no_harm() {
     assert_eq!(get(address, "/").0, 200);
 }
 
+#[test]
+fn slow_requests_and_too_many_at_once_are_ended() {
+    let address = start(None);
+    let began = std::time::Instant::now();
+    // A byte now and then keeps the connection, but not for ever.
+    let mut slow = std::net::TcpStream::connect(address).unwrap();
+    slow.set_nonblocking(true).unwrap();
+    let (mut answer, mut part) = (Vec::new(), [0; 256]);
+    while !answer.ends_with(b"too long\n") && began.elapsed() < std::time::Duration::from_secs(20) {
+        let _ = slow.write(b"G");
+        match slow.read(&mut part) {
+            Ok(count) => answer.extend_from_slice(&part[..count]),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(50)),
+        }
+    }
+    assert!(String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 408"), "{}", String::from_utf8_lossy(&answer));
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    let idle: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let mut more = std::net::TcpStream::connect(address).unwrap();
+    let _ = more.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
+    let mut nothing = Vec::new();
+    let _ = more.read_to_end(&mut nothing);
+    assert!(nothing.is_empty(), "the 65th connection is closed");
+    drop(idle);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(get(address, "/").0, 200);
+}
+
 /// The header of a checkpoint, and no weights.
 fn checkpoint(step: usize) -> Vec<u8> {
     let progress = format!(
