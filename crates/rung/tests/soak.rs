@@ -1,14 +1,19 @@
-//! A sweep that is killed again and again, asked to stop, and denied the disk, ends with the records of one that was not disturbed.
+//! A sweep that is killed again and again, asked to stop, denied the disk, and whose clock jumps, ends with the records of one that was
+//! not disturbed.
 //!
-//! A few seconds of it run with the other tests. For longer: `RUNG_SOAK_SECONDS=3600 cargo test -p rung --test soak -- --nocapture`.
+//! A few seconds of it run with the other tests. An hour: `RUNG_SOAK_SECONDS=3600 cargo test -p rung --test soak -- --nocapture`.
+//!
+//! A jump of the clock is what a program can see of one without being root: every file of the sweep was last written at another time, years
+//! before or after now.
 #![cfg(unix)]
 
 mod common;
 
 use std::collections::BTreeMap;
+use std::fs::FileTimes;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::{rung, scratch, text};
 
@@ -66,6 +71,18 @@ fn signal(child: &Child, name: &str) {
     let _ = sent;
 }
 
+/// Sets the times of every file of a sweep to one between 1971 and 2106.
+fn jump(directory: &Path, numbers: &mut Numbers) {
+    let runs = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = runs.flat_map(|run| std::fs::read_dir(run).into_iter().flatten().flatten());
+    for file in files {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(31_536_000 + numbers.below(u32::MAX.into()));
+        // The file may be gone by now.
+        let opened = std::fs::OpenOptions::new().append(true).open(file.path());
+        let _ = opened.and_then(|file| file.set_times(FileTimes::new().set_accessed(time).set_modified(time)));
+    }
+}
+
 #[test]
 fn a_disturbed_sweep_ends_with_the_records_of_an_undisturbed_one() {
     let seconds = std::env::var("RUNG_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
@@ -85,12 +102,19 @@ fn a_disturbed_sweep_ends_with_the_records_of_an_undisturbed_one() {
             if records(&out).len() == expected.len() {
                 break;
             }
-            let kind = ["KILL", "TERM", "INT", "full disk"][numbers.below(4) as usize];
+            let kind = ["KILL", "TERM", "INT", "full disk", "clock"][numbers.below(5) as usize];
             let mut child = start(&sweep, &out, (kind == "full disk").then(|| numbers.below(40)));
             std::thread::sleep(Duration::from_millis(30 + numbers.below(400)));
             if kind == "full disk" {
                 std::thread::sleep(Duration::from_millis(300));
                 signal(&child, "KILL");
+            } else if kind == "clock" {
+                // While it runs, and before it is resumed.
+                jump(&out, &mut numbers);
+                std::thread::sleep(Duration::from_millis(100));
+                signal(&child, "KILL");
+                child.wait().unwrap();
+                jump(&out, &mut numbers);
             } else {
                 signal(&child, kind);
             }
