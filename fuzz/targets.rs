@@ -151,7 +151,8 @@ fn request(bytes: &[u8]) {
     let server = SERVER.get_or_init(|| {
         let folder = std::env::temp_dir().join(format!("rung-fuzz-serve-{}", std::process::id()));
         let (run, outside) = (folder.join("runs/first"), folder.join("outside"));
-        let record = |id: &str| format!("{{\"id\": \"{id}\", \"config\": {{\"stack\": \"full\", \"task\": \"parity\"}}}}");
+        let record =
+            |id: &str| format!("{{\"id\": \"{id}\", \"config\": {{\"stack\": \"full\", \"task\": \"parity\"}}}}");
         let write = |folder: &Path, id: &str| {
             std::fs::create_dir_all(folder).and_then(|()| std::fs::write(folder.join("record.json"), record(id)))
         };

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
-use rung_nn::memory::{self, running_bytes, state_bytes};
+use rung_nn::memory::{self, Footprint, state_bytes};
 use rung_nn::{ModelError, ModelState, Network, Precision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
@@ -52,7 +52,10 @@ impl Origin {
     pub fn check_memory(&self, most: u64) -> Result<(), FalsifyError> {
         let Self::Fresh(config) = self else { return Ok(()) };
         let run = config.resolve()?;
-        let bytes = run.weights.saturating_mul(4).saturating_add(running_bytes(&run.plan, run.longest));
+        let bytes = run
+            .weights
+            .saturating_mul(4)
+            .saturating_add(Footprint::new(&run.plan, &run.model).running_bytes(run.longest));
         Ok(memory::check(format!("one prompt of `{}`", run.plan.outline()), bytes, Some(most))?)
     }
 }

@@ -66,6 +66,9 @@ impl ProtocolReport {
         prompt: &[u32],
         width: Option<NumberEncoding>,
     ) -> Result<Self, ModelError> {
+        let tokens = prompt.len() / network.config.input.fields().max(1);
+        // The pass of the players, the ordinary one, and what every player says and finds again.
+        network.check_memory("the protocol", (4, tokens), false).map_err(ModelError::Memory)?;
         let widths = width.map_or_else(|| ProtocolEncodings::of::<S>(&network.config), ProtocolEncodings::from);
         let held = Transcript::record(network, prompt, players(network.task()?, prompt), widths)?;
         let ops = Native::new();

@@ -1,5 +1,7 @@
 //! Why a plan has no network, or a network no answer.
 
+use crate::memory::TooLarge;
+
 /// Why a model could not be built or run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -69,6 +71,9 @@ pub enum ModelError {
         /// The limit.
         most: u128,
     },
+    /// It does not fit the memory.
+    #[error(transparent)]
+    Memory(TooLarge),
     /// A token is outside of its vocabulary.
     #[error("token {position}, field `{field}`: id {found} is beyond the vocabulary of {vocabulary}")]
     Token {

@@ -27,6 +27,7 @@ pub struct WriteError {
 /// # Errors
 /// When the directory cannot be written to, the disk is full, or `path` is a directory. The error names the file.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    log::debug!("{}: writing {} bytes", path.display(), bytes.len());
     replace(path, bytes).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 

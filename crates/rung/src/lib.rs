@@ -8,6 +8,7 @@
 mod call;
 mod command;
 mod help;
+mod logger;
 mod output;
 mod watch;
 
@@ -24,10 +25,16 @@ use command::Command;
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
+    /// Say on standard error what is being done; twice for every file too.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
 }
 
 impl Arguments {
     fn run(&self) -> anyhow::Result<ExitCode> {
+        // A command before it in the same process may have set one.
+        rung_nn::memory::set_limit(None);
+        logger::install(self.verbose)?;
         match &self.command {
             Some(command) => command.run(),
             None => output::print(&help::grouped(&Self::command())).map(|()| ExitCode::SUCCESS),

@@ -43,7 +43,7 @@ pub fn print_error(message: &str) {
 
 /// Text for a terminal: names come from files of others, and must not move the cursor, set the title or hide what stands before them. Of
 /// all control characters only line ends, tabs and colours pass; what replaces the others shows that there was something.
-fn without_control(text: &str) -> Cow<'_, str> {
+pub fn without_control(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) {
         return Cow::Borrowed(text);
     }

@@ -78,7 +78,8 @@ fn files_that_may_not_grow_end_the_sweep() {
     // Blocks of 512 bytes: too few for a config, or for a checkpoint.
     for blocks in [0, 8] {
         let out = folder.join(format!("limited-{blocks}"));
-        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" sweep \"$1\" --out \"$2\" --threads 2 2>&1 | cat");
+        let script =
+            format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" sweep \"$1\" --out \"$2\" --threads 2 2>&1 | cat");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script, env!("CARGO_BIN_EXE_rung"), text(&sweep), text(&out)]);
         let output = said(&shell.output().unwrap());
@@ -92,7 +93,8 @@ fn files_that_may_not_grow_end_the_sweep() {
 fn a_directory_that_is_lost_midway_ends_the_sweep() {
     let (folder, sweep, expected) = prepare("disk-lost");
     let (out, away) = (folder.join("out"), folder.join("away"));
-    let slow = std::fs::read_to_string(&sweep).unwrap().replace("seeds = [1, 2, 3, 4]", "seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9]");
+    let slow =
+        std::fs::read_to_string(&sweep).unwrap().replace("seeds = [1, 2, 3, 4]", "seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9]");
     let long = folder.join("long.toml");
     std::fs::write(&long, slow).unwrap();
     let mut sweeping = command(&["sweep", text(&long), "--out", text(&out), "--threads", "1"]);

@@ -7,6 +7,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
+use rung_nn::memory;
 use rung_nn::{Hooks, Model, ModelError};
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
@@ -137,6 +138,8 @@ impl Questions {
         (enough, tokens): (usize, usize),
     ) -> Result<Self, AnalysisError> {
         if let Some(text) = &options.text {
+            let longest = text.prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
+            check_memory(network, 1, longest, options)?;
             return Ok(text.questions(options.prompts, (enough, tokens)));
         }
         let own_task = network.task()?;
@@ -144,6 +147,7 @@ impl Questions {
         let parsed = || task::parse(&text).map_err(|error| RunError::task("--task", error));
         let own = parsed()?;
         let mut source = PromptSource::new("--task", parsed()?, &own_task.fields(), own_task.classes())?;
+        check_memory(network, ROWS, own.length(), options)?;
         let composition = (&*own as &dyn Any).downcast_ref::<FuncComp>();
         let mut prompts = options.prompts.unwrap_or(usize::MAX);
         let (mut batches, mut questions, mut read) = (Vec::new(), 0, 0);
@@ -269,6 +273,27 @@ impl Questions {
         }
         scores
     }
+}
+
+/// Refuses prompts that do not fit the memory. Instruments that look at a few read one on every core, and may keep what every token says to every
+/// other; those that look at many read a batch on every core.
+fn check_memory<S: Scalar>(
+    network: &Network<S>,
+    rows: usize,
+    tokens: usize,
+    options: &InstrumentOptions,
+) -> Result<(), AnalysisError> {
+    const FEW: usize = 4;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let prompts = options.prompts.unwrap_or(usize::MAX);
+    let few = prompts <= FEW;
+    let at_once = if few { cores } else { prompts.min(rows * cores) };
+    network.check_memory("the instrument", (at_once, tokens), true).map_err(ModelError::Memory)?;
+    if few && options.text.is_none() {
+        let what = format!("the instrument: every pair of {tokens} tokens");
+        memory::check(what, memory::pair_bytes(&network.plan, tokens), None).map_err(ModelError::Memory)?;
+    }
+    Ok(())
 }
 
 /// Questions that are read out at once: a vocabulary may be large.

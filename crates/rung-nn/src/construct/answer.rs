@@ -9,6 +9,7 @@ use rung_engine::{Native, Ops, Scalar};
 use super::ChainOfThought;
 use super::fast_lookup::FastLookup;
 use crate::error::ModelError;
+use crate::memory::{self, TooLarge};
 use crate::model::Model;
 use crate::network::Network;
 
@@ -47,6 +48,19 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     pub fn numbers_per_prompt(&self, tokens: usize) -> usize {
         let width = if self.fast_lookup.is_some() { 4 } else { self.built.model.width() };
         tokens.saturating_mul(width)
+    }
+
+    /// Refuses prompts that do not fit the memory: so many at once, on all threads together, of so many tokens each.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn check_memory(&self, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
+        if self.fast_lookup.is_none() {
+            return self.built.check_memory("answers", (prompts, tokens), false);
+        }
+        let numbers = 4 * self.numbers_per_prompt(tokens) as u128 * prompts as u128;
+        let what = format!("answers: {prompts} prompts of {tokens} tokens at once by `{}`", self.built.name);
+        memory::check(what, numbers.saturating_mul(size_of::<S>() as u128), None)
     }
 
     /// The answers of `batch` prompts of equal length, one after another: at their last tokens.

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::answer::Answerer;
 use crate::error::ModelError;
+use crate::memory::TooLarge;
 use crate::network::Network;
 
 /// The most instances that are enumerated.
@@ -72,6 +73,9 @@ pub enum VerifyError {
         /// How many there may be.
         most: u128,
     },
+    /// The prompts do not fit the memory.
+    #[error(transparent)]
+    Memory(#[from] TooLarge),
     /// The network refused the tokens.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -107,10 +111,15 @@ pub fn verify<S: Scalar>(
             }
         },
     };
+    let answerer = Answerer::new(network);
+    let (tokens, threads) = (task.length(), threads.max(1));
+    let batch = batch_size(&answerer, tokens, CHUNK.min(instances));
+    answerer.check_memory((batch * threads, tokens))?;
+    drop(answerer);
     let run = Run { network, which, instances, next: AtomicU64::new(0), stop: AtomicBool::new(false), progress };
     let total = Mutex::new(Ok(Tally::default()));
     std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
+        for _ in 0..threads {
             scope.spawn(|| {
                 let tally = run.work();
                 run.stop.fetch_or(tally.is_err(), Ordering::Relaxed);
@@ -197,7 +206,7 @@ impl<S: Scalar> Run<'_, S> {
             InstanceSet::Samples { seed, .. } => seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(chunk)),
             InstanceSet::All => seeded(0),
         };
-        let batch = (MAX_ACTIVATION / answerer.numbers_per_prompt(task.length()).max(1)).clamp(1, count as usize);
+        let batch = batch_size(answerer, task.length(), count);
         let mut done = 0;
         while done < count {
             let size = (batch as u64).min(count - done);
@@ -220,6 +229,11 @@ impl<S: Scalar> Run<'_, S> {
         }
         Ok(())
     }
+}
+
+/// Prompts that are answered at once, of so many.
+fn batch_size<S: Scalar>(answerer: &Answerer<'_, S>, tokens: usize, count: u64) -> usize {
+    (MAX_ACTIVATION / answerer.numbers_per_prompt(tokens).max(1)).clamp(1, count.max(1) as usize)
 }
 
 /// Runs prompts and counts those with every answer right.

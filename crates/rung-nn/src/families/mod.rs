@@ -52,6 +52,8 @@ use rung_audit::{Audit, AuditOptions, audit_path};
 use rung_engine::{Parameters, Scalar};
 use rung_theory::stack::{Layer, Plan};
 
+use crate::error::ModelError;
+use crate::memory;
 use crate::mixer::Builtin;
 use crate::model::{InputConfig, Model, ModelConfig, ModelParts, NormConfig};
 use crate::weight_files::{WeightError, WeightFiles};
@@ -143,6 +145,13 @@ pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
     };
     let layers: Vec<Layer> = audit.layers.iter().flat_map(|layer| layer.plan_layers.clone()).collect();
     let files = WeightFiles::open(path)?;
+    let (numbers, largest) = files
+        .tensors()
+        .map(|(_, tensor)| tensor.numbers() as u128)
+        .fold((0, 0), |(sum, most), one| (sum + one, one.max(most)));
+    // All weights, and once more the one that is being read.
+    let bytes = (numbers + largest).saturating_mul(size_of::<S>() as u128);
+    memory::check(format!("{}: {numbers} weights", path.display()), bytes, None).map_err(ModelError::Memory)?;
     let mut loader = Loader::new(path, &files, &fields, &layers, is_gguf.then_some(&names));
     let parts = build(family, &mut loader)?;
     let weights = loader.finish(family)?;

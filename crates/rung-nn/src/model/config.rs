@@ -10,6 +10,7 @@ use super::{
     names,
 };
 use crate::error::ModelError;
+use crate::memory;
 use crate::mixer::TokenMixer;
 use crate::param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
 use crate::position::Positions;
@@ -136,7 +137,10 @@ impl ModelConfig {
     ) -> Result<Model<M>, ModelError> {
         let settings = self.settings(width);
         let mut unused = seeded(0);
-        self.assemble(&mut ParamBuilder::counting(settings, &mut unused), layers, &build)?;
+        let mut counted = ParamBuilder::counting(settings, &mut unused);
+        self.assemble(&mut counted, layers, &build)?;
+        let (total, each) = (counted.total(), size_of::<S>() as u128);
+        memory::check(format!("{total} weights"), total.saturating_mul(each), None).map_err(ModelError::Memory)?;
         self.assemble(&mut ParamBuilder::new(settings, weights, rng), layers, &build)
     }
 

@@ -45,6 +45,17 @@ impl Default for FeedForwardConfig {
     }
 }
 
+impl FeedForwardConfig {
+    /// The hidden width in a model of this width; none without a feed-forward network.
+    pub fn hidden(self, width: usize) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Mlp { hidden } | Self::Relu { hidden } => Some(hidden.unwrap_or(width.saturating_mul(4))),
+            Self::Glu { hidden } => Some(hidden.unwrap_or((width.saturating_mul(8) / 3).next_multiple_of(8))),
+        }
+    }
+}
+
 /// What a dense network does to its hidden channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
@@ -142,15 +153,7 @@ impl FeedForward {
     /// Adds its weights under `mlp`.
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, config: FeedForwardConfig, gelu: Gelu) -> Option<Self> {
         let width = params.settings.width;
-        let (hidden, gated) = match config {
-            FeedForwardConfig::None => return None,
-            FeedForwardConfig::Mlp { hidden } | FeedForwardConfig::Relu { hidden } => {
-                (hidden.unwrap_or(width.saturating_mul(4)), false)
-            }
-            FeedForwardConfig::Glu { hidden } => {
-                (hidden.unwrap_or((width.saturating_mul(8) / 3).next_multiple_of(8)), true)
-            }
-        };
+        let (hidden, gated) = (config.hidden(width)?, matches!(config, FeedForwardConfig::Glu { .. }));
         let activation = match (config, gelu) {
             (FeedForwardConfig::Glu { .. }, _) => Activation::Silu,
             (FeedForwardConfig::Relu { .. }, _) => Activation::Relu,

@@ -47,6 +47,7 @@ use crate::construct::{ChainOfThought, ConstructionInfo};
 use crate::error::ModelError;
 use crate::families;
 use crate::file::write_atomically;
+use crate::memory::{self, Footprint, TooLarge};
 use crate::model::{Model, ModelConfig};
 use crate::precision::Precision;
 
@@ -121,7 +122,9 @@ impl<S: Scalar> Network<S> {
     /// # Errors
     /// The path holds no network, or something in it cannot be read or does not fit.
     pub fn open(path: &Path) -> Result<Self, NetworkError> {
-        match NetworkSource::of(path)? {
+        let source = NetworkSource::of(path)?;
+        log::info!("{}: opening it as a {source:?}", path.display());
+        match source {
             NetworkSource::Construction => construction::open(path),
             NetworkSource::Run => run::open(path),
             NetworkSource::Checkpoint => {
@@ -199,6 +202,26 @@ impl<S: Scalar> Network<S> {
         let ops = Native::new();
         ops.bind_frozen(&self.weights);
         ops
+    }
+
+    /// Refuses work that does not fit the memory: so many prompts at once, each of so many tokens, and what is kept of them if the work
+    /// follows them back.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn check_memory(&self, what: &str, (prompts, tokens): (usize, usize), backward: bool) -> Result<(), TooLarge> {
+        let footprint = Footprint::new(&self.plan, &self.config);
+        let (each, weights) = if backward {
+            // On every core a copy of the weights, and their gradient.
+            let cores = std::thread::available_parallelism().map_or(1, usize::from).min(prompts);
+            (footprint.training_bytes(tokens), (2 * cores * self.weights.size()) as u128)
+        } else {
+            (footprint.running_bytes(tokens), 0)
+        };
+        let size = size_of::<S>() as u128;
+        let bytes = each.saturating_mul(prompts as u128).saturating_mul(size) / 4;
+        let what = format!("{what}: {prompts} prompts of {tokens} tokens at once by `{}`", self.name);
+        memory::check(what, bytes.saturating_add(weights.saturating_mul(size)), None)
     }
 
     /// Changes weights, each with its name.

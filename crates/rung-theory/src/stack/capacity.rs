@@ -200,11 +200,7 @@ impl Capacity {
         // Layers are in order, so those before the first full layer are those up to the last of block 0.
         let in_block_0 = |index: &&usize| self.blocks[0].layers.last().is_some_and(|end| *index <= end);
         let in_front = in_block_0(&first);
-        let last = if in_front {
-            self.earned_by.iter().rfind(in_block_0)
-        } else {
-            Some(last)
-        };
+        let last = if in_front { self.earned_by.iter().rfind(in_block_0) } else { Some(last) };
         let last = last.unwrap_or(first);
         let layers = if first == last { format!("Layer {first}") } else { format!("Layers {first} to {last}") };
         if self.full == 0 {

@@ -29,13 +29,14 @@ use std::sync::Arc;
 
 use rung_engine::{AdamWConfig, DecayCourse, Schedule};
 use rung_nn::ModelConfig;
-use rung_nn::memory::state_bytes;
+use rung_nn::memory::{self, Footprint};
 pub use rung_nn::network::{ChannelName, InitialName, ModelPart, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
+use super::evaluate::ROWS;
 use super::record::table_sizes;
 use super::repel::RepulsionConfig;
 use super::source::{FittedTask, PromptSource};
@@ -200,9 +201,6 @@ pub struct Run {
     pub weights: u128,
 }
 
-/// The most memory a run may take, in mebibytes, by the estimate of [`Run::mebibytes`].
-pub const MOST_MEBIBYTES: u128 = 16 * 1024;
-
 impl RunConfig {
     /// Reads a config.
     ///
@@ -304,12 +302,7 @@ impl RunConfig {
         }
         let model = part.network(&fields, classes, longest, plan.width as f64);
         let weights = model.count(&plan)?;
-        let run = Run { config, task, stages, also, plan, model, fields, classes, longest, weights };
-        let found = run.mebibytes();
-        if found > MOST_MEBIBYTES {
-            return Err(RunError::Memory { found, most: MOST_MEBIBYTES });
-        }
-        Ok(run)
+        Ok(Run { config, task, stages, also, plan, model, fields, classes, longest, weights })
     }
 
     /// Refuses an auxiliary loss on a task whose answers have no parts.
@@ -427,21 +420,25 @@ impl Run {
     }
 
     /// Memory it will take, estimated generously: weights with gradients and moments on every thread, a piece's activations and
-    /// states, the ids of a batch.
-    pub fn mebibytes(&self) -> u128 {
-        let (train, width) = (&self.config.train, u128::from(self.plan.width));
-        let hidden = self.config.model.hidden.map_or(4 * width, |hidden| hidden as u128);
-        let tokens = self.longest as u128 * self.piece() as u128;
-        // About thirty tensors of the width and four of the hidden width live until the backward pass, of each layer.
-        let layer = tokens.saturating_mul(30 * width + 4 * hidden);
-        let activations = layer.saturating_mul(self.plan.layers.len() as u128).saturating_mul(train.threads as u128);
-        let weights = self.weights.saturating_mul(4 + train.threads as u128);
-        let rows = train.batch.max(self.config.evaluate.prompts.min(64)) as u128;
-        let ids = rows.saturating_mul(self.longest as u128).saturating_mul(self.fields.len() as u128 + 2);
-        let numbers = activations.saturating_add(weights).saturating_add(ids);
-        let prompts = (self.piece() * train.threads) as u128;
-        let states = state_bytes(&self.plan, self.longest).saturating_mul(prompts);
-        numbers.saturating_mul(4).saturating_add(states) >> 20
+    /// states, an evaluation, the ids of a batch.
+    pub fn bytes(&self) -> u128 {
+        let (train, evaluate) = (&self.config.train, &self.config.evaluate);
+        let (threads, footprint) = (train.threads as u128, Footprint::new(&self.plan, &self.model));
+        let pieces = footprint.training_bytes(self.longest).saturating_mul(self.piece().min(train.batch) as u128);
+        let evaluation = footprint.running_bytes(self.longest).saturating_mul(ROWS.min(evaluate.prompts) as u128);
+        let weights = self.weights.saturating_mul(4 + threads).saturating_mul(4);
+        let rows = train.batch.max(ROWS) as u128;
+        let ids = rows.saturating_mul(self.longest as u128).saturating_mul(4 * (self.fields.len() as u128 + 2));
+        pieces.saturating_mul(threads).saturating_add(evaluation).saturating_add(weights).saturating_add(ids)
+    }
+
+    /// Refuses a run that does not fit the memory.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn check_memory(&self) -> Result<(), RunError> {
+        let what = format!("the run of `{}` on `{}`", self.plan.outline(), self.config.task);
+        Ok(memory::check(what, self.bytes(), None)?)
     }
 }
 
@@ -480,12 +477,6 @@ mod tests {
         fails("[train]\ncooldown = 1.5", "train.cooldown: found 1.5");
         fails("[model]\nread_out = 'values'", "symbols of the read-out field is 0; expected at least 24 classes");
         fails("[model]\ninitial = 'lookups'", "unknown variant `lookups`");
-        fails(
-            "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'",
-            "MiB",
-        );
-        let wide = RunConfig { stack: "fastmax{key=10000}".to_owned(), ..RunConfig::read(TEXT).unwrap() };
-        assert!(matches!(wide.resolve(), Err(RunError::Memory { .. })), "half a hundred million products of keys");
         fails("[model]\nhead = 0", "head-dim: found 0");
         fails("[model]\nhead = 100000\nheads=100", "weights");
         fails("[model]\nlargest = 'parity'", "does not fit the model");
@@ -509,6 +500,19 @@ mod tests {
         fails("full", "funccomp{m=0}", "task `funccomp`");
         fails("full", "funccomp{hops=3,m=4,n=[2,16777216]}", "at most");
         fails("full*1000000", "parity", "weights");
+    }
+
+    #[test]
+    fn runs_that_no_machine_holds_are_refused_before_they_start() {
+        let long = "[train]\nbatch = 1000000\n[model]\nlargest='funccomp{hops=2,m=100,n=[1000],queries=4,mixed=yes}'";
+        let long = RunConfig::read(&format!("{TEXT}{long}")).unwrap();
+        // A hundred and fifty million products of keys for every number of a value.
+        let wide = RunConfig { stack: "fastmax{key=17000}".to_owned(), ..RunConfig::read(TEXT).unwrap() };
+        for config in [long, wide] {
+            let run = config.resolve().unwrap();
+            let error = crate::run::Trainer::new(&run).err().expect("refused").to_string();
+            assert!(error.contains("the run of `") && error.contains("MiB, expected at most"), "{error}");
+        }
     }
 
     #[test]

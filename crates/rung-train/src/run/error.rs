@@ -9,6 +9,7 @@ use rung_theory::stack::StackError;
 use rung_theory::task::TaskError;
 
 use rung_nn::file::WriteError;
+use rung_nn::memory::TooLarge;
 
 /// What can go wrong. Before a run starts: its config. Afterwards: the disk, or numbers that stop being finite.
 #[derive(Debug, thiserror::Error)]
@@ -57,16 +58,9 @@ pub enum RunError {
     /// The model cannot be built or run.
     #[error("model: {0}")]
     Model(#[from] ModelError),
-    /// Too large for a machine.
-    #[error(
-        "the run would take about {found} MiB, expected at most {most} MiB: a smaller batch, task or width would fit"
-    )]
-    Memory {
-        /// Mebibytes, estimated.
-        found: u128,
-        /// The limit.
-        most: u128,
-    },
+    /// Too large for the machine, or for what was allowed.
+    #[error("{0}; a smaller batch, task or width takes less")]
+    Memory(#[from] TooLarge),
     /// Training went wrong.
     #[error("step {step}: {source}; a smaller train.rate or train.clip may help")]
     Step {

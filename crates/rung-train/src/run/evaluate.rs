@@ -21,7 +21,7 @@ pub struct EvaluationResult {
 }
 
 /// Prompts that are read at once. Fixed, because products of other shapes may round differently.
-const ROWS: usize = 8;
+pub const ROWS: usize = 8;
 
 /// Asks a model all questions of `prompts` prompts. The same numbers give the same prompts, however they are divided.
 ///

@@ -9,7 +9,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::config::Run;
@@ -19,14 +19,18 @@ use super::record::ProgramInfo;
 pub const LOG: &str = "log.txt";
 
 /// The log of one directory.
-pub(super) struct Log(Option<File>);
+pub(super) struct Log {
+    path: PathBuf,
+    file: Option<File>,
+}
 
 impl Log {
     /// Opens it, unless it is something else than a plain file.
     pub(super) fn open(directory: &Path) -> Self {
         let path = directory.join(LOG);
         let other = std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file());
-        Self(if other { None } else { OpenOptions::new().append(true).create(true).open(path).ok() })
+        let file = if other { None } else { OpenOptions::new().append(true).create(true).open(path).ok() };
+        Self { path: directory.to_owned(), file }
     }
 
     /// The first line of a process.
@@ -44,7 +48,8 @@ impl Log {
     }
 
     fn line(&self, text: &str) {
-        let Some(mut file) = self.0.as_ref() else { return };
+        log::info!("{}: {text}", self.path.display());
+        let Some(mut file) = self.file.as_ref() else { return };
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // One write, so that lines of two processes do not mix.
         let _ = file.write_all(format!("{} {}\n", utc(seconds), text.replace('\n', " ")).as_bytes());

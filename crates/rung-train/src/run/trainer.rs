@@ -111,8 +111,9 @@ impl<'a> Trainer<'a> {
     /// A model with fresh weights.
     ///
     /// # Errors
-    /// The model cannot be built.
+    /// It does not fit the memory, or the model cannot be built.
     pub fn new(run: &'a Run) -> Result<Self, RunError> {
+        run.check_memory()?;
         let (model, weights) = initialize(run)?;
         Ok(Self {
             run,

@@ -26,5 +26,5 @@ pub mod slurm;
 pub mod store;
 
 pub use list::{Shard, Sweep, SweepConfig};
-pub use queue::{Event, SweepSummary, estimate, execute, execute_with};
+pub use queue::{Event, SweepSummary, check_memory, estimate, execute, execute_with};
 pub use store::{find, records};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::list::{Shard, Sweep};
 use crate::run::{self, LockMode, Run, RunError, RunRecord, Trainer, directory, record};
+use rung_nn::memory;
 
 /// Between two looks at a run that another process works on.
 const POLL: Duration = Duration::from_millis(300);
@@ -91,6 +92,7 @@ pub fn execute_with(
     let work = || {
         while let Some((number, again)) = next_number() {
             if again {
+                log::debug!("run {}: another process works on it", number + 1);
                 std::thread::sleep(POLL);
                 if !watch(Event::Waiting(number)) {
                     stop.store(true, Ordering::Relaxed);
@@ -101,6 +103,7 @@ pub fn execute_with(
             }
             let run = &sweep.runs[number];
             let run_directory = directory.join(record::id(run));
+            log::info!("run {} of {}: {}", number + 1, sweep.runs.len(), run_directory.display());
             let outcome = run::execute_with(run, Some(&run_directory), lock_mode, &mut |report| {
                 let go_on = watch(Event::Step(number, report.step, report.steps));
                 if !go_on {
@@ -156,6 +159,31 @@ fn cost(run: &Run) -> u128 {
     tokens * run.plan.layers.len() as u128 * (run.longest as u128 + 16 * u128::from(run.plan.width))
 }
 
+/// Whether a run is recorded. A record that cannot be used is the failure of its run, and told when its turn comes.
+fn is_recorded(run: &Run, directory: &Path) -> bool {
+    directory::recorded(run, &directory.join(record::id(run))).is_ok_and(|record| record.is_some())
+}
+
+/// Refuses the unrecorded runs of a shard if those that may run at the same time, the largest ones, do not fit the memory together.
+///
+/// # Errors
+/// They do not fit.
+pub fn check_memory(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -> Result<(), RunError> {
+    let mut sizes = Vec::new();
+    for (number, run) in sweep.runs.iter().enumerate() {
+        if shard.has(number) && !is_recorded(run, directory) {
+            sizes.push((run.bytes(), number));
+        }
+    }
+    sizes.sort_unstable();
+    let together = &sizes[sizes.len().saturating_sub(threads.max(1))..];
+    let Some((_, largest)) = together.last() else { return Ok(()) };
+    let bytes = together.iter().fold(0_u128, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let name = sweep.runs[*largest].plan.outline();
+    let what = format!("{} runs at once, the largest number {} (`{name}`),", together.len(), largest + 1);
+    Ok(memory::check(what, bytes, None)?)
+}
+
 /// Seconds that the unrecorded runs of a shard take at most, from a few steps of each kind of run on one thread. Stages of a
 /// curriculum and early stops make it less.
 ///
@@ -165,8 +193,7 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
     let mut kinds: Vec<(String, f64)> = Vec::new();
     let mut seconds = 0.0;
     for (number, run) in sweep.runs.iter().enumerate() {
-        let run_directory = directory.join(record::id(run));
-        if !shard.has(number) || directory::recorded(run, &run_directory)?.is_some() {
+        if !shard.has(number) || is_recorded(run, directory) {
             continue;
         }
         // Runs that differ in nothing that costs time are timed once.
@@ -177,6 +204,7 @@ pub fn estimate(sweep: &Sweep, directory: &Path, shard: Shard, threads: usize) -
             step
         } else {
             let step = seconds_per_step(run)?;
+            log::info!("a step of run {}: {:.1} ms", number + 1, 1e3 * step);
             kinds.push((kind, step));
             step
         };

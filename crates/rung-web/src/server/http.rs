@@ -169,7 +169,12 @@ pub(super) fn read(
     Ok(request)
 }
 
-fn read_more(stream: &mut impl Incoming, bytes: &mut Vec<u8>, most: usize, deadline: Instant) -> Result<(), RequestError> {
+fn read_more(
+    stream: &mut impl Incoming,
+    bytes: &mut Vec<u8>,
+    most: usize,
+    deadline: Instant,
+) -> Result<(), RequestError> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(status(408, "the request took too long"));

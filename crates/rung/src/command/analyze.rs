@@ -10,6 +10,7 @@ use rung_nn::Network;
 use rung_nn::file::write_atomically;
 use rung_theory::spec;
 
+use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
 use crate::output::{check_destination, print, print_json, spinner};
 
@@ -36,6 +37,8 @@ pub struct Analyze {
     /// Write the chart to this file; further charts get -2, -3 before the ending.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -47,6 +50,7 @@ impl Analyze {
     /// # Errors
     /// There is no such instrument, the folder cannot be read, the instrument does not fit, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         if let Some(path) = &self.svg {
             check_destination("--svg", path, &["svg"])?;
         }

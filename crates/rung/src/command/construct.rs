@@ -10,6 +10,7 @@ use rung_nn::NormConfig;
 use rung_nn::construct::{self, ConstructionRequest, KINDS};
 use serde_json::json;
 
+use super::memory::MemoryOption;
 use super::stack::Sizes;
 use crate::output::{commas, print, print_json, spinner};
 
@@ -61,6 +62,8 @@ pub struct Construct {
     /// Output directory; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -92,6 +95,7 @@ impl Construct {
     /// # Errors
     /// The request makes no construction, or the folder cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         if self.name == "list" {
             return self.list();
         }

@@ -15,6 +15,7 @@ use rung_nn::network::files::RUN_CONFIG;
 use rung_nn::{Network, Provenance};
 use serde_json::json;
 
+use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
 use crate::output::{check_destination, print, print_json, spinner, steps};
 
@@ -67,6 +68,8 @@ pub struct Convert {
     /// Write a chart of the orders of replacement to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -78,6 +81,7 @@ impl Convert {
     /// # Errors
     /// The model cannot be read, the mixer or the task does not fit, or a file cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         if let Some(path) = &self.svg {
             check_destination("--svg", path, &["svg"])?;
         }

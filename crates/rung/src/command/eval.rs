@@ -9,10 +9,12 @@ use rung_nn::Network;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_theory::task;
 use rung_train::network::initial_network;
+use rung_train::run::evaluate::ROWS;
 use rung_train::run::source::{PromptPurpose, PromptSource};
 use rung_train::run::{RunConfig, RunError};
 use serde_json::{Value, json};
 
+use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, reads_text};
 use super::train::read_text;
 use super::{device, eval_text};
@@ -48,6 +50,8 @@ pub struct Eval {
     /// and all of these flex, Burn's CPU device. Untested on real GPUs.
     #[arg(long, value_name = "NAME", default_value = device::NATIVE)]
     device: String,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -62,6 +66,7 @@ impl Eval {
     /// # Errors
     /// The run cannot be read, or a task does not fit its model.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         if reads_text(&self.directory) {
             if self.weights.is_some() || self.device != device::NATIVE {
                 bail!("--weights and --device: expected a run, found a checkpoint of another program");
@@ -80,7 +85,7 @@ impl Eval {
             PromptSource::new("--task", task, &run.fields, run.classes)
         };
         let mut sources = tasks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        let Network { model, weights, .. } = match &self.weights {
+        let network = match &self.weights {
             Some(file) => {
                 let mut network = initial_network(&run)?;
                 rung_nn::load(file, &mut network.weights)?;
@@ -88,6 +93,10 @@ impl Eval {
             }
             None => Network::open(&self.directory)?,
         };
+        for source in &sources {
+            network.check_memory("evaluation", (prompts.min(ROWS), source.task().length()), false)?;
+        }
+        let Network { model, weights, .. } = network;
         let executor = device::open(&self.device, &weights)?;
         let mut found = Vec::new();
         for source in &mut sources {

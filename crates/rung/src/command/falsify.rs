@@ -12,7 +12,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rung_audit::parse_bytes;
 use rung_falsify::page::WitnessPage;
 use rung_falsify::{
     Method, MethodReport, Origin, RequestedPrecision, SearchBudget, SearchResult, TargetModel, falsify,
@@ -21,6 +20,7 @@ use rung_nn::file::write_atomically;
 use rung_train::run::RunConfig;
 use serde_json::json;
 
+use super::memory::parse_memory;
 use super::text_prompts::reads_text;
 use crate::output::{check_destination, commas, print, print_json, spinner};
 use crate::watch::Interrupt;
@@ -55,7 +55,7 @@ pub struct Falsify {
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds)]
     budget: f64,
     /// Memory for the table of states, with a unit: 512M, 512MB, 2GiB (KB = 1000; KiB and K = 1024).
-    #[arg(long, default_value = "1G", value_name = "BYTES", value_parser = memory)]
+    #[arg(long, default_value = "1G", value_name = "BYTES", value_parser = parse_memory)]
     memory: u64,
     /// Seed of the prompts, and of the weights of --stack.
     #[arg(long, default_value_t = 0)]
@@ -80,15 +80,6 @@ fn seconds(text: &str) -> Result<f64, String> {
         Ok(found)
     } else {
         Err(format!("found {found}, expected more than 0 seconds, at most 1000000"))
-    }
-}
-
-fn memory(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
-    if bytes >= 1 << 10 {
-        Ok(bytes)
-    } else {
-        Err(format!("found {text:?}, expected at least 1K, such as 512M or 2GiB"))
     }
 }
 

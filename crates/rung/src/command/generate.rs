@@ -13,11 +13,13 @@ use std::time::Instant;
 
 use anyhow::bail;
 use rung_nn::families::decode::{CheckpointDecoder, sample};
+use rung_nn::memory::{self, Footprint};
 use rung_theory::task::seeded;
 use rung_tokenizer::Tokenizer;
 use serde_json::json;
 
 use super::checkpoint::{Sequence, planned_bytes, tokenizer};
+use super::memory::MemoryOption;
 use crate::output::{commas, print, print_json};
 
 /// Generate tokens or text from a checkpoint.
@@ -37,6 +39,8 @@ pub struct Generate {
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -48,12 +52,17 @@ impl Generate {
     /// # Errors
     /// The checkpoint or its tokenizer cannot be read, or a token is beyond its vocabulary.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             bail!("--temperature: found {}, expected a number from 0", self.temperature);
         }
         let words = tokenizer(&self.sequence.model)?;
         let prompt = self.encode(words.as_ref())?;
         let checkpoint = self.sequence.open()?;
+        let total = prompt.len().saturating_add(self.count);
+        let cache = planned_bytes(&self.sequence.model, total)?.unwrap_or(0);
+        let pass = Footprint::new(&checkpoint.plan, &checkpoint.config).running_bytes(prompt.len());
+        memory::check(format!("a cache of {total} tokens"), pass.saturating_add(cache.into()), None)?;
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.sequence.threads());
         let (mut rng, mut tokens) = (seeded(self.seed), Vec::new());
         let live = !self.json && std::io::stdout().is_terminal();

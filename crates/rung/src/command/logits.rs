@@ -13,6 +13,7 @@ use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use serde_json::json;
 
 use super::checkpoint::Sequence;
+use super::memory::MemoryOption;
 use crate::output::{print, print_json};
 
 /// Tokens that are listed for each position.
@@ -26,6 +27,8 @@ pub struct Logits {
     /// Run token by token from the cache instead of all at once.
     #[arg(long)]
     stepwise: bool,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -37,6 +40,7 @@ impl Logits {
     /// # Errors
     /// The checkpoint cannot be read, or a token is beyond its vocabulary.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         let tokens = &self.sequence.tokens;
         if tokens.is_empty() {
             bail!("--tokens: found none, expected at least one id");

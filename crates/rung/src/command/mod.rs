@@ -22,6 +22,7 @@ mod lint;
 mod local_model;
 mod logits;
 mod map;
+mod memory;
 mod model;
 mod place;
 mod plan;

@@ -11,6 +11,7 @@ use rung_nn::protocol::NumberEncoding;
 use serde_json::json;
 
 use super::construct::Precision;
+use super::memory::MemoryOption;
 use super::trace::InstanceOptions;
 use crate::output::{print, print_json, spinner};
 
@@ -32,6 +33,8 @@ pub struct Protocol {
     /// Floating-point format to run in.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -43,6 +46,7 @@ impl Protocol {
     /// # Errors
     /// The folder cannot be read, or its network does not fit the protocol.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         match self.precision {
             Precision::F32 => self.execute::<f32>(),
             Precision::F64 => self.execute::<f64>(),

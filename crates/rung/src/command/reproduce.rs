@@ -258,6 +258,7 @@ impl Reproduce {
         let mut seconds = if preset == Preset::Full { 60.0 } else { 5.0 };
         let bar = spinner("estimating".to_owned());
         for (_, sweep) in sweeps {
+            sweep::check_memory(sweep, &self.runs(), Shard::WHOLE, self.threads())?;
             seconds += sweep::estimate(sweep, &self.runs(), Shard::WHOLE, self.threads())?;
         }
         bar.finish_and_clear();

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use rung_train::run::{LockMode, record};
+use rung_train::run::{LockMode, RunError, record};
 use rung_train::sweep::slurm::JobHandle;
 use rung_train::sweep::{self, Shard, SweepConfig, SweepSummary};
 use serde_json::json;
 
+use super::memory::MemoryOption;
 use super::train::read_text;
 use crate::output::{print, print_json};
 use crate::watch::{Interrupt, SweepWatcher, accuracy_text, duration};
@@ -45,6 +46,8 @@ pub struct Sweep {
     /// Check the sweep, list its runs, and stop.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -56,6 +59,7 @@ impl Sweep {
     /// # Errors
     /// The sweep is not valid.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         let text = read_text(&self.file)?;
         let path = || format!("{}", self.file.display());
         let sweep = SweepConfig::read(&text).and_then(|config| config.resolve()).with_context(path)?;
@@ -76,6 +80,7 @@ impl Sweep {
             };
         }
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        sweep::check_memory(&sweep, &self.out, self.shard, threads).with_context(path)?;
         let seconds = sweep::estimate(&sweep, &self.out, self.shard, threads)?;
         let shard_runs = (0..sweep.runs.len()).filter(|number| self.shard.has(*number)).count();
         if !self.json {
@@ -138,6 +143,9 @@ impl Sweep {
                 Some(_) if summary.interrupted => "the job continues; the same command waits for it again\n",
                 Some(_) => "the same command, without --collect, submits what is missing\n",
                 None if summary.failed.is_empty() => "the same command resumes\n",
+                None if summary.failed.iter().any(|(_, error)| matches!(error, RunError::File { .. })) => {
+                    "stopped, since other runs could not be written either; nothing recorded is lost, and the same command resumes\n"
+                }
                 None => "",
             };
             text += advice;

@@ -9,6 +9,7 @@ use rung_train::run::directory::{RECORD, RESUME};
 use rung_train::run::{Run, RunConfig, RunRecord, execute, record};
 use serde_json::{Value, json};
 
+use super::memory::MemoryOption;
 use crate::output::{print, print_json};
 use crate::watch::{Interrupt, Watcher, accuracy_text};
 
@@ -53,6 +54,8 @@ pub struct Train {
     /// Check the config, print it with every default as TOML (or JSON with --json), and stop.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -64,6 +67,7 @@ impl Train {
     /// # Errors
     /// The config is not valid, a file cannot be written, or training fails.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         let run = self.resolve()?;
         if self.dry_run {
             if self.json {

@@ -12,6 +12,7 @@ use rung_nn::precision::Precision as StateFormat;
 use serde_json::json;
 
 use super::construct::Precision;
+use super::memory::MemoryOption;
 use crate::output::{commas, print, print_json, steps};
 
 /// Run a construction against the oracle of its task.
@@ -42,6 +43,8 @@ pub struct Verify {
     /// Number of threads [default: all cores]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: Option<u64>,
+    #[command(flatten)]
+    memory: MemoryOption,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -56,6 +59,7 @@ impl Verify {
     /// # Errors
     /// The folder cannot be read, or there are too many instances to go through.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.memory.apply();
         match self.precision {
             Precision::F32 => self.verify::<f32>(),
             Precision::F64 => self.verify::<f64>(),

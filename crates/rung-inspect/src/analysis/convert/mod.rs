@@ -52,6 +52,7 @@ use super::questions::Questions;
 use super::{AnalysisError, InstrumentOptions, require_one_pass};
 use rung_train::parallel;
 use rung_train::run::accuracy::Accuracy;
+use rung_train::run::error::RunError;
 
 use distill::{DistilledMixer, distill};
 
@@ -288,6 +289,13 @@ pub fn convert<S: Scalar>(
     for layer in layers {
         jobs.push((layer, counterpart(&options.to, &network.plan, &network.plan.layers[layer].mixers[0])?));
     }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let tokens = match &options.instrument.task {
+        Some(text) => task::parse(text).map_err(|error| RunError::task("--task", error))?.length(),
+        None => network.task()?.length(),
+    };
+    let at_once = (cores.saturating_mul(options.batch), tokens);
+    network.check_memory("distillation", at_once, true).map_err(ModelError::Memory)?;
     let made = parallel::map(&jobs, |(layer, mixer)| distill(network, *layer, mixer, options, tick));
     let made = made.into_iter().collect::<Result<Vec<_>, _>>()?;
     let imitated =

@@ -1,0 +1,121 @@
+//! Memory: what is too large is refused by name before it is begun, and estimates lie above what is really taken, but not far.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::{fails, rung, scratch, text};
+use rung_bench::measure::Peak;
+use rung_train::run::{Run, RunConfig, Trainer};
+
+fn run(stack: &str, task: &str, settings: &[&str]) -> Run {
+    let config = settings.iter().try_fold(RunConfig::new(stack, task), |config, setting| config.with(setting));
+    config.and_then(|config| config.resolve()).unwrap()
+}
+
+/// Bytes that the process has now.
+fn held() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Stack, task, settings of the runs that are measured.
+const CASES: [(&str, &str, &[&str]); 5] = [
+    ("full*2", "funccomp{hops=1,m=32,queries=8}", &["model.heads=8", "model.head=64", "train.batch=4"]),
+    ("gdn full", "funccomp{hops=1,m=32,queries=8}", &["model.heads=8", "model.head=64", "train.batch=4"]),
+    ("mamba2*2", "funccomp{hops=1,m=600,queries=16}", &["model.heads=4", "model.head=32", "train.batch=2"]),
+    ("linear full gdn full", "funccomp{hops=1,m=600,queries=16}", &["model.heads=4", "model.head=32", "train.batch=2"]),
+    ("fastmax{key=24}", "funccomp{hops=1,m=32,queries=8}", &["model.heads=4", "model.head=32", "train.batch=2"]),
+];
+
+/// The variable that has a process measure one case alone: memory that another case gave back is not always given back to the system.
+const CASE: &str = "RUNG_MEMORY_CASE";
+
+#[test]
+fn estimates_of_training_lie_above_the_peak_and_not_far() {
+    if let Ok(number) = std::env::var(CASE) {
+        return measure(CASES[number.parse::<usize>().unwrap()]);
+    }
+    for number in 0..CASES.len() {
+        let name = "estimates_of_training_lie_above_the_peak_and_not_far";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let output = child.args([name, "--exact", "--nocapture"]).env(CASE, number.to_string()).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        assert!(output.status.success(), "{said}");
+        said.lines().filter(|line| line.contains("MiB")).for_each(|line| println!("{line}"));
+    }
+}
+
+fn measure((stack, task, settings): (&str, &str, &[&str])) {
+    let run = run(stack, task, &[settings, &["evaluate.every=1", "evaluate.prompts=8"]].concat());
+    let (before, peak) = (held(), Peak::start().unwrap());
+    Trainer::new(&run).unwrap().step().unwrap();
+    let (real, estimate) = (peak.bytes().unwrap().saturating_sub(before), run.bytes() as u64);
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!("{stack} on {task}: estimated {:.1} MiB, took {:.1} MiB", mebibytes(estimate), mebibytes(real));
+    assert!(real <= estimate + (8 << 20), "{stack} on {task}: {real} bytes, estimated {estimate}");
+    assert!(estimate <= 8 * real + (16 << 20), "{stack} on {task}: {real} bytes, estimated {estimate}");
+}
+
+/// Folders of a small construction and of a small run.
+fn networks(folder: &std::path::Path) -> (PathBuf, PathBuf) {
+    let (construction, trained) = (folder.join("u1"), folder.join("run"));
+    let built = rung(&["construct", "U1", "--hops", "1", "--m", "4", "--out", text(&construction)]);
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let training =
+        ["train", "--stack", "full", "--task", "funccomp{hops=1,m=8}", "--steps", "2", "--out", text(&trained)];
+    let output = rung(&training);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (construction, trained)
+}
+
+#[test]
+fn every_command_that_takes_memory_keeps_to_a_limit() {
+    let folder = scratch("memory-commands");
+    let (construction, trained) = networks(&folder);
+    let sweep = folder.join("sweep.toml");
+    std::fs::write(&sweep, "seeds = [1, 2]\n[base]\nstack = 'full'\ntask = 'funccomp{hops=1,m=8}'\n").unwrap();
+    let out = folder.join("out");
+    let task = "funccomp{hops=1,m=8}";
+    let commands: &[&[&str]] = &[
+        &["train", "--stack", "full", "--task", task, "--out", text(&out)],
+        &["sweep", text(&sweep), "--out", text(&out)],
+        &["construct", "U1", "--hops", "1", "--m", "40"],
+        &["verify", text(&construction)],
+        &["analyze", "probe", text(&trained)],
+        &["convert", text(&trained), "--to", "gdn"],
+        &["protocol", text(&construction)],
+        &["eval", text(&trained)],
+    ];
+    for arguments in commands {
+        fails(&[arguments, &["--memory", "2K"][..]].concat(), "MiB, expected at most 0 MiB (what --memory allows)");
+    }
+    assert!(!out.join("record.json").exists());
+    for arguments in [commands[2], commands[3], commands[6], commands[7]] {
+        let output = rung(&[arguments, &["--memory", "64G"][..]].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    fails(&["train", "--stack", "full", "--task", task, "--memory", "a lot"], "--memory");
+}
+
+#[test]
+fn what_the_machine_does_not_have_is_refused_before_the_first_step() {
+    let out = scratch("memory-machine").join("run");
+    // A gigabyte of address space stands for a small machine; the run would take several.
+    let script = "ulimit -v 1048576; exec \"$0\" \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_rung"), "train", "--stack", "full*8", "--out", text(&out)]);
+    shell.args(["--task", "funccomp{hops=1,m=4000}", "--set", "model.head=256", "--set", "model.heads=4"]);
+    let output = shell.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    for words in
+        ["the run of `full*8` on `funccomp", "would take about", "what this machine has; --memory overrides it"]
+    {
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(!error.contains("panicked") && !out.join("record.json").exists(), "{error}");
+}
