@@ -156,8 +156,8 @@ fn request(bytes: &[u8]) {
         let write = |folder: &Path, id: &str| {
             std::fs::create_dir_all(folder).and_then(|()| std::fs::write(folder.join("record.json"), record(id)))
         };
-        let served = write(&run, "first").and_then(|()| write(&outside, SECRET));
-        let server = served.and_then(|()| Server::listen(([127, 0, 0, 1], 0).into(), Some(folder.join("runs"))));
+        let written = write(&run, "first").and_then(|()| write(&outside, SECRET));
+        let server = written.and_then(|()| Server::listen(([127, 0, 0, 1], 0).into(), Some(folder.join("runs"))));
         server.unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
     });
     // Seeds cannot know the port.

@@ -99,7 +99,7 @@ fn a_directory_that_is_lost_midway_ends_the_sweep() {
     std::fs::write(&long, slow).unwrap();
     let mut sweeping = command(&["sweep", text(&long), "--out", text(&out), "--threads", "1"]);
     let child = sweeping.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_mins(1);
     while records(&out).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
