@@ -9,7 +9,7 @@ let max_bytes = 1 lsl 20
 let max_digits = 2000
 let max_hops = 64
 let common = [ "case"; "hops"; "message_bits"; "state_bits"; "m"; "n"; "tokens_per" ]
-let optional = [ "theorem"; "beside_bits"; "embedding"; "stack"; "conventions"; "accept"; "why" ]
+let optional = [ "theorem"; "beside_bits"; "embedding"; "stack"; "conventions"; "accept"; "why"; "made_by" ]
 
 (* theorems with the fields of their own; the first is that of certificates that name none *)
 let theorems =
@@ -70,6 +70,7 @@ let is_size = function Json.Number digits -> is_plain digits && digits <> "0" &&
 let check_annotations members =
   check_type "stack" is_text "a string" members;
   check_type "why" is_text "a string" members;
+  check_type "made_by" is_text "a string" members;
   check_type "accept" (function Json.Bool _ -> true | _ -> false) "true or false" members;
   match List.assoc_opt "conventions" members with
   | None -> ()

@@ -199,7 +199,7 @@ fn measured() -> Chapter {
 fn report() -> Report {
     Report::new("Sample report: how many steps in one pass")
         .summary("This report is made of invented numbers. It shows what a report of Rung looks like: maps of what a stack can and cannot do, tables of certificates, and curves.")
-        .fact("rung", "0.1.0")
+        .fact("rung", env!("CARGO_PKG_VERSION"))
         .fact("preset", "sample")
         .fact("seed", "7")
         .chapter(proved())

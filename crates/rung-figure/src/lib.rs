@@ -30,7 +30,9 @@
 
 mod evidence;
 pub mod figure;
+mod made_by;
 mod markup;
 pub mod report;
 
 pub use evidence::Evidence;
+pub use made_by::MadeBy;

@@ -158,6 +158,9 @@ pub enum CheckpointError {
 /// What a file says about itself, by name.
 pub type Notes = BTreeMap<String, String>;
 
+/// What every file of weights says: the program that wrote it.
+pub(crate) const MADE_BY: (&str, &str) = ("made_by", concat!("rung ", env!("CARGO_PKG_VERSION")));
+
 /// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
 
@@ -189,7 +192,7 @@ pub fn save_with<S: Scalar>(
     let tensors =
         weights.entries().map(|(id, entry)| (entry.name.as_str(), WeightView { entry, values: weights.get(id) }));
     let refused = |reason: String| CheckpointError::Write { path: path.to_owned(), reason };
-    let bytes = tensor_file::encode(tensors, &[&[("format", "pt")], notes].concat());
+    let bytes = tensor_file::encode(tensors, &[&[("format", "pt"), MADE_BY], notes].concat());
     write_atomically(path, &bytes.map_err(|error| refused(error.to_string()))?)
         .map_err(|error| refused(error.source.to_string()))
 }

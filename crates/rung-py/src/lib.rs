@@ -5,6 +5,14 @@
 //! - `program`: the whole program, for the command `rung` of the wheel.
 //! - `task`, `network`: what JSON would be too slow for, with arrays (`array`) that NumPy shows without a copy.
 //!
+//! ```python
+//! import rung
+//! audit = rung.audit("qwen3.5-9b")
+//! assert audit.rungs == 8 and audit.what_if("every=8").rungs == 4
+//! assert rung.bound("linear full", hops=2, heads=1, head_dim=8, bits=4).tokens == 214
+//! batch = rung.task("mqar").sample(1000, seed=7)   # NumPy arrays
+//! ```
+//!
 //! Long work runs without the interpreter's lock. Panics become `RungError`.
 // Arguments are made from Python's objects for the call; the libraries' errors become Python's at once.
 #![allow(clippy::needless_pass_by_value, clippy::result_large_err)]

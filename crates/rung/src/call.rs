@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use crate::Arguments;
+use crate::{Arguments, provenance};
 
 /// What a caller shares with a command while it runs.
 #[derive(Clone, Debug, Default)]
@@ -147,8 +147,11 @@ impl Write for CallerOutput {
 /// What the program would write as errors. An answer of "no" (a certificate that is refused, say) is none.
 pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &CallerLink) -> Result<String, String> {
     let arguments = std::iter::once(OsString::from("rung")).chain(arguments.into_iter().map(Into::into));
-    let parsed =
-        Arguments::command().try_get_matches_from(arguments).and_then(|found| Arguments::from_arg_matches(&found));
+    let arguments: Vec<OsString> = arguments.collect();
+    let parsed = Arguments::command().try_get_matches_from(&arguments).and_then(|found| {
+        provenance::remember(&arguments, &found);
+        Arguments::from_arg_matches(&found)
+    });
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => return Err(crate::usage_error(&error)),

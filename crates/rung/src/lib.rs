@@ -1,6 +1,16 @@
 //! The command line: one file per command, each thin.
 //!
-//! [`run`] is the whole program; [`call`] runs one command for another program, such as the Python module.
+//! [`run`] is the whole program; [`call()`] runs one command for another program, such as the Python module:
+//!
+//! ```
+//! let link = rung::Link::default();
+//! let audit = rung::call(["audit", "qwen3.5-9b", "--json"], &link)?;
+//! assert!(audit.contains("\"rungs\": 8"));
+//! let small = ["--heads", "1", "--head-dim", "8", "--bits", "4"];
+//! let bound = rung::call([&["bound", "linear full", "--hops", "2"][..], &small].concat(), &link)?;
+//! assert!(bound.contains("214 tokens"));
+//! # Ok::<(), String>(())
+//! ```
 //!
 //! Exit codes: 0 the question was answered (for `check`: accepted), 1 refused, 2 the input was bad, 3 (for `audit`) some of
 //! the model is unknown, 130 interrupted with the work saved.
@@ -10,6 +20,7 @@ mod command;
 mod help;
 mod logger;
 mod output;
+mod provenance;
 mod watch;
 
 use std::ffi::OsString;
@@ -44,7 +55,9 @@ impl Arguments {
     fn read(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let command = Self::command();
         let text = help::grouped(&command);
-        Self::from_arg_matches(&command.override_help(text).try_get_matches_from(arguments)?)
+        let found = command.override_help(text).try_get_matches_from(arguments)?;
+        provenance::remember(arguments, &found);
+        Self::from_arg_matches(&found)
     }
 }
 

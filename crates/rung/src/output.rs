@@ -14,7 +14,7 @@ use rung_figure::figure::{self, Chart};
 use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
 
-use crate::call;
+use crate::{call, provenance};
 
 /// Whether errors are written as JSON, as results are.
 static JSON_ERRORS: AtomicBool = AtomicBool::new(false);
@@ -126,7 +126,17 @@ pub fn write_chart(path: &Path, chart: &impl Chart) -> anyhow::Result<()> {
         Some("csv") => chart.csv().into_bytes(),
         _ => chart.svg().into_bytes(),
     };
-    write_atomically(path, &bytes).with_context(|| format!("writing {}", path.display()))
+    write_file(path, bytes)
+}
+
+/// Writes a file that says which command made it; what stood there before is replaced at once or not at all.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_file(path: &Path, bytes: impl Into<Vec<u8>>) -> anyhow::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let marked = provenance::made_by().mark(&name, bytes.into());
+    write_atomically(path, &marked).with_context(|| format!("writing {}", path.display()))
 }
 
 /// A spinner on standard error; silent where that is no terminal.

@@ -11,6 +11,7 @@ use super::block::{Column, Figure, ReportBlock, StripCell, Table, TableCell};
 use super::prose::{Piece, Prose};
 use super::{Chapter, Report};
 use crate::Evidence;
+use crate::made_by::GENERATOR;
 use crate::markup::{escape, percent_encode};
 
 const STYLE: &str = include_str!("style.css");
@@ -50,7 +51,7 @@ impl Page {
             self.text,
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-             <meta name=\"color-scheme\" content=\"light dark\"/>\n<meta name=\"generator\" content=\"rung\"/>\n\
+             <meta name=\"color-scheme\" content=\"light dark\"/>\n{GENERATOR}\n\
              <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n"
         );
     }

@@ -1,4 +1,4 @@
-//! "Audited": what public models' layers really are, what their caches hold, and how many rungs they have.
+//! "Real models": what public models' layers really are, what their caches hold, and how many rungs they have.
 //!
 //! Everything is read from the configs that ship with the audit; the figures are arithmetic on their numbers. The bounds are
 //! quoted with care: for models of this size they do not reach any context of today, and the chapter says so.
@@ -27,7 +27,7 @@ pub fn compute(store: &EvidenceStore) -> Result<(), WriteError> {
 
 /// Draws the chapter from its record.
 pub fn render(store: &EvidenceStore) -> ChapterOutput {
-    let mut chapter = Chapter::new("audited", "Audited");
+    let mut chapter = Chapter::new("audited", "Real models");
     chapter.paragraph(
         "A model's config says which of its layers are attention, but every family says it in its own way, and several well-known \
          calculators charge a growing cache to every layer of a hybrid. Below is what the fields that decide really say: full \
@@ -64,8 +64,8 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
     }
     chapter.table(table);
     chapter.command("rung audit --all --sort rungs");
-    let caption =
-        "Every point is a model. To the left: less to keep. Upwards: more hops of function composition in one pass.";
+    let caption = "Cache at 128k tokens against rungs; every point is a model. Look for points above and to the left of others: more hops in one \
+         pass for less memory.";
     chapter.figure(Figure::new(&chart, caption, "rung audit --all --plot cache.svg", "cache.csv"));
     chapter.note(
         Prose::new()

@@ -12,6 +12,7 @@ pub mod measured;
 pub mod proved;
 pub mod refuted;
 pub mod summary;
+pub mod unknown;
 
 use rung_figure::report::Chapter;
 

@@ -293,9 +293,9 @@ fn certificate_table(
 ) -> (usize, Vec<(usize, f64)>) {
     chapter.heading("From how many tokens on it is impossible");
     chapter.paragraph(
-        "For each model size, stack and number of hops: the smallest text for which we certify that no weights compose all \
+        "For each model size, stack and number of hops: the shortest prompt for which we certify that no weights compose all \
          tables that fit in it. A star marks points that are true but trivial, because one message has fewer bits than an \
-         answer. The papers prove the same for far longer texts, since their parameters are chosen for a short proof.",
+         answer. The papers prove the same for far longer prompts, since their parameters are chosen for a short proof.",
     );
     let columns = [
         Column::text("heads x width, bits"),
@@ -382,7 +382,10 @@ fn maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceSt
         let chart = hop_map::draw(&format!("{stack}: what one forward pass can do"), &plan, Convention::Paper, &rows);
         let name = format!("map-{}", index + 1);
         artefacts.extend(figure_files(&name, &chart));
-        let caption = format!("The hop map of {words}.");
+        let caption = format!(
+            "The hop map of {words}: for each number of hops, from left to right, the prompt lengths that are solved by a construction, \
+             unknown, and impossible by a certificate."
+        );
         let command = format!("rung map \"{stack}\" --hops 5 {} --out map.svg", model.flags());
         chapter.figure(Figure::new(&chart, caption, command, format!("{name}.csv")));
     }
@@ -401,7 +404,7 @@ fn sparse_points(values: u64) -> Vec<(f64, f64)> {
 fn sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
     chapter.heading("Block-sparse attention and 2-Sum");
     chapter.paragraph(
-        "A block-sparse layer sees most of the text only through block summaries. If those are too short, two contents of a block \
+        "A block-sparse layer sees most of the context only through block summaries. If those are too short, two contents of a block \
          look alike to every query, and the layer cannot tell whether a value occurs in a block it did not pick. The curve \
          shows how many bits a summary needs at least, against the size of a block; one full-attention head of a few dozen \
          bits solves the same task.",

@@ -6,6 +6,7 @@ use safetensors::tensor::{Dtype, View};
 use serde_json::{Map, Value, json};
 
 use super::{ExportError, ExportedCheckpoint, NumberFormat, TargetTensor, Vocabulary};
+use crate::checkpoint::MADE_BY;
 use crate::tensor_file;
 
 /// The files with their names.
@@ -78,7 +79,7 @@ fn weights(exported: &ExportedCheckpoint) -> Result<Vec<u8>, ExportError> {
     let numbers = exported.numbers;
     let stored = exported.target.tensors.iter().map(|tensor| (tensor.name.as_str(), Stored { tensor, numbers }));
     // transformers refuses files that do not say that they are PyTorch's.
-    tensor_file::encode(stored, &[("format", "pt")])
+    tensor_file::encode(stored, &[("format", "pt"), MADE_BY])
         .map_err(|error| ExportError::unfit("model.safetensors", error, "tensors"))
 }
 

@@ -94,6 +94,7 @@ fn describe<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> Descrip
 fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "# {}: explicit weights for `{}`\n", info.name, info.task);
+    let _ = writeln!(text, "Made by {}: `rung construct {}`.\n", checkpoint::MADE_BY.1, info.name);
     let _ = writeln!(
         text,
         "Constructed, not trained. {} weights; a stream of {} columns; ",

@@ -31,7 +31,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 pub const MAX_DIGITS: usize = 2000;
 
 const COMMON: [&str; 7] = ["case", "hops", "message_bits", "state_bits", "m", "n", "tokens_per"];
-const OPTIONAL: [&str; 7] = ["theorem", "beside_bits", "embedding", "stack", "conventions", "accept", "why"];
+const OPTIONAL: [&str; 8] = ["theorem", "beside_bits", "embedding", "stack", "conventions", "accept", "why", "made_by"];
 
 /// The theorems with the fields of their own; the first is that of certificates that name none.
 const THEOREMS: [(&str, &[&str]); 6] = [
@@ -210,7 +210,9 @@ impl Fields {
 
     /// The types of the fields that the checker does not see.
     fn annotations(&self) -> Result<Conventions, CertificateError> {
-        for (name, expected) in [("stack", "a string"), ("why", "a string"), ("accept", "true or false")] {
+        for (name, expected) in
+            [("stack", "a string"), ("why", "a string"), ("made_by", "a string"), ("accept", "true or false")]
+        {
             if let Some(value) = self.0.get(name).filter(|value| kind(value) != expected) {
                 return Err(wrong(name, value, expected));
             }

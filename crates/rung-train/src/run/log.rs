@@ -1,7 +1,7 @@
 //! The log of a run's directory: when it started, by which version on what machine, and why it ended.
 //!
 //! ```text
-//! 2026-01-31T09:12:07Z started by rung 0.1.0 on linux x86_64 with avx2, 2 threads
+//! 2026-01-31T09:12:07Z started by rung 0.2.0 on linux x86_64 with avx2, 2 threads
 //! 2026-01-31T09:40:51Z stopped at step 3000, to be resumed
 //! ```
 //!

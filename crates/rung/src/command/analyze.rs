@@ -7,12 +7,11 @@ use std::sync::Arc;
 use anyhow::bail;
 use rung_inspect::analysis::{self, Finding, Instrument, InstrumentFn, InstrumentOptions};
 use rung_nn::Network;
-use rung_nn::file::write_atomically;
 use rung_theory::spec;
 
 use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
-use crate::output::{check_destination, print, print_json, spinner};
+use crate::output::{check_destination, print, print_json, spinner, write_file};
 
 /// Apply an instrument to a network: probe, ablate, lens and others.
 #[derive(Debug, clap::Args)]
@@ -69,7 +68,7 @@ impl Analyze {
             let Some(path) = &self.svg else { break };
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
             let name = if number == 0 { format!("{stem}.svg") } else { format!("{stem}-{}.svg", number + 1) };
-            write_atomically(&path.with_file_name(name), chart.svg().as_bytes())?;
+            write_file(&path.with_file_name(name), chart.svg())?;
         }
         if self.json {
             print_json(&found.data)?;

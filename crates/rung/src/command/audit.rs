@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use indicatif::ProgressBar;
 use rung_audit::report::plot::CachePlot;
 use rung_audit::report::{html, json, table, text};
@@ -13,11 +12,10 @@ use rung_audit::{
     certify, find_configs, parse_tokens, presets, what_if,
 };
 use rung_figure::figure::{self, Chart as _};
-use rung_nn::file::write_atomically;
 use rung_theory::stack::Plan;
 use serde_json::json;
 
-use crate::output::{audit_named, check_destination, print, print_error, print_json, steps};
+use crate::output::{audit_named, check_destination, print, print_error, print_json, steps, write_file};
 
 /// Some layer is unknown.
 const UNKNOWN: u8 = 3;
@@ -124,7 +122,7 @@ impl AuditCommand {
         let everything: Vec<Audit> = audits.iter().chain(&edited).cloned().collect();
         if let Some(path) = &self.html {
             let title = if self.all { "Public models, audited".to_owned() } else { self.models.join(", ") };
-            write_file(path, html::page(&everything, &title)?.as_bytes())?;
+            write_file(path, html::page(&everything, &title)?)?;
         }
         if let Some(path) = &self.plot {
             write_picture(path, &CachePlot::new(&everything).svg())?;
@@ -273,11 +271,7 @@ fn write_picture(path: &Path, svg: &str) -> anyhow::Result<()> {
         Some("png") => figure::png(svg)?,
         _ => svg.as_bytes().to_vec(),
     };
-    write_file(path, &bytes)
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    write_atomically(path, bytes).with_context(|| format!("writing {}", path.display()))
+    write_file(path, bytes)
 }
 
 #[cfg(test)]

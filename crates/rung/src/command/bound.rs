@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use num_bigint::BigUint;
-use rung_nn::file::write_atomically;
 use rung_theory::bound::checker::{Cells, Certificate, ProofCase, Theorem, TokensPer};
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
@@ -16,7 +15,7 @@ use rung_theory::stack::Plan;
 use serde_json::Value;
 
 use super::stack::Sizes;
-use crate::output::{check_destination, commas, hops, print, print_json, spinner};
+use crate::output::{check_destination, commas, hops, print, print_json, spinner, write_file};
 
 /// Find a prompt length at which a number of hops is impossible.
 ///
@@ -107,8 +106,7 @@ impl Bound {
             let Some(text) = &answer.certificate else {
                 bail!("--out: there is no certificate to write ({}: {})", answer.verdict, answer.reason)
             };
-            write_atomically(path, format!("{text:#}\n").as_bytes())
-                .with_context(|| format!("writing the certificate to {}", path.display()))?;
+            write_file(path, format!("{text:#}\n"))?;
         }
         if self.json {
             print_json(&request.json(&answer))?;

@@ -10,14 +10,13 @@ use rung_inspect::analysis::InstrumentOptions;
 use rung_inspect::analysis::convert::text::{TextConvertOptions, convert_text};
 use rung_inspect::analysis::convert::{ConvertOptions, convert};
 use rung_nn::families::converted;
-use rung_nn::file::write_atomically;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_nn::{Network, Provenance};
 use serde_json::json;
 
 use super::memory::MemoryOption;
 use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
-use crate::output::{check_destination, print, print_json, spinner, steps};
+use crate::output::{check_destination, print, print_json, spinner, steps, write_file};
 
 /// Replace full layers of a trained network by recurrent ones.
 ///
@@ -115,7 +114,7 @@ impl Convert {
         let (conversion, students) = convert(&network, &options, &|| bar.inc(1))?;
         bar.finish_and_clear();
         if let Some(path) = &self.svg {
-            write_atomically(path, conversion.chart().svg().as_bytes())?;
+            write_file(path, conversion.chart().svg())?;
         }
         let mut written = Vec::new();
         for (name, student) in ["best", "most-linear"].iter().zip(&students) {

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use super::memory::parse_memory;
 use super::text_prompts::reads_text;
-use crate::output::{check_destination, commas, print, print_json, spinner};
+use crate::output::{check_destination, commas, print, print_json, spinner, write_file};
 use crate::watch::Interrupt;
 
 /// Search a model for a counterexample.
@@ -161,7 +161,7 @@ impl Falsify {
         }
         if let (Some(path), Some(page)) = (&self.html, &page) {
             let file = self.out.as_ref().map_or_else(|| "witness.json".to_owned(), |out| out.display().to_string());
-            write_atomically(path, page.html(&format!("rung witness check {file}"))?.as_bytes())?;
+            write_file(path, page.html(&format!("rung witness check {file}"))?)?;
         }
         if self.json {
             return print_json(&json!({

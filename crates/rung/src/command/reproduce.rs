@@ -11,10 +11,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use rung_figure::MadeBy;
 use rung_figure::report::Report;
 use rung_lab::chapter::measured::ExperimentRecords;
 use rung_lab::chapter::{
-    Artefact, ChapterOutput, Preset, audited, constructed, inspected, measured, proved, refuted, summary,
+    Artefact, ChapterOutput, Preset, audited, constructed, inspected, measured, proved, refuted, summary, unknown,
 };
 use rung_lab::experiment::{self, Conclusion, Experiment, ReportChapter};
 use rung_lab::store::EvidenceStore;
@@ -311,25 +312,28 @@ impl Reproduce {
         chapters: &[ChapterOutput],
         conclusions: &[(&str, Conclusion)],
     ) -> anyhow::Result<PathBuf> {
-        for artefact in chapters.iter().flat_map(|output| &output.artefacts) {
-            write_below(&self.out, artefact)?;
+        for ChapterOutput { chapter, artefacts, .. } in chapters {
+            // A chapter's files are the same whether it was drawn alone or with others.
+            let command = format!("rung reproduce --preset {} --only {}", preset.name(), chapter.id);
+            let made_by = MadeBy::new(command, None);
+            artefacts.iter().try_for_each(|artefact| write_below(&self.out, artefact, &made_by))?;
         }
         let borrowed: Vec<(&str, &Conclusion)> =
             conclusions.iter().map(|(name, conclusion)| (*name, conclusion)).collect();
         let mut report = Report::new("Rung: what one forward pass can compose")
-            .summary(
-                "How many dependent look-ups an attention stack can do in one forward pass, and how we know. A figure tagged \
-                 proved holds for all weights and was checked with exact integers; constructed means explicit weights are \
-                 named; measured means that it was run.",
-            )
+            .summary("How many dependent look-ups can an attention stack do in one forward pass, and how do we know?")
             .fact("made by", format!("rung {}", env!("CARGO_PKG_VERSION")))
             .fact("command", self.as_typed(preset))
             .chapter(summary::render(chapters, &borrowed));
         for output in chapters {
             report = report.chapter(output.chapter.clone());
         }
+        if self.only.is_empty() {
+            report = report.chapter(unknown::render(&borrowed));
+        }
         let path = self.out.join("report.html");
-        write_atomically(&path, report.html()?.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
+        let page = MadeBy::new(self.as_typed(preset), None).mark("report.html", report.html()?.into_bytes());
+        write_atomically(&path, &page).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
 }
@@ -341,10 +345,14 @@ fn failures_key(experiment: &Experiment) -> String {
     format!("measured/{}-failures", experiment.name)
 }
 
-fn write_below(directory: &Path, artefact: &Artefact) -> anyhow::Result<()> {
+fn write_below(directory: &Path, artefact: &Artefact, made_by: &MadeBy) -> anyhow::Result<()> {
     let path = directory.join(&artefact.path);
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).with_context(|| format!("making the directory {}", parent.display()))?;
     }
-    write_atomically(&path, &artefact.bytes).with_context(|| format!("writing {}", path.display()))
+    // A witness has a digest of all that it says, its model and seed among it.
+    let bytes = artefact.bytes.clone();
+    let is_witness = artefact.path.starts_with("witnesses/") && path.extension().is_some_and(|end| end == "json");
+    let bytes = if is_witness { bytes } else { made_by.mark(&artefact.path, bytes) };
+    write_atomically(&path, &bytes).with_context(|| format!("writing {}", path.display()))
 }

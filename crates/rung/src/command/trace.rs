@@ -8,12 +8,11 @@ use rung_engine::Scalar;
 use rung_figure::figure::Chart as _;
 use rung_inspect::trace::{Picture, TraceLimits};
 use rung_nn::Network;
-use rung_nn::file::write_atomically;
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
 use super::construct::Precision;
 use super::text_prompts::{PromptsArgument, TextRequest, announce, reads_text};
-use crate::output::{check_destination, print, print_json, spinner};
+use crate::output::{check_destination, print, print_json, spinner, write_file};
 
 /// Show one forward pass: attention edges and register values.
 ///
@@ -119,13 +118,13 @@ impl Trace {
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
         let picture = if reads_text(&self.folder) { self.trace_text::<S>()? } else { self.trace_task::<S>()? };
         if let Some(path) = &self.svg {
-            write_atomically(path, picture.svg().as_bytes())?;
+            write_file(path, picture.svg())?;
         }
         if let Some(path) = &self.html {
             let prompt = self.prompts.as_ref().map(|file| format!("--prompts {}", file.display()));
             let flag = prompt.unwrap_or_else(|| self.prompt.flag());
             let command = format!("rung trace {} {flag}", self.folder.display());
-            write_atomically(path, picture.html(&command)?.as_bytes())?;
+            write_file(path, picture.html(&command)?)?;
         }
         if self.json {
             print_json(&serde_json::to_value(&picture)?)?;

@@ -5,10 +5,9 @@ use std::process::ExitCode;
 
 use rung_falsify::page::WitnessPage;
 use rung_falsify::{Witness, check};
-use rung_nn::file::write_atomically;
 use serde_json::{Value, json};
 
-use crate::output::{check_destination, print, print_json};
+use crate::output::{check_destination, print, print_json, write_file};
 
 /// Check or show a counterexample found by `rung falsify`.
 #[derive(Debug, clap::Args)]
@@ -72,7 +71,7 @@ impl WitnessCommand {
         };
         let page = WitnessPage::new(&witness, &target)?;
         if let Some(path) = &options.html {
-            write_atomically(path, page.html(&format!("rung witness check {file}"))?.as_bytes())?;
+            write_file(path, page.html(&format!("rung witness check {file}"))?)?;
         }
         match (options.json, show) {
             (true, _) => {

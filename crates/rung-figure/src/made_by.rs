@@ -1,0 +1,151 @@
+//! What made a file: the version of the program, the command and the seed, where the file's format has room for it.
+//!
+//! There is no date, no machine and no path in it, so the same command writes the same bytes.
+//!
+//! ```
+//! use rung_figure::MadeBy;
+//!
+//! let made_by = MadeBy::new("rung map full --hops 2", None);
+//! let csv = made_by.mark("map.csv", b"hops,kind\n".to_vec());
+//! assert!(csv.starts_with(b"# made by rung ") && csv.ends_with(b": rung map full --hops 2\nhops,kind\n"));
+//! ```
+
+use std::string::FromUtf8Error;
+
+use crate::markup::escape;
+
+/// Stands in the head of every HTML page, until a file is marked.
+pub(crate) const GENERATOR: &str = "<meta name=\"generator\" content=\"rung\"/>";
+
+/// The program, a command and a seed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MadeBy {
+    command: String,
+    seed: Option<u64>,
+}
+
+impl MadeBy {
+    /// A command as it is typed, and the seed that it uses if it uses one.
+    pub fn new(command: impl Into<String>, seed: Option<u64>) -> Self {
+        Self { command: command.into(), seed }
+    }
+
+    /// In one line, such as `rung 0.2.0: rung map full --hops 2`.
+    pub fn line(&self) -> String {
+        let seed = self.seed.map_or_else(String::new, |seed| format!(" (seed {seed})"));
+        let command = self.command.replace(['\n', '\r'], " ");
+        format!("rung {}: {command}{seed}", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// The content of a file with this line in it, by the ending of the file's name: as metadata of SVG and PNG, as the generator
+    /// of an HTML page, as the field `made_by` of a JSON object, as the first comment of CSV and TOML. Others are left as they are.
+    pub fn mark(&self, name: &str, bytes: Vec<u8>) -> Vec<u8> {
+        match name.rsplit('.').next() {
+            Some("svg") => {
+                insert_after(bytes, b"<svg", b">", format!("\n<metadata>made by {}</metadata>", escape(&self.line())))
+            }
+            Some("html") => {
+                let head = format!("<meta name=\"generator\" content=\"{}\"/>", escape(&self.line()));
+                String::from_utf8(bytes)
+                    .map_or_else(FromUtf8Error::into_bytes, |page| page.replacen(GENERATOR, &head, 1).into_bytes())
+            }
+            Some("csv" | "toml") => [format!("# made by {}\n", self.line()).as_bytes(), &bytes].concat(),
+            Some("json") if bytes.starts_with(b"{") && bytes.len() > 2 && bytes[1] != b'}' => {
+                let gap = if bytes[1] == b'\n' { "\n  " } else { "" };
+                insert_after(bytes, b"{", b"", format!("{gap}\"made_by\": {},", quote(&self.line())))
+            }
+            Some("png") if bytes.starts_with(b"\x89PNG") => self.mark_png(bytes),
+            _ => bytes,
+        }
+    }
+
+    /// A text chunk after the header of 8 + 25 bytes.
+    fn mark_png(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        const HEADER: usize = 33;
+        let latin = self.line().chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect::<Vec<u8>>();
+        let text = [b"tEXtSoftware\0", &latin[..]].concat();
+        let length = u32::try_from(text.len() - 4).unwrap_or_default();
+        let chunk = [&length.to_be_bytes()[..], &text, &crc32(&text).to_be_bytes()].concat();
+        if bytes.len() > HEADER {
+            bytes.splice(HEADER..HEADER, chunk);
+        }
+        bytes
+    }
+}
+
+/// Puts text behind the first `end` after `start`; nothing where they do not occur.
+fn insert_after(mut bytes: Vec<u8>, start: &[u8], end: &[u8], text: String) -> Vec<u8> {
+    let find = |from: usize, pattern: &[u8]| {
+        let rest = &bytes[from..];
+        if pattern.is_empty() {
+            Some(from)
+        } else {
+            rest.windows(pattern.len()).position(|part| part == pattern).map(|at| from + at + pattern.len())
+        }
+    };
+    if let Some(at) = find(0, start).and_then(|at| find(at, end)) {
+        bytes.splice(at..at, text.into_bytes());
+    }
+    bytes
+}
+
+/// A text as JSON.
+fn quote(text: &str) -> String {
+    let escaped = text.chars().map(|letter| match letter {
+        '"' | '\\' => format!("\\{letter}"),
+        letter if letter.is_control() => format!("\\u{:04x}", u32::from(letter)),
+        letter => letter.to_string(),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
+}
+
+/// The checksum of PNG chunks.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes
+        .iter()
+        .fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0xEDB8_8320 * (sum & 1))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marked(name: &str, text: &str) -> String {
+        let made_by = MadeBy::new("rung map \"a\" --hops 2", Some(7));
+        String::from_utf8(made_by.mark(name, text.as_bytes().to_vec())).unwrap()
+    }
+
+    #[test]
+    fn every_format_has_its_place() {
+        let line = format!("rung {}: rung map \"a\" --hops 2 (seed 7)", env!("CARGO_PKG_VERSION"));
+        assert_eq!(marked("a.csv", "x\n"), format!("# made by {line}\nx\n"));
+        let quoted = line.replace('"', "\\\"");
+        assert_eq!(marked("a.json", "{\n  \"x\": 1\n}"), format!("{{\n  \"made_by\": \"{quoted}\",\n  \"x\": 1\n}}"));
+        assert_eq!(marked("a.json", "{}"), "{}");
+        assert_eq!(marked("a.jsonl", "{\"x\": 1}"), "{\"x\": 1}");
+        let escaped = line.replace('"', "&quot;");
+        assert_eq!(
+            marked("a.svg", "<svg w=\"1\"><g/></svg>"),
+            format!("<svg w=\"1\">\n<metadata>made by {escaped}</metadata><g/></svg>")
+        );
+        assert_eq!(marked("a.html", GENERATOR), format!("<meta name=\"generator\" content=\"{escaped}\"/>"));
+    }
+
+    #[test]
+    fn the_checksum_is_that_of_png() {
+        // The chunk that ends every PNG file.
+        assert_eq!(crc32(b"IEND"), 0xAE42_6082);
+    }
+
+    #[cfg(feature = "png")]
+    #[test]
+    fn a_marked_bitmap_is_still_read() {
+        let svg =
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"4\"><rect width=\"4\" height=\"4\"/></svg>";
+        let plain = crate::figure::png(svg).unwrap();
+        let marked = MadeBy::new("rung map full", None).mark("a.png", plain.clone());
+        assert!(marked.len() > plain.len());
+        let read = |bytes: &[u8]| resvg::tiny_skia::Pixmap::decode_png(bytes).unwrap();
+        assert_eq!(read(&marked), read(&plain));
+    }
+}

@@ -1,0 +1,73 @@
+//! "What is not known": the questions that the chapters before leave open, as far as the program can tell.
+
+use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
+use rung_theory::bound::search::MAX_SEARCH_HOPS;
+use rung_theory::stack::{Defaults, Plan, mixer};
+
+use crate::experiment::Conclusion;
+
+/// Draws the page.
+pub fn render(conclusions: &[(&str, &Conclusion)]) -> Chapter {
+    let mut chapter = Chapter::new("unknown", "What is not known");
+    let mut point = |title: &str, text: String| {
+        chapter.paragraph(Prose::new().strong(format!("{title} ")).text(text));
+    };
+    point(
+        "Between the two sides.",
+        "For every stack there are sizes that no construction solves and no certificate excludes. The maps show them as unknown; the \
+         gap has the distance in tokens. Whether sharper proofs or better weights close it is open."
+            .to_owned(),
+    );
+    point(
+        "More hops.",
+        format!(
+            "Certificates are searched up to {MAX_SEARCH_HOPS} hops. Whether a model of more rungs could do one hop more at a context of today is unknown."
+        ),
+    );
+    let against: usize = conclusions.iter().map(|(_, conclusion)| conclusion.contradictions.len()).sum();
+    point(
+        "Training.",
+        format!(
+            "No theorem here says which weights gradient descent finds. {} in this report; each is listed in its section.",
+            match against {
+                0 => "No result is against a prediction".to_owned(),
+                1 => "1 result is against a prediction".to_owned(),
+                _ => format!("{against} results are against a prediction"),
+            }
+        ),
+    );
+    point(
+        "Real models.",
+        "Rungs are what a layout allows for large tables. What a trained language model does within one forward pass is a measurement \
+         (rung ask), of that model and that prompt."
+            .to_owned(),
+    );
+    let columns = [Column::text("stack"), Column::number("at most"), Column::number("at least")];
+    let mut table = Table::new("Layers for which no weights are known that reach the proved limit", columns);
+    for name in mixer::all_names() {
+        let stack = format!("{name} full full");
+        let Ok(plan) = Plan::parse(&stack, &Defaults::default()) else { continue };
+        let capacity = plan.capacity();
+        if capacity.at_least < capacity.rungs {
+            table.row([
+                TableCell::code(stack),
+                TableCell::from(capacity.rungs.to_string()),
+                TableCell::from(capacity.at_least.to_string()),
+            ]);
+        }
+    }
+    chapter.table(table);
+    chapter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_without_known_weights_are_listed() {
+        let page = rung_figure::report::Report::new("t").chapter(render(&[])).html().unwrap();
+        assert!(page.contains("mla full full") && !page.contains("gdn full full"), "{page}");
+        assert!(page.contains("No result is against a prediction"));
+    }
+}
