@@ -128,6 +128,7 @@ impl<S: Scalar> Native<S> {
     }
 
     /// Adds the gradient of a loss to the gradient of the weights, and forgets what was recorded.
+    #[inline(never)]
     pub fn backward(&self, loss: &Tensor<S>) {
         let mut tape = self.lock();
         tape.backward(&self.pool, loss);
@@ -197,6 +198,7 @@ impl<S: Scalar> Native<S> {
         buffer
     }
 
+    #[inline(never)]
     fn map(&self, kind: ElementMap, x: &Tensor<S>) -> Tensor<S> {
         let data = self.made(x.data.len(), |out| pointwise::map(kind, &x.data, out));
         self.emit(kind.name(), x.shape, data, &[x.var], |out, data, _| {
@@ -205,6 +207,7 @@ impl<S: Scalar> Native<S> {
         })
     }
 
+    #[inline(never)]
     fn normalise(
         &self,
         name: &'static str,
@@ -293,6 +296,7 @@ impl<S: Scalar> Ops for Native<S> {
         self.map(ElementMap::Primitive(kind), x)
     }
 
+    #[inline(never)]
     fn binary(&self, kind: Binary, left: &Tensor<S>, right: &Tensor<S>) -> Tensor<S> {
         let shape = left.shape.broadcast(&right.shape);
         let pairing = Pairing::new(&left.shape, &right.shape, &shape);
@@ -309,12 +313,14 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn affine(&self, x: &Tensor<S>, factor: f64, offset: f64) -> Tensor<S> {
         let factor = S::from_f64(factor);
         let data = self.made(x.data.len(), |out| pointwise::affine(&x.data, factor, S::from_f64(offset), out));
         self.emit("affine", x.shape, data, &[x.var], |out, _, _| Record::Affine { x: x.var, factor, out })
     }
 
+    #[inline(never)]
     fn product(&self, left: &Tensor<S>, flip_left: bool, right: &Tensor<S>, flip_right: bool) -> Tensor<S> {
         let batch = Batch::new(&left.shape, flip_left, &right.shape);
         let rank = left.shape.len();
@@ -345,6 +351,7 @@ impl<S: Scalar> Ops for Native<S> {
         Tensor { shape, ..x.clone() }
     }
 
+    #[inline(never)]
     fn permute(&self, x: &Tensor<S>, order: &[usize]) -> Tensor<S> {
         let mut shape = x.shape;
         assert_eq!(order.len(), shape.len(), "an order of the axes of {shape}");
@@ -359,6 +366,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn slice(&self, x: &Tensor<S>, axis: usize, range: Range<usize>) -> Tensor<S> {
         let (outer, extent, inner) = x.shape.around(axis);
         assert!(range.start <= range.end && range.end <= extent, "{range:?} of axis {axis} of {}", x.shape);
@@ -374,6 +382,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn concat(&self, parts: &[Tensor<S>], axis: usize) -> Tensor<S> {
         let first = parts.first().expect("at least one tensor to put together");
         let shape = first.shape.with(axis, parts.iter().map(|part| part.shape[axis]).sum());
@@ -395,6 +404,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn broadcast(&self, x: &Tensor<S>, shape: &[usize]) -> Tensor<S> {
         let shape = Shape::new(shape);
         assert_eq!(x.shape.broadcast(&shape), shape, "{} does not broadcast to {shape}", x.shape);
@@ -407,6 +417,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn gather_rows(&self, x: &Tensor<S>, rows: &[usize]) -> Tensor<S> {
         let [count, width] = extents_of("gather_rows", x);
         assert!(rows.iter().all(|&row| row < count), "a row number beyond the {count} rows of {}", x.shape);
@@ -423,6 +434,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn sum(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
         let around = x.shape.around(axis);
         let data = self.made(around.0 * around.2, |out| layout::sum(around, &x.data, out));
@@ -430,12 +442,14 @@ impl<S: Scalar> Ops for Native<S> {
         self.emit("sum", to, data, &[x.var], |out, _, _| Record::Sum { x: x.var, from: x.shape, to, out })
     }
 
+    #[inline(never)]
     fn max(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
         let around = x.shape.around(axis);
         let data = self.made(around.0 * around.2, |out| layout::max(around, &x.data, out));
         Tensor { data, shape: x.shape.with(axis, 1), var: GradientTarget::None }
     }
 
+    #[inline(never)]
     fn cumulative_sum(&self, x: &Tensor<S>, axis: usize) -> Tensor<S> {
         let around = x.shape.around(axis);
         let data = self.made(x.data.len(), |out| layout::running_sum(around, false, &x.data, out));
@@ -456,6 +470,7 @@ impl<S: Scalar> Ops for Native<S> {
 
     crate::delegate_ops!(composed => softmax, gelu_exact, round_to_bits);
 
+    #[inline(never)]
     fn linear(&self, x: &Tensor<S>, weight: &Tensor<S>, bias: Option<&Tensor<S>>) -> Tensor<S> {
         let y = self.product(x, false, weight, true);
         let Some(bias) = bias else { return y };
@@ -468,6 +483,7 @@ impl<S: Scalar> Ops for Native<S> {
         self.with_bias(Tensor { data, shape, var }, bias)
     }
 
+    #[inline(never)]
     fn attention(&self, inputs: &AttentionInputs<'_, Tensor<S>>) -> Tensor<S> {
         let AttentionInputs { query, key, value, bias, .. } = *inputs;
         let extents = attention_extents(inputs);
@@ -497,6 +513,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn left_to_right_attention(
         &self,
         inputs: &AttentionInputs<'_, Tensor<S>>,
@@ -512,6 +529,7 @@ impl<S: Scalar> Ops for Native<S> {
         Tensor { data, shape, var: GradientTarget::None }
     }
 
+    #[inline(never)]
     fn block_attention(&self, inputs: &BlockAttention<'_, Tensor<S>>) -> Tensor<S> {
         let BlockAttention { query, key, value, choice, scale } = *inputs;
         let [batch, queries, heads, width] = extents_of("block_attention", query);
@@ -540,6 +558,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn recurrence(&self, inputs: &Recurrence<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         if inputs.rounding.is_some() {
             return composed::recurrence(self, inputs);
@@ -602,6 +621,7 @@ impl<S: Scalar> Ops for Native<S> {
         (Tensor { data, shape: value.shape, var: out_var }, Tensor { data: last, shape: last_shape, var: last_var })
     }
 
+    #[inline(never)]
     fn general_delta(&self, inputs: &GeneralDelta<'_, Tensor<S>>) -> (Tensor<S>, Tensor<S>) {
         if inputs.rounding.is_some() {
             return composed::general_delta(self, inputs);
@@ -639,6 +659,7 @@ impl<S: Scalar> Ops for Native<S> {
         self.map(ElementMap::EluPlusOne, x)
     }
 
+    #[inline(never)]
     fn silu_gate(&self, gate: &Tensor<S>, x: &Tensor<S>) -> Tensor<S> {
         if gate.shape != x.shape {
             return composed::silu_gate(self, gate, x);
@@ -651,6 +672,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn short_convolution(
         &self,
         x: &Tensor<S>,
@@ -675,6 +697,7 @@ impl<S: Scalar> Ops for Native<S> {
         (out, self.slice(&padded, 1, time..time + taps - 1))
     }
 
+    #[inline(never)]
     fn gated_scan(&self, inputs: &GatedScan<'_, Tensor<S>>) -> Tensor<S> {
         let GatedScan { value, gate, state, rounding } = *inputs;
         let [batch, time, channels] = extents_of("gated_scan", value);
@@ -688,6 +711,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn rotary(&self, x: &Tensor<S>, cosine: &Tensor<S>, sine: &Tensor<S>) -> Tensor<S> {
         let [_, time, heads, width] = extents_of("rotary", x);
         for angles in [cosine, sine] {
@@ -707,6 +731,7 @@ impl<S: Scalar> Ops for Native<S> {
         })
     }
 
+    #[inline(never)]
     fn cross_entropy(&self, logits: &Tensor<S>, targets: &[usize]) -> Tensor<S> {
         let [rows, classes] = extents_of("cross_entropy", logits);
         assert_eq!(rows, targets.len(), "one target per row of logits");

@@ -184,6 +184,7 @@ pub fn save_plan<S: Scalar>(path: &Path, weights: &Parameters<S>, plan: &Plan) -
 ///
 /// # Errors
 /// As [`save`].
+#[inline(never)]
 pub fn save_with<S: Scalar>(
     path: &Path,
     weights: &Parameters<S>,
@@ -209,6 +210,7 @@ pub fn load<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<(), C
 ///
 /// # Errors
 /// As [`load`].
+#[inline(never)]
 pub fn load_with<S: Scalar>(path: &Path, weights: &mut Parameters<S>) -> Result<Notes, CheckpointError> {
     let system = |source| CheckpointError::System { path: path.to_owned(), source };
     let about = fs::metadata(path).map_err(system)?;

@@ -49,6 +49,7 @@ pub mod export;
 pub mod families;
 pub mod file;
 pub mod hash;
+mod instances;
 pub mod inventory;
 pub mod linearized;
 pub mod memory;

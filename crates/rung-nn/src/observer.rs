@@ -59,14 +59,14 @@ pub struct ConvolutionInputs<'a, S: Scalar> {
 }
 
 /// An executor and its listener.
-pub struct ObservedOps<'a, S: Scalar, W: ?Sized> {
+pub struct ObservedOps<'a, S: Scalar> {
     /// What runs.
     pub native: Native<S>,
     /// Who listens.
-    pub watch: &'a W,
+    pub watch: &'a dyn OpObserver<S>,
 }
 
-impl<S: Scalar, W: OpObserver<S> + ?Sized> Ops for ObservedOps<'_, S, W> {
+impl<S: Scalar> Ops for ObservedOps<'_, S> {
     type Scalar = S;
     type Tensor = Tensor<S>;
     delegate_ops!(native => primitives);

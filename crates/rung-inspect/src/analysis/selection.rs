@@ -110,7 +110,7 @@ pub fn selections<S: Scalar>(network: &Network<S>, options: &InstrumentOptions) 
     let questions = Questions::draw(network, &options, (usize::MAX, usize::MAX))?;
     let found = RefCell::new(vec![Vec::new(); sizes.len()]);
     let chooser = SelectionObserver { at: RefCell::new(None), sizes: sizes.clone(), found };
-    let ops = ObservedOps { native: Native::new(), watch: &chooser as &dyn OpObserver<S> };
+    let ops = ObservedOps { native: Native::new(), watch: &chooser };
     ops.native.bind_frozen(&network.weights);
     for asked in &questions.batches {
         network.model.forward(&ops, &asked.batch.tokens, asked.rows(), None)?;

@@ -169,7 +169,7 @@ fn read<S: Scalar>(
 ) -> Result<Vec<Vec<Vec<Matrix>>>, ModelError> {
     let depth = network.model.depth();
     let keeper = StateObserver { at: RefCell::new(None), found: RefCell::new(vec![Vec::new(); depth]) };
-    let ops = ObservedOps { native: Native::new(), watch: &keeper as &dyn OpObserver<S> };
+    let ops = ObservedOps { native: Native::new(), watch: &keeper };
     ops.native.bind_frozen(&network.weights);
     let fields = network.config.input.fields();
     let (mut state, mut start, mut seen) = (None, 0, Vec::new());

@@ -213,6 +213,7 @@ impl Draft {
     ///
     /// # Errors
     /// The given plan has no layers for the parts, or the network would be too large.
+    #[inline(never)]
     pub fn finish<S: Scalar>(self, plan: Option<&Plan>) -> Result<Network<S>, ConstructError> {
         let (mut plan, places) = match plan {
             Some(plan) => (plan.clone(), self.assign(plan)?),

@@ -94,6 +94,7 @@ const MAX_ACTIVATION: usize = 1 << 20;
 ///
 /// # Errors
 /// There are too many instances to enumerate, or network and task do not fit each other.
+#[inline(never)]
 pub fn verify<S: Scalar>(
     network: &Network<S>,
     which: InstanceSet,

@@ -158,6 +158,7 @@ macro_rules! registry {
             ///
             /// # Errors
             /// It has no network, or does not fit the width.
+            #[inline(never)]
             pub fn init<S: Scalar>(mixer: &Mixer, params: &mut ParamBuilder<'_, S>) -> Result<Self, ModelError> {
                 match mixer.name() {
                     $(<$module::$config as MixerConfig>::NAME =>
@@ -168,6 +169,7 @@ macro_rules! registry {
         }
 
         impl TokenMixer for Builtin {
+            #[inline(never)]
             fn forward<O: Ops>(
                 &self,
                 ops: &O,
@@ -189,6 +191,7 @@ macro_rules! registry {
                 }
             }
 
+            #[inline(never)]
             fn advance_state<O: Ops>(&self, ops: &O, x: &O::Tensor, state: Option<&State<O::Tensor>>) -> State<O::Tensor> {
                 match self {
                     $(Self::$name(mixer) => mixer.advance_state(ops, x, state),)*

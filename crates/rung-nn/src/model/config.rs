@@ -92,6 +92,7 @@ impl ModelConfig {
     ///
     /// # Errors
     /// A layer has no network, sizes do not fit each other, or there would be too many weights. Nothing is allocated then.
+    #[inline(never)]
     pub fn init<S: Scalar>(
         &self,
         plan: &Plan,

@@ -129,6 +129,7 @@ impl Embedding {
     ///
     /// # Errors
     /// Ids do not fit the tables, or the text is longer than the learned positions.
+    #[inline(never)]
     pub fn apply<O: Ops>(&self, ops: &O, tokens: &[u32], batch: usize, seen: usize) -> Result<O::Tensor, ModelError> {
         let fields = self.fields();
         if batch * fields == 0 || tokens.is_empty() || !tokens.len().is_multiple_of(batch * fields) {

@@ -175,6 +175,7 @@ impl FeedForward {
 
     /// Applies it to the last axis of a stretch of tokens. Where it takes in the token before, `last` is the one before the stretch, `None` at the
     /// start of a sequence, and the second result the same for the next stretch.
+    #[inline(never)]
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
         match self {
             Self::Dense(dense) => (dense.apply(ops, x), None),

@@ -37,6 +37,7 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Errors
     /// As [`Model::forward`], or there is no such token, or none is named.
+    #[inline(never)]
     pub fn scores_at<O: Ops>(
         &self,
         ops: &O,
@@ -83,6 +84,7 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Panics
     /// Intermediate answers are not as many as targets, or no classes.
+    #[inline(never)]
     pub fn training_loss<O: Ops>(
         &self,
         ops: &O,
@@ -113,6 +115,7 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Errors
     /// As [`Model::forward`], or a target is no class.
+    #[inline(never)]
     pub fn loss<O: Ops>(
         &self,
         ops: &O,

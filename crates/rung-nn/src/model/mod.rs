@@ -188,6 +188,7 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Errors
     /// Tokens do not fit the model, or the state belongs elsewhere.
+    #[inline(never)]
     pub fn forward<O: Ops>(
         &self,
         ops: &O,
@@ -205,6 +206,7 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Errors
     /// Tokens do not fit the model.
+    #[inline(never)]
     pub fn last<O: Ops>(
         &self,
         ops: &O,
@@ -256,6 +258,7 @@ impl<M: TokenMixer> Model<M> {
     ///
     /// # Errors
     /// As [`Model::forward`].
+    #[inline(never)]
     pub fn streams_after<O: Ops>(
         &self,
         ops: &O,
@@ -328,6 +331,7 @@ impl<M: TokenMixer> Model<M> {
     }
 
     /// Scores of all classes for rows of `forward`'s result, whatever their leading axes.
+    #[inline(never)]
     pub fn logits<O: Ops>(&self, ops: &O, hidden: &O::Tensor) -> O::Tensor {
         ops.scope("lm_head", || {
             let scores = ops.linear(hidden, &self.class_vectors(ops), None);

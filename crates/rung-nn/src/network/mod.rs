@@ -121,6 +121,7 @@ impl<S: Scalar> Network<S> {
     ///
     /// # Errors
     /// The path holds no network, or something in it cannot be read or does not fit.
+    #[inline(never)]
     pub fn open(path: &Path) -> Result<Self, NetworkError> {
         let source = NetworkSource::of(path)?;
         log::info!("{}: opening it as a {source:?}", path.display());

@@ -128,11 +128,11 @@ impl<S: Scalar> Transcript<S> {
         let fields = network.config.input.fields();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
         for (index, player) in players.iter().enumerate() {
-            ops.watch.seat(player.tokens.start, Source::Cache);
+            registers.seat(player.tokens.start, Source::Cache);
             let own = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let (hidden, after) = network.model.forward(&ops, own, 1, state.as_ref())?;
             outputs.push(ops.values(&hidden));
-            messages.extend(ops.watch.crossed().into_iter().map(|(layer, call, wire)| {
+            messages.extend(registers.crossed().into_iter().map(|(layer, call, wire)| {
                 let mixer = full_mixers(network, layer).nth(call).unwrap_or(call);
                 let place = (call, Vec::new());
                 BorderMessage { layer, mixer, into: index, content: Content::Registers, wire, place }
@@ -156,11 +156,11 @@ impl<S: Scalar> Transcript<S> {
         let ops = watched(network, &registers);
         let received: Vec<BorderMessage> =
             self.messages.iter().filter(|message| message.into == player).cloned().collect();
-        let (registers, states): (Vec<BorderMessage>, Vec<BorderMessage>) =
+        let (queries, states): (Vec<BorderMessage>, Vec<BorderMessage>) =
             received.into_iter().partition(|message| message.content == Content::Registers);
-        let inbox = registers.into_iter().map(|message| message.wire).collect();
+        let inbox = queries.into_iter().map(|message| message.wire).collect();
         let seen = self.players[player].tokens.start;
-        ops.watch.seat(seen, Source::Inbox(inbox));
+        registers.seat(seen, Source::Inbox(inbox));
         let before = (seen > 0).then(|| states_in(network, &ops, &states, None, seen, self.widths.state));
         let (hidden, _) = network.model.forward(&ops, own, 1, before.as_ref())?;
         Ok(ops.values(&hidden))
@@ -213,7 +213,7 @@ fn require_one_pass<S: Scalar>(network: &Network<S>) -> Result<(), ModelError> {
     Err(ModelError::Unsupported { mixer: "full", what: format!("{what}, as a protocol,"), expected })
 }
 
-fn watched<'a, S: Scalar>(network: &Network<S>, watch: &'a Registers) -> ObservedOps<'a, S, Registers> {
+fn watched<'a, S: Scalar>(network: &Network<S>, watch: &'a Registers) -> ObservedOps<'a, S> {
     ObservedOps { native: network.executor(), watch }
 }
 
@@ -234,7 +234,7 @@ fn state_mixers<S: Scalar>(network: &Network<S>) -> impl Iterator<Item = (usize,
 /// States as messages.
 fn states_out<S: Scalar>(
     network: &Network<S>,
-    ops: &ObservedOps<'_, S, Registers>,
+    ops: &ObservedOps<'_, S>,
     after: &ModelState<Tensor<S>>,
     into: usize,
     width: NumberEncoding,
@@ -256,7 +256,7 @@ fn states_out<S: Scalar>(
 /// The state a player starts from: what it received and, if there is one, the cache of keys and values.
 fn states_in<S: Scalar>(
     network: &Network<S>,
-    ops: &ObservedOps<'_, S, Registers>,
+    ops: &ObservedOps<'_, S>,
     received: &[BorderMessage],
     cache: Option<&ModelState<Tensor<S>>>,
     seen: usize,

@@ -80,6 +80,7 @@ impl Trace {
     ///
     /// # Errors
     /// The tokens are none of the model's, or too many.
+    #[inline(never)]
     pub fn record<S: Scalar>(network: &Network<S>, tokens: &[u32]) -> Result<Self, ModelError> {
         let Network { config, model, weights, .. } = network;
         let length = tokens.len() / config.input.fields();
