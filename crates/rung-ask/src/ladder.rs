@@ -86,7 +86,8 @@ pub struct LadderOutcome {
     pub failure: Option<String>,
 }
 
-/// Puts every question that the record does not have yet. `progress` is called after each answer with how many there are.
+/// Puts every question that the record does not have yet, until `stop` says so: then only requests under way are waited for.
+/// `progress` is called after each answer with how many there are.
 ///
 /// # Errors
 /// The record cannot be written, a cell cannot be asked, or a request is refused for good.
@@ -95,7 +96,7 @@ pub fn run(
     grid: &Grid,
     record: &mut AnswerRecord,
     pace: RequestPolicy,
-    stop: &AtomicBool,
+    stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<LadderOutcome, AskError> {
     let all = grid.questions()?;
@@ -104,10 +105,12 @@ pub fn run(
     let start = total - open.len();
     let (next, limiter) = (AtomicUsize::new(0), RateLimiter::new(pace.rate));
     let shared = Mutex::new((record, LadderOutcome::default(), None::<AskError>));
+    let refused = AtomicBool::new(false);
+    let stop = || refused.load(Ordering::Relaxed) || stop();
     let worker = || {
-        while !stop.load(Ordering::Relaxed) {
+        while !stop() {
             let Some((cell, question)) = open.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-            let answer = attempt(model, cell, question, pace, &limiter, stop);
+            let answer = attempt(model, cell, question, pace, &limiter, &stop);
             // A thread that panicked leaves a whole record behind: lines are added one by one.
             let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (record, outcome, fatal) = &mut *shared;
@@ -119,7 +122,7 @@ pub fn run(
                 Err(error) if error.is_transient() => outcome.failure = Some(error.to_string()),
                 Err(error) => {
                     *fatal = Some(error);
-                    stop.store(true, Ordering::Relaxed);
+                    refused.store(true, Ordering::Relaxed);
                 }
             }
         }
@@ -147,14 +150,14 @@ fn attempt(
     question: &Question,
     pace: RequestPolicy,
     limiter: &RateLimiter,
-    stop: &AtomicBool,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Answer, AskError> {
     let mut wait = pace.first_wait;
     let mut left = pace.retries;
     loop {
-        limiter.wait();
+        limiter.wait(stop);
         match ask(model, cell, question) {
-            Err(error) if error.is_transient() && left > 0 && !stop.load(Ordering::Relaxed) => {
+            Err(error) if error.is_transient() && left > 0 && !stop() => {
                 let advised =
                     if let AskError::Status { retry_after: Some(seconds), .. } = &error { *seconds } else { 0 };
                 sleep(wait.max(Duration::from_secs(advised.min(60))), stop);
@@ -193,9 +196,9 @@ pub fn ask(model: &dyn AnsweringModel, cell: &Cell, question: &Question) -> Resu
 }
 
 /// Sleeps in small pieces, so that a stop is noticed.
-fn sleep(time: Duration, stop: &AtomicBool) {
+fn sleep(time: Duration, stop: &dyn Fn() -> bool) {
     let end = Instant::now() + time;
-    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+    while Instant::now() < end && !stop() {
         std::thread::sleep(Duration::from_millis(20).min(end.saturating_duration_since(Instant::now())));
     }
 }
@@ -212,7 +215,7 @@ impl RateLimiter {
         Self { gap, next: Mutex::new(Instant::now()) }
     }
 
-    fn wait(&self) {
+    fn wait(&self, stop: &dyn Fn() -> bool) {
         if self.gap.is_zero() {
             return;
         }
@@ -222,6 +225,6 @@ impl RateLimiter {
             *next = turn + self.gap;
             turn
         };
-        std::thread::sleep(turn.saturating_duration_since(Instant::now()));
+        sleep(turn.saturating_duration_since(Instant::now()), stop);
     }
 }

@@ -1,7 +1,6 @@
 //! Servers that fail: nothing may be lost, asked twice without need, or counted twice.
 
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rung_ask::AnsweringModel as _;
 use rung_ask::ladder::{Grid, RequestPolicy, run};
@@ -53,7 +52,7 @@ fn five_hundred_questions_under_faults_lose_and_double_nothing() {
         let path = folder.join(format!("{}.jsonl", protocol.name()));
         let header = RecordHeader::new(server.url(), model.describe(), grid.clone());
         let mut record = AnswerRecord::open(&path, header).unwrap();
-        let outcome = run(&model, &grid, &mut record, pace(), &AtomicBool::new(false), &|_| ()).unwrap();
+        let outcome = run(&model, &grid, &mut record, pace(), &|| false, &|_| ()).unwrap();
         assert_eq!((outcome.answered, outcome.open), (500, 0), "{:?}", outcome.failure);
         let (_, answers) = read(&path).unwrap();
         assert_eq!(answers.len(), 500);
@@ -73,7 +72,7 @@ fn a_record_resumes_after_a_torn_line_to_the_same_bytes() {
     let model = connect(&server);
     let header = || RecordHeader::new("test".to_owned(), model.describe(), grid.clone());
     let (whole, torn) = (folder.join("whole.jsonl"), folder.join("torn.jsonl"));
-    run(&model, &grid, &mut AnswerRecord::open(&whole, header()).unwrap(), pace(), &AtomicBool::new(false), &|_| ())
+    run(&model, &grid, &mut AnswerRecord::open(&whole, header()).unwrap(), pace(), &|| false, &|_| ())
         .unwrap();
 
     // Half of the answers, and a line that a power cut left behind.
@@ -81,7 +80,7 @@ fn a_record_resumes_after_a_torn_line_to_the_same_bytes() {
     let half: String = text.lines().take(50).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&torn, format!("{half}{{\"id\": \"one pa\u{e9}")).unwrap();
     let before: usize = server.attempts().values().sum();
-    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), pace(), &AtomicBool::new(false), &|_| ())
+    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), pace(), &|| false, &|_| ())
         .unwrap();
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text);
     assert_eq!(server.attempts().values().sum::<usize>() - before, 51, "only what was missing is asked");
@@ -116,11 +115,29 @@ fn attempts_run_out_and_leave_the_question_open() {
     let model = connect(&server);
     let header = || RecordHeader::new(String::new(), model.describe(), grid.clone());
     let (path, none) = (folder.join("a.jsonl"), RequestPolicy { retries: 0, ..pace() });
-    let stop = AtomicBool::new(false);
-    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &stop, &|_| ()).unwrap();
+    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answered, outcome.open), (0, 5));
     assert!(outcome.failure.unwrap().contains("status 500"));
     // The server answers the second time: a further run asks only what is open.
-    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &stop, &|_| ()).unwrap();
+    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answered, outcome.open), (5, 0));
+}
+
+#[test]
+fn a_stop_is_noticed_while_nothing_is_answered() {
+    let (grid, folder) = (grid(1), scratch("stop"));
+    let server = TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
+    let model = connect(&server);
+    let header = RecordHeader::new(String::new(), model.describe(), grid.clone());
+    let mut record = AnswerRecord::open(&folder.join("a.jsonl"), header).unwrap();
+    let patient = RequestPolicy { first_wait: Duration::from_secs(3600), ..pace() };
+    let start = Instant::now();
+    let outcome =
+        run(&model, &grid, &mut record, patient, &|| start.elapsed() > Duration::from_millis(200), &|_| ()).unwrap();
+    assert_eq!((outcome.answered, outcome.open), (0, 5));
+    // A wait between two requests is left too.
+    let slow = RequestPolicy { rate: Some(1e-3), concurrency: 1, ..pace() };
+    let start = Instant::now();
+    run(&model, &grid, &mut record, slow, &|| start.elapsed() > Duration::from_millis(200), &|_| ()).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(60));
 }

@@ -1,9 +1,12 @@
 """What the tests share. They need the installed package, and the repository for stored configs and examples."""
 
 import json
-import os
+import signal
 import subprocess
+import sys
 import sysconfig
+import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,23 @@ def program():
         result = subprocess.run([path, *map(str, arguments)], input=input, capture_output=True, text=True, timeout=300)
         assert code is None or result.returncode == code, (arguments, result.returncode, result.stderr)
         return result.stdout if code in (0, None) else result.stdout + result.stderr
+
+    return run
+
+
+@pytest.fixture
+def interrupt(tmp_path):
+    """Runs a script in `tmp_path`, sends Ctrl-C a while after its first line, and returns the lines it prints then."""
+
+    def run(script, after=1.0):
+        command = [sys.executable, "-c", textwrap.dedent(script)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+        assert child.stdout.readline()
+        time.sleep(after)
+        child.send_signal(signal.SIGINT)
+        output, _ = child.communicate(timeout=120)
+        assert child.returncode == 0
+        return output.splitlines()
 
     return run
 

@@ -1,7 +1,10 @@
 """Asking a server from Python is asking it from the program."""
 
 import json
+import os
 import threading
+import time
+from pathlib import Path
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -10,6 +13,9 @@ import rung
 
 class Server(BaseHTTPRequestHandler):
     """A chat server whose model always says the same letter."""
+
+    seconds = 0.0
+    """What an answer takes."""
 
     def log_message(self, *arguments):
         pass
@@ -27,6 +33,7 @@ class Server(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(self.seconds)
         likely = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.5}]
         self.reply({"choices": [{"message": {"content": "A"}, "logprobs": {"content": [{"token": "A", "logprob": -0.1, "top_logprobs": likely}]}}]})
 
@@ -50,3 +57,29 @@ def test_the_ladder_is_the_programs(address, program, tmp_path):
     record = tmp_path / "b.jsonl"
     rung.ask(address, protocol="chat", hops=[0, 1], entries=[4], count=4, out=record)
     assert len(record.read_text().splitlines()) == 1 + 2 * 4
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("out", ["mine.jsonl", None])
+def test_ctrl_c_keeps_the_answers(address, out, interrupt, tmp_path, monkeypatch):
+    monkeypatch.setattr(Server, "seconds", 0.05)
+    questions = {"protocol": "chat", "hops": [0, 1], "entries": [4], "count": 50, "concurrency": 1}
+    lines = interrupt(f"""
+        import rung
+        try:
+            rung.ask({address!r}, out={out!r}, progress=lambda line: print(line, flush=True), **{questions!r})
+        except KeyboardInterrupt as error:
+            print(error, flush=True)
+    """, after=0.3)  # fmt: skip
+    assert lines[-1].startswith("the answers so far were written; the same call with out=")
+    record = tmp_path / lines[-1].split("'")[1]
+    answered = len(record.read_text().splitlines()) - 1
+    assert 1 < answered < 100 and (out is None or record == tmp_path / out)
+    monkeypatch.setattr(Server, "seconds", 0.0)
+    seen = []
+    found = rung.ask(address, out=record, progress=seen.append, **questions)
+    assert found["open"] == 0 and len(record.read_text().splitlines()) == 1 + 100
+    assert all(int(line.split()[0]) > answered for line in seen)
+    if out is None:
+        record.unlink()
+        Path(record).parent.rmdir()

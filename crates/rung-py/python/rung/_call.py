@@ -63,6 +63,13 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def shown(progress: Progress | None) -> Progress:
+    """What to do with progress: what was said, or a line in notebooks and terminals."""
+    if progress is not None:
+        return progress
+    return "ipykernel" in sys.modules or sys.stderr.isatty()
+
+
 class _Line:
     """One line on standard error that is written again and again; notebooks show it too."""
 

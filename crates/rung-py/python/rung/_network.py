@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from . import _native
 from ._bound import Figure, sizes
-from ._call import answer
+from ._call import Progress, answer, shown
 from ._errors import InputError
 from ._task import Task
 
@@ -245,11 +245,13 @@ def ask(
     retries: int | None = None,
     timeout: int | None = None,
     out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Measures how many hops a language model takes in one forward pass; notebooks show the ladder.
 
     `target` is the address of a server or a checkpoint that runs here. `hops` and `entries` may be lists or, for hops, a range.
-    With `out` the answers are kept, and the same call resumes an interrupted run.
+    With `out` the answers are kept, and the same call resumes an interrupted run. At Ctrl-C requests under way are waited for, and
+    the answers are kept in any case: the error says where.
 
     >>> ask("http://127.0.0.1:1", timeout=1, retries=0)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
@@ -259,8 +261,20 @@ def ask(
     options |= {"query_first": query_first, "easy_order": easy_order, "chain_of_thought": chain_of_thought}
     options |= {"threshold": threshold, "layers": layers, "model": model, "protocol": protocol, "concurrency": concurrency}
     options |= {"rate": rate, "retries": retries, "timeout": timeout}
+    import shutil
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder, "ask.jsonl") if out is None else out
-        return Report.of("ask", target, options={**options, "out": record})
+    folder = tempfile.mkdtemp(prefix="rung-ask-") if out is None else None
+    record = out if folder is None else os.path.join(folder, "ask.jsonl")
+    try:
+        found = Report.of("ask", target, options={**options, "out": record}, progress=shown(progress))
+    except KeyboardInterrupt:
+        # A record that nobody wrote to is none.
+        if not os.path.exists(record):
+            raise
+        folder = None
+        raise KeyboardInterrupt(f"the answers so far were written; the same call with out={os.fspath(record)!r} goes on") from None
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return found

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable
 
-from ._call import Progress, answer
+from ._call import Progress, answer, shown
 from ._errors import InputError
 from ._network import Network, load
 
@@ -48,7 +47,7 @@ def train(
     options = {"config": None if text is None else "-", "stack": stack, "task": task, "out": out, "resume": resume, "seed": seed}
     options |= {"steps": steps, "batch": batch, "rate": rate, "threads": threads, "set": set}
     try:
-        found = answer("train", options=options, input=text, name="config", progress=_shown(progress))
+        found = answer("train", options=options, input=text, name="config", progress=shown(progress))
     except KeyboardInterrupt:
         directory = resume or out or "runs/ID"
         raise KeyboardInterrupt(f"a checkpoint was written; rung.train(resume={str(directory)!r}) goes on") from None
@@ -79,7 +78,7 @@ def sweep(
     """
     options = {"out": out, "threads": threads, "shard": shard, "on": on, **options}
     try:
-        found = answer("sweep", "-", options=options, input=_text(config), name="sweep", progress=_shown(progress))
+        found = answer("sweep", "-", options=options, input=_text(config), name="sweep", progress=shown(progress))
     except KeyboardInterrupt:
         raise KeyboardInterrupt("checkpoints were written; the same call goes on") from None
     if found.get("failed"):
@@ -144,14 +143,8 @@ class Run:
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{hops} hops {share:.1%}" for hops, share in self.accuracy.items())
+        shares = ", ".join(f"{hops} {'hop' if hops == 1 else 'hops'} {share:.1%}" for hops, share in self.accuracy.items())
         return f"<rung.Run {self.record['id']}: {shares}>"
-
-
-def _shown(progress: Progress | None) -> Progress:
-    if progress is not None:
-        return progress
-    return "ipykernel" in sys.modules or sys.stderr.isatty()
 
 
 def _text(config: dict[str, Any] | str | os.PathLike[str]) -> str:

@@ -8,7 +8,6 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -27,6 +26,7 @@ use serde_json::{Value, json};
 
 use super::checkpoint;
 use super::local_model::LocalModel;
+use crate::call;
 use crate::output::{audit_named, check_destination, hops, print, print_json, steps, write_chart};
 use crate::watch::Interrupt;
 
@@ -252,14 +252,14 @@ impl Ask {
         let interrupt = Interrupt::with_message("finishing what is under way; once more to leave at once");
         let bar = steps(total);
         bar.set_message(describe(&model.describe()));
-        let stop = AtomicBool::new(false);
+        let caller = call::link();
         let progress = |answered: usize| {
             bar.set_position(answered as u64);
-            if interrupt.requested() {
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            if let Some(caller) = &caller {
+                caller.show_progress(format!("{answered} of {total} questions answered"));
             }
         };
-        let outcome = run(model, grid, record, pace, &stop, &progress);
+        let outcome = run(model, grid, record, pace, &|| interrupt.requested(), &progress);
         bar.finish_and_clear();
         Ok(outcome?)
     }
