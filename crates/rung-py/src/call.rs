@@ -11,7 +11,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use rung::{CallerLink, Input};
 
-use crate::error::{input_error, panic_error};
+use crate::error::{input_error, panic_error, without_lock};
 
 /// The stack that main threads usually have.
 const STACK: usize = 8 << 20;
@@ -19,9 +19,6 @@ const STACK: usize = 8 << 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs a command and returns what it would print.
-///
-/// The command has a thread of its own, so that this one can answer signals. At Ctrl-C a command that saves its work is asked to,
-/// and waited for; a second Ctrl-C, or the first for any other command, leaves it to itself.
 #[pyfunction]
 #[pyo3(signature = (arguments, input=None, program=None, progress=None))]
 pub fn call(
@@ -33,11 +30,21 @@ pub fn call(
 ) -> PyResult<String> {
     let (name, bytes) = input.unwrap_or_default();
     let link = CallerLink::new(Input { name, bytes }, program);
+    attend(py, &link.clone(), progress.as_ref(), move || rung::call(arguments, &link))
+}
+
+/// Does work on a thread of its own, so that this one can answer signals. At Ctrl-C a command that saves its work is asked to, and
+/// waited for; a second Ctrl-C, or the first for any other command, leaves it to itself.
+fn attend(
+    py: Python<'_>,
+    link: &CallerLink,
+    progress: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce() -> Result<String, String> + Send + 'static,
+) -> PyResult<String> {
     let (sender, mut answers) = channel();
-    let worker_link = link.clone();
     let work = move || {
         // The receiver is gone if the caller has left; then nobody waits for the answer.
-        let _ = sender.send(catch_unwind(AssertUnwindSafe(|| rung::call(arguments, &worker_link))));
+        let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
     };
     thread::Builder::new().name("rung".to_owned()).stack_size(STACK).spawn(work).map_err(input_error)?;
     let mut stopped: Option<PyErr> = None;
@@ -51,7 +58,7 @@ pub fn call(
             (Ok(Err(panic)), None) => return Err(panic_error(&*panic)),
             (Err(RecvTimeoutError::Disconnected), None) => return Err(panic_error(&"its thread is gone")),
         }
-        let shown = match (&progress, link.progress()) {
+        let shown = match (progress, link.progress()) {
             (Some(progress), Some(state)) if stopped.is_none() => progress.call1((state,)).map(|_| ()),
             _ => Ok(()),
         };
@@ -63,6 +70,13 @@ pub fn call(
             stopped = Some(error);
         }
     }
+}
+
+/// Panics, where commands run or where the libraries do: for the test that a panic arrives as `RungError`.
+#[pyfunction]
+pub fn panic(py: Python<'_>, message: String, in_command: bool) -> PyResult<String> {
+    let work = move || -> Result<String, String> { panic!("{message}") };
+    if in_command { attend(py, &CallerLink::default(), None, work) } else { without_lock(py, work) }
 }
 
 /// Runs the whole program and returns its exit code. The first argument is the program's own path.

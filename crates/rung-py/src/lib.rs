@@ -29,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use super::array::Array;
     #[pymodule_export]
-    use super::call::{call, program};
+    use super::call::{call, panic, program};
     #[pymodule_export]
     use super::network::Network;
     #[pymodule_export]

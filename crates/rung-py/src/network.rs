@@ -11,7 +11,7 @@ use rung_nn::network::Provenance;
 use rung_nn::{Network as RungNetwork, checkpoint};
 
 use crate::array::{Array, ids, weights};
-use crate::error::{input_error, without_lock};
+use crate::error::without_lock;
 
 /// A network that was opened.
 #[pyclass(frozen, module = "rung._native")]
@@ -103,35 +103,37 @@ impl Network {
     }
 
     /// Every weight, by the name that checkpoints use.
-    fn weights(&self) -> Vec<(String, Array)> {
+    fn weights(&self, py: Python<'_>) -> PyResult<Vec<(String, Array)>> {
         // The store is shared until it is changed, so only the arrays themselves are copies.
         let store: Parameters<f32> = self.with(|network| network.weights.clone());
         let array = |(id, entry): (_, &rung_engine::ParameterEntry)| {
             (entry.name.clone(), Array::new(store.get(id).to_vec(), entry.shape.to_vec()))
         };
-        store.entries().map(array).collect()
+        without_lock(py, || Ok::<_, String>(store.entries().map(array).collect()))
     }
 
     /// Replaces weights, each given as its name, shape and bytes.
-    fn set_weights(&self, given: Vec<(String, Vec<usize>, Vec<u8>)>) -> PyResult<()> {
-        let mut network = self.network.write().unwrap_or_else(PoisonError::into_inner);
-        let mut checked = Vec::with_capacity(given.len());
-        for (name, found, bytes) in &given {
-            let Some(id) = network.weights.find(name) else {
-                return Err(input_error(format!("there is no weight `{name}`")));
-            };
-            let expected = network.weights.entry(id).shape.to_vec();
-            let values = weights(bytes);
-            if *found != expected || values.len() != expected.iter().product::<usize>() {
-                return Err(input_error(format!("`{name}`: found shape {found:?}, expected {expected:?}")));
+    fn set_weights(&self, py: Python<'_>, given: Vec<(String, Vec<usize>, Vec<u8>)>) -> PyResult<()> {
+        without_lock(py, || {
+            let mut network = self.network.write().unwrap_or_else(PoisonError::into_inner);
+            let mut checked = Vec::with_capacity(given.len());
+            for (name, found, bytes) in &given {
+                let Some(id) = network.weights.find(name) else {
+                    return Err(format!("there is no weight `{name}`"));
+                };
+                let expected = network.weights.entry(id).shape.to_vec();
+                let values = weights(bytes);
+                if *found != expected || values.len() != expected.iter().product::<usize>() {
+                    return Err(format!("`{name}`: found shape {found:?}, expected {expected:?}"));
+                }
+                checked.push((id, values));
             }
-            checked.push((id, values));
-        }
-        // Only now, so that an error leaves the network as it was.
-        for (id, values) in checked {
-            network.weights.get_mut(id).copy_from_slice(&values);
-        }
-        Ok(())
+            // Only now, so that an error leaves the network as it was.
+            for (id, values) in checked {
+                network.weights.get_mut(id).copy_from_slice(&values);
+            }
+            Ok(())
+        })
     }
 
     /// Writes a folder of the kind that it was opened from.

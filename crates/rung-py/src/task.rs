@@ -67,8 +67,8 @@ impl Task {
 #[pymethods]
 impl Task {
     #[new]
-    fn new(spec: &str) -> PyResult<Self> {
-        Ok(Self { task: task::parse(spec).map_err(input_error)? })
+    fn new(py: Python<'_>, spec: &str) -> PyResult<Self> {
+        Ok(Self { task: without_lock(py, || task::parse(spec))? })
     }
 
     /// Name and every option.
@@ -130,15 +130,18 @@ impl Task {
     }
 
     /// The instance of a number, from 0, as a batch of one.
-    fn instance(&self, index: u128) -> PyResult<Arrays> {
-        let (mut prompt, mut batch) = (Prompt::new(), Batch::default());
-        if !self.task.nth_prompt(index, &mut prompt) {
-            return Err(input_error(match self.task.instances() {
+    fn instance(&self, py: Python<'_>, index: u128) -> PyResult<Arrays> {
+        let batch = without_lock(py, || {
+            let (mut prompt, mut batch) = (Prompt::new(), Batch::default());
+            if self.task.nth_prompt(index, &mut prompt) {
+                batch.push(&prompt);
+                return Ok(batch);
+            }
+            Err(match self.task.instances() {
                 Some(count) => format!("index: found {index}, expected less than {count}"),
                 None => format!("instances of {} cannot be counted off; draw them with a seed", self.task),
-            }));
-        }
-        batch.push(&prompt);
+            })
+        })?;
         Ok(self.arrays(batch))
     }
 

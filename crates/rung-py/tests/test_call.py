@@ -1,12 +1,9 @@
 """The border: locks, signals, panics, the program."""
 
 import os
-import signal
 import subprocess
 import sys
-import textwrap
 import threading
-import time
 
 import pytest
 import rung
@@ -51,23 +48,27 @@ def test_calls_from_many_threads_do_not_mix():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_leaves_a_long_call():
-    script = textwrap.dedent("""
-        import rung, time
+def test_ctrl_c_leaves_a_long_call(interrupt):
+    lines = interrupt("""
+        import rung
         print("ready", flush=True)
-        start = time.monotonic()
         try:
             rung.run("serve", "--port", "0")
         except KeyboardInterrupt:
             print("left", flush=True)
         print(rung.capacity("full full")["rungs"], flush=True)
     """)
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "ready\n"
-    time.sleep(1)
-    child.send_signal(signal.SIGINT)
-    output, _ = child.communicate(timeout=30)
-    assert output.splitlines()[-2:] == ["left", "1"]
+    assert lines[-2:] == ["left", "1"]
+
+
+@pytest.mark.parametrize("in_command", [True, False])
+def test_a_panic_is_an_error(in_command, capfd):
+    with pytest.raises(rung.RungError, match="a mistake in Rung, please report it: provoked 7") as error:
+        rung._native.panic("provoked 7", in_command)
+    assert not isinstance(error.value, ValueError)
+    # The process lives on, and so does the next call.
+    assert rung.capacity("full full")["rungs"] == 1
+    assert "provoked 7" in capfd.readouterr().err
 
 
 def test_import_is_quick():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any
 
 from ._call import answer, run
@@ -128,8 +129,13 @@ class Audit:
 
     @property
     def decided_by(self) -> list[str]:
-        """The fields that decide the layers, in the order in which they first do."""
-        return list(dict.fromkeys(layer["decided_by"] for layer in self.layers if layer["decided_by"]))
+        """The fields that decide the layers, in the order in which they first do; `layers` says which item of a list.
+
+        >>> audit("qwen3.5-9b").decided_by
+        ['text_config.layer_types[]']
+        """
+        fields = (layer["decided_by"] for layer in self.layers if layer["decided_by"])
+        return list(dict.fromkeys(re.sub(r"\[\d+\]", "[]", field) for field in fields))
 
     @property
     def stack(self) -> str | None:

@@ -222,3 +222,6 @@ class HopMap(Figure):
     def __init__(self, rows: list[dict[str, Any]], svg: str) -> None:
         super().__init__(svg)
         self.rows = rows
+
+    def __repr__(self) -> str:
+        return f"<rung.HopMap: {len(self.rows)} rows>"

@@ -66,7 +66,7 @@ class Task:
 
         With `like`, a task with larger tables, the ids are those that a model of that task reads: what a curriculum needs.
         """
-        batch = self._batch(self._task.sample(n, seed, 0))
+        batch = self._batch(self._task.sample(_within("n", n, 64), _within("seed", seed, 64), 0))
         for column, (ours, theirs) in enumerate(self._blanks(like)):
             ids = batch.tokens if len(self.fields) == 1 else batch.tokens[..., column]
             if ours != theirs:
@@ -83,7 +83,7 @@ class Task:
 
     def instance(self, index: int) -> Batch:
         """The instance of a number, where they can be counted off, as a batch of one."""
-        return self._batch(self._task.instance(index))
+        return self._batch(self._task.instance(_within("index", index, 128)))
 
     @staticmethod
     def _batch(arrays: tuple[Any, Any, Any, Any]) -> Batch:
@@ -141,7 +141,7 @@ class Task:
 
     def draw(self, seed: int = 0) -> str:
         """One sample for people."""
-        return self._task.draw(seed)
+        return self._task.draw(_within("seed", seed, 64))
 
     def __str__(self) -> str:
         return self.spec
@@ -153,13 +153,19 @@ class Task:
         return Task, (self.spec,)
 
 
+def _within(name: str, number: int, bits: int) -> int:
+    if not 0 <= number < 1 << bits:
+        raise InputError(f"{name}: found {number}, expected 0 to 2^{bits} - 1")
+    return number
+
+
 class TaskDataset:
     """Batches of a task, the same for every number of workers: worker `w` of `k` takes every `k`-th batch, from the `w`-th."""
 
     def __init__(self, spec: str, seed: int, batch: int, batches: int | None) -> None:
         if batch < 1 or (batches is not None and batches < 0):
             raise InputError(f"batch: found {batch} prompts and {batches} batches, expected at least 1 and 0")
-        self.task, self.seed, self.batch, self.batches = Task(spec), seed, batch, batches
+        self.task, self.seed, self.batch, self.batches = Task(spec), _within("seed", seed, 64), _within("batch", batch, 64), batches
 
     def __getitem__(self, number: int) -> dict[str, np.ndarray]:
         """The batch of this number, from 0."""
