@@ -72,16 +72,14 @@ fn a_record_resumes_after_a_torn_line_to_the_same_bytes() {
     let model = connect(&server);
     let header = || RecordHeader::new("test".to_owned(), model.describe(), grid.clone());
     let (whole, torn) = (folder.join("whole.jsonl"), folder.join("torn.jsonl"));
-    run(&model, &grid, &mut AnswerRecord::open(&whole, header()).unwrap(), pace(), &|| false, &|_| ())
-        .unwrap();
+    run(&model, &grid, &mut AnswerRecord::open(&whole, header()).unwrap(), pace(), &|| false, &|_| ()).unwrap();
 
     // Half of the answers, and a line that a power cut left behind.
     let text = std::fs::read_to_string(&whole).unwrap();
     let half: String = text.lines().take(50).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&torn, format!("{half}{{\"id\": \"one pa\u{e9}")).unwrap();
     let before: usize = server.attempts().values().sum();
-    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), pace(), &|| false, &|_| ())
-        .unwrap();
+    run(&model, &grid, &mut AnswerRecord::open(&torn, header()).unwrap(), pace(), &|| false, &|_| ()).unwrap();
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text);
     assert_eq!(server.attempts().values().sum::<usize>() - before, 51, "only what was missing is asked");
 }
@@ -115,18 +113,21 @@ fn attempts_run_out_and_leave_the_question_open() {
     let model = connect(&server);
     let header = || RecordHeader::new(String::new(), model.describe(), grid.clone());
     let (path, none) = (folder.join("a.jsonl"), RequestPolicy { retries: 0, ..pace() });
-    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
+    let outcome =
+        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answered, outcome.open), (0, 5));
     assert!(outcome.failure.unwrap().contains("status 500"));
     // The server answers the second time: a further run asks only what is open.
-    let outcome = run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
+    let outcome =
+        run(&model, &grid, &mut AnswerRecord::open(&path, header()).unwrap(), none, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answered, outcome.open), (5, 0));
 }
 
 #[test]
 fn a_stop_is_noticed_while_nothing_is_answered() {
     let (grid, folder) = (grid(1), scratch("stop"));
-    let server = TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
+    let server =
+        TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
     let header = RecordHeader::new(String::new(), model.describe(), grid.clone());
     let mut record = AnswerRecord::open(&folder.join("a.jsonl"), header).unwrap();
