@@ -1,9 +1,12 @@
 """How fast `task.sample` is from Python, interleaved with the same batches in Rust alone.
 
+Seconds are those of the processor, so that a busy machine does not count.
+
     cargo build --release -p rung-theory --example sample_batches
     python crates/rung-py/benches/sample.py
 """
 
+import resource
 import statistics
 import subprocess
 import time
@@ -16,15 +19,18 @@ COUNT, SECONDS, ROUNDS = 4096, 0.5, 11
 
 
 def python(task):
-    start, tokens, seed = time.perf_counter(), 0, 0
+    start, cpu, tokens, seed = time.perf_counter(), time.process_time(), 0, 0
     while time.perf_counter() - start < SECONDS:
         tokens += task.sample(COUNT, seed).targets.size
         seed += 1
-    return tokens / (time.perf_counter() - start)
+    return tokens / (time.process_time() - cpu)
 
 
 def rust(task):
-    return float(subprocess.check_output([RUST, task.spec, str(COUNT), str(SECONDS)]))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    tokens = int(subprocess.check_output([RUST, task.spec, str(COUNT), str(SECONDS)]))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return tokens / (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
 for spec in ("funccomp{hops=2,m=8,n=[4]}", "funccomp{hops=3,m=10,n=[9,10]}", "mqar", "parity"):
