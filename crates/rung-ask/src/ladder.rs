@@ -161,6 +161,9 @@ fn attempt(
                 let advised =
                     if let AskError::Status { retry_after: Some(seconds), .. } = &error { *seconds } else { 0 };
                 sleep(wait.max(Duration::from_secs(advised.min(60))), stop);
+                if stop() {
+                    return Err(error);
+                }
                 wait = (wait * 2).min(Duration::from_secs(30));
                 left -= 1;
             }
