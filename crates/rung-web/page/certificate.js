@@ -124,7 +124,7 @@ export async function render(root, values) {
   /** @param {any} answer */
   function verdict(answer) {
     if (!answer.accepted) return h("p", { class: "problem", role: "alert" }, h("strong", {}, answer.status), `: ${answer.reason}`);
-    return h("div", { class: "accepted" }, h("p", {}, h("strong", {}, "✓ accepted"), `: ${plural(answer.hops, "hop")} ${answer.hops === 1 ? "is" : "are"} out of reach for tables of ${long(answer.tokens).replace(/^\d+$/, (/** @type {string} */ n) => commas(Number(n)))} tokens (${power(answer.log2_tokens)}), by theorem `, h("code", {}, answer.theorem)),
+    return h("div", { class: "accepted" }, h("p", {}, h("strong", {}, "✓ accepted"), `: ${plural(answer.hops, "hop")} ${answer.hops === 1 ? "is" : "are"} out of reach for prompts of ${long(answer.tokens).replace(/^\d+$/, (/** @type {string} */ n) => commas(Number(n)))} tokens (${power(answer.log2_tokens)}), by theorem `, h("code", {}, answer.theorem)),
       h("p", { class: "muted" }, answer.stack_verified ? "The bits of the stack that it names were counted again and fit." : "It names no stack, or not how its bits were counted: that part is not verified."));
   }
 

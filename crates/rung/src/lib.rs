@@ -3,7 +3,7 @@
 //! [`run`] is the whole program; [`call()`] runs one command for another program, such as the Python module:
 //!
 //! ```
-//! let link = rung::Link::default();
+//! let link = rung::CallerLink::default();
 //! let audit = rung::call(["audit", "qwen3.5-9b", "--json"], &link)?;
 //! assert!(audit.contains("\"rungs\": 8"));
 //! let small = ["--heads", "1", "--head-dim", "8", "--bits", "4"];

@@ -96,7 +96,7 @@ impl CheckAnswer {
         let layers = if full == 1 { "layer" } else { "layers" };
         let bits = brief(&certificate.message_bits);
         let mut sentences = vec![
-            (Claim::OutOfReach, format!("{hops} out of reach for tables of {} tokens", brief(&accepted.tokens))),
+            (Claim::OutOfReach, format!("{hops} out of reach for prompts of {} tokens", brief(&accepted.tokens))),
             (Claim::Messages, format!("of any stack with {full} full {layers}, messages of at most {bits} bits")),
             (Claim::States, format!("and states of at most {} bits between them", states.join(" | "))),
             (Claim::Inequalities, format!("by theorem `{}`", certificate.theorem.name())),
