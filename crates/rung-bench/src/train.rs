@@ -1,6 +1,6 @@
 //! Training steps: forward, backward and AdamW on a whole batch, on all threads.
 //!
-//! Mixers with a PyTorch peer run in the [`BenchDecoder`], the same model as the peer's, twice: with only the positions that have a loss in
+//! Mixers with a PyTorch peer run in the `BenchDecoder`, the same model as the peer's, twice: with only the positions that have a loss in
 //! the last MLP, and with all. All others run in the models of `rung-nn`, as a user trains them, and have no ratio.
 
 use rung_engine::{AdamW, AdamWConfig, DataParallel, Native, OperationProfile, Ops as _, Parameters};

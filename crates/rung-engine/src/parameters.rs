@@ -72,7 +72,7 @@ pub struct Parameters<S> {
     entries: Vec<ParameterEntry>,
 }
 
-/// A weight just added: take its handle with [`id`](Added::id), or exempt it from decay first.
+/// A weight just added: take its handle with [`id`](NewParameter::id), or exempt it from decay first.
 pub struct NewParameter<'a> {
     entry: &'a mut ParameterEntry,
     id: Parameter,

@@ -43,7 +43,7 @@ pub struct Spec {
     pub name: String,
     /// The options, in the order typed.
     pub options: Vec<(String, SpecValue)>,
-    /// The byte at which the name stands: [`column`] makes a column of it where an error needs one.
+    /// The byte at which the name stands: [`column`](fn@column) makes a column of it where an error needs one.
     pub at: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Text to tokens and back, for checkpoints of other programs.
 //!
 //! A Hugging Face folder has a `tokenizer.json`, which the `tokenizers` crate reads. A GGUF file has its vocabulary in its header; it is
-//! written as such a `tokenizer.json` in memory ([`gguf`]) and read the same way, so there is one implementation of merging.
+//! written as such a `tokenizer.json` in memory (`gguf`) and read the same way, so there is one implementation of merging.
 //!
 //! ```no_run
 //! use rung_tokenizer::Tokenizer;

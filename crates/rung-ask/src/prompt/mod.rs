@@ -1,7 +1,7 @@
 //! Tasks as text.
 //!
 //! A [`Question`] is a prompt that ends right before its answer, and the answer is one of a few symbols, each a single token. The
-//! text is built from a [`PromptBody`]: what is given, line by line, and what is asked. Around it stand worked examples (shots), the order
+//! text is built from a `PromptBody`: what is given, line by line, and what is asked. Around it stand worked examples (shots), the order
 //! of tables and question, and filler before the answer, so that each of these can be varied alone.
 //!
 //! Questions are balanced. Tables are permutations, keys have different values, and labels are fair coins, so that a constant

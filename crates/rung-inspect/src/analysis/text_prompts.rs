@@ -2,7 +2,7 @@
 //!
 //! A checkpoint has no task of ours. It is asked about sequences of its own tokens: lines of a file, where every token is to be predicted from those
 //! before it; or a built-in task as text, where the last token is to be followed by one of a few symbols. Instruments see both as questions
-//! ([`Questions`](super::questions::Questions)).
+//! ([`Questions`]).
 
 use rung_theory::task::NO_TARGET;
 use rung_train::run::source::Batch;

@@ -196,7 +196,7 @@ impl RunRecord {
 
 /// A run's name: what its layers are, its seed, and 48 bits of a hash of its config and the edition of the numerics.
 ///
-/// The hash is over the keys of [`FIRST_KEYS`], default or not, and over other keys where they are not at their default. So a key that
+/// The hash is over the keys of `FIRST_KEYS`, default or not, and over other keys where they are not at their default. So a key that
 /// is added with a default does not change the names of runs that do not use it.
 pub fn id(run: &Run) -> String {
     let defaults = RunConfig::new(run.config.stack.clone(), run.config.task.clone());

@@ -1,8 +1,8 @@
 //! The search: the smallest instance that the checker certifies, by whichever theorem gives the fewest tokens.
 //!
 //! An input is tried as it stands and, where the stack has too few layers even for fewer hops, as a smaller task inside
-//! constant tables ([`SearchSetting`]). Each theorem has a search of its own: [`entropy`] and [`cells`] have one or three free
-//! numbers, [`product`] and [`cell_lists`] solve convex programs. What the checker refuses is never returned.
+//! constant tables (`SearchSetting`). Each theorem has a search of its own: `entropy` and `cells` have one or three free
+//! numbers, `product` and `cell_lists` solve convex programs. What the checker refuses is never returned.
 
 mod cell_lists;
 mod cells;

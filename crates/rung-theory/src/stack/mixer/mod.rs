@@ -8,7 +8,7 @@
 //! What else the project needs to know of a mixer is declared in the same file: whether known weights carry bits through it,
 //! whether it tracks parity, its sizes in benchmarks, what it was held against. Nothing outside asks for a mixer by name.
 //!
-//! Adding one: write a file with the page on top and a `KIND`, and add its name to the list in [`registry!`].
+//! Adding one: write a file with the page on top and a `KIND`, and add its name to the list in `registry!`.
 
 mod facts;
 mod family;
