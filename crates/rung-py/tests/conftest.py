@@ -34,7 +34,9 @@ def interrupt(tmp_path):
 
     def run(script, after=1.0):
         command = [sys.executable, "-c", textwrap.dedent(script)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+        # Where the tests run in the background of a shell, children ignore Ctrl-C unless that is set back.
+        heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed)
         assert child.stdout.readline()
         time.sleep(after)
         child.send_signal(signal.SIGINT)
