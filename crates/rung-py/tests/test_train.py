@@ -65,7 +65,7 @@ def test_ctrl_c_saves_a_sweep(interrupt, tmp_path):
     """, after=0.0)  # fmt: skip
     assert lines[-1] == "interrupted: checkpoints were written; the same call goes on"
     assert len(rung.runs(tmp_path / "runs")) < 3
-    # The rest is trained from where it was, and the records are those of a sweep that nobody interrupted.
+    # The rest is trained from where it was, and the records are those of a sweep without an interruption.
     steps = []
     resumed = rung.sweep(grid, out=tmp_path / "runs", threads=1, progress=lambda line: steps.append(int(line.split()[1])))
     whole = rung.sweep(grid, out=tmp_path / "whole", threads=1)

@@ -69,7 +69,7 @@ mod tests {
             "map",
             "gdn full",
             "--out",
-            "/tmp/a.svg",
+            "figures/a.svg",
             "--hops=2",
             "--json",
             "--svg=b",

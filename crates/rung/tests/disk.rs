@@ -27,7 +27,7 @@ last = 16
 stop_at = 2.0
 ";
 
-/// A folder with the sweep, and the records of a run of it that nobody disturbed.
+/// A folder with the sweep, and the records of an undisturbed run of it.
 fn prepare(name: &str) -> (PathBuf, PathBuf, BTreeMap<String, String>) {
     let folder = scratch(name);
     let sweep = folder.join("sweep.toml");

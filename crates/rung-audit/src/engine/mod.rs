@@ -204,7 +204,7 @@ struct PlanInput<'a> {
 }
 
 impl PlanInput<'_> {
-    /// Requests to limit the engine to; none where the memory is given and nobody asked for more than one: then what fits decides.
+    /// Requests to limit the engine to; none where the memory is given and no more than one was asked for: then what fits decides.
     fn limited_requests(&self) -> Option<u64> {
         (self.requests > 1 || self.settings.memory.is_none()).then_some(self.requests)
     }

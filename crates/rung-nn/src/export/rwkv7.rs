@@ -234,7 +234,7 @@ impl Shape {
                 tensors.push(TargetTensor { name, shape: vec![6, 1, 1, width], values: shares.flatten().collect() });
             }
         }
-        // GGUF files have a share of the first layer's values in the first layer too, which nobody reads.
+        // GGUF files have a share of the first layer's values in the first layer too, which is not used.
         let unused = (self.format == ExportFormat::Gguf).then_some(&mixer.low_rank[1]);
         let parts = mixer.low_rank.iter().chain(mixer.mix.as_ref().or(unused)).zip(["w", "a", "g", "v"]);
         for (part, letter) in parts {

@@ -173,8 +173,8 @@ impl FeedForward {
         matches!(self, Self::Shifted { .. })
     }
 
-    /// Applies it to the last axis of a stretch of tokens. Where it takes in the token before, `last` is the one before the stretch, `None` at the
-    /// start of a sequence, and the second result the same for the next stretch.
+    /// Applies it to the last axis of some tokens in a row. Where it takes in the token before, `last` is the one before them, `None` at the
+    /// start of a sequence, and the second result the same for the next ones.
     #[inline(never)]
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor, last: Option<&O::Tensor>) -> (O::Tensor, Option<O::Tensor>) {
         match self {

@@ -269,7 +269,7 @@ def ask(
     try:
         found = Report.of("ask", target, options={**options, "out": record}, progress=shown(progress))
     except KeyboardInterrupt:
-        # A record that nobody wrote to is none.
+        # A record without answers is none.
         if not os.path.exists(record):
             raise
         folder = None

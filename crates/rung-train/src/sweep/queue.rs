@@ -159,7 +159,7 @@ fn cost(run: &Run) -> u128 {
     tokens * run.plan.layers.len() as u128 * (run.longest as u128 + 16 * u128::from(run.plan.width))
 }
 
-/// Whether a run is recorded. A record that cannot be used is the failure of its run, and told when its turn comes.
+/// Whether a run is recorded. A record that cannot be used is the failure of its run, and reported when its turn comes.
 fn is_recorded(run: &Run, directory: &Path) -> bool {
     directory::recorded(run, &directory.join(record::id(run))).is_ok_and(|record| record.is_some())
 }
